@@ -1,0 +1,138 @@
+"""The three kinds of event that a query's state is folded from, as plain values.
+
+Everything here is already validated: the wire models (service) build these and refuse the rest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import combinations
+from types import MappingProxyType
+from typing import Literal
+
+Pair = tuple[str, str]
+"""An unordered pair of participants, the id that sorts first first."""
+
+NO_OVERRIDES: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A message between people. With a sender it lies on (sender, recipient) pairs, else on all pairs.
+
+    `participants` holds the distinct participants, sorted, for an item without roles; for one with roles
+    `sender` is set and `participants` holds the distinct recipients other than the sender, sorted.
+    The two tuples are canonical: two items with equal fields are the same item.
+    """
+
+    item_id: str
+    collection: str
+    sender: str | None
+    participants: tuple[str, ...]
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """The edges that the item lies on, sorted."""
+        if self.sender is None:
+            return tuple(combinations(self.participants, 2))
+        s = self.sender
+        return tuple(sorted((s, r) if s < r else (r, s) for r in self.participants))
+
+    def people(self) -> tuple[str, ...]:
+        """Everyone on the item, the sender first if there is one."""
+        return self.participants if self.sender is None else (self.sender, *self.participants)
+
+
+class Outcome(StrEnum):
+    """What an analyst said of an item."""
+
+    RELEVANT = "relevant"
+    IRRELEVANT = "irrelevant"
+    SKIPPED = "skipped"
+    RETRACTED = "retracted"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An analyst's word on an item, for one query.
+
+    `decided_at` is in microseconds since the Unix epoch. Of several verdicts on an item the latest by
+    (decided_at, verdict_id) holds, whatever order they arrive in.
+    """
+
+    verdict_id: str
+    query_id: str
+    item_id: str
+    analyst: str
+    outcome: Outcome
+    decided_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """P | Z_u, Z_v ~ Beta(a, b), for (z_u, z_v) = 00, 01, 10, 11; the first digit is the id that sorts first."""
+
+    a: tuple[float, float, float, float]
+    b: tuple[float, float, float, float]
+
+
+TABLE_1 = Conditional(a=(1, 1, 1, 1), b=(9, 4, 4, 1))
+"""The paper's prior conditional 1 (Table 1b)."""
+TABLE_2 = Conditional(a=(1, 1, 1, 9), b=(9, 4, 4, 1))
+"""The paper's prior conditional 2 (Table 1c): haystream's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Covariance:
+    """An explicit prior covariance of Z, for named participants (shape (m, m), rows as tuples)."""
+
+    participants: tuple[str, ...]
+    rows: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is believed before any verdict (sections 4.1 and 5.2.2).
+
+    `mean` is E[Z] of everyone but those in `participants` (the watch-list). `correlation` is the δ of
+    Σ = B Q⁻¹ B. `covariance`, where given, replaces Σ; it cannot be said over the wire.
+    """
+
+    model: Literal["relevance"] = "relevance"
+    mean: float = 0.25
+    correlation: float = 0.8
+    conditional: Conditional = TABLE_2
+    participants: Mapping[str, float] = field(default=NO_OVERRIDES)
+    covariance: Covariance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How edge posteriors become scores. `epsilon` and `seed` matter to the policies that use them."""
+
+    name: str = "greedy"
+    epsilon: float = 0.1
+    seed: int = 0
+
+
+class Status(StrEnum):
+    """Open: ranked and published. Paused and closed: verdicts still count, nothing is offered for reading."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query's settings. The latest record for a query_id holds; its collection never changes."""
+
+    query_id: str
+    collection: str = "default"
+    prior: Prior = field(default_factory=Prior)
+    policy: Policy = field(default_factory=Policy)
+    engine: Literal["local", "reference"] = "local"
+    top: int = 50
+    status: Status = Status.OPEN
+
+
+Event = Query | Item | Verdict
