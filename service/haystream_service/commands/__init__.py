@@ -1,0 +1,1 @@
+"""One module per `haystream` command. `cli` puts them together."""

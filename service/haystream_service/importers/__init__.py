@@ -1,0 +1,1 @@
+"""Readers that turn mail archives and tables into items."""

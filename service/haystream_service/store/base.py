@@ -1,0 +1,170 @@
+"""The store's contract. `memory` and `redis` keep it, and one test suite holds both to it.
+
+Facts are what the state is a fold of: a query's settings, its verdicts (by verdict_id) and the items of its
+collection. Everything else in the store (ranking, posterior) is derived, written for others to read.
+
+One writer per query is the rule, but a paused process may wake up as a second one (a zombie). So every save
+is a compare-and-set on the query's revision, in one atomic step: the loser gets `Fenced` and must load again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.events import Item, Query, Verdict
+
+
+class Appended(Enum):
+    """What became of an item offered to a collection's log."""
+
+    ADDED = "added"
+    KNOWN = "known"
+    """The same item, with the same content, is already there."""
+    CONFLICT = "conflict"
+    """The id is there with other content, which stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far into its topics a query's saved state has come. An offset of -1 means: nothing yet."""
+
+    queries_offset: int = -1
+    verdicts_offset: int = -1
+    cursor: int = 0
+    """Items of the collection's log that are folded in: the log's entries 1 … cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """A query as saved: enough to go on from."""
+
+    settings: Query
+    partition: int
+    revision: int
+    position: Position
+    verdicts: tuple[Verdict, ...]
+    """Every verdict ever applied, in no particular order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Rows of a table of float64 that changed: `rows[i]` replaces row `index[i]`.
+
+    index: shape (k,), strictly increasing, uint32. rows: shape (k, columns), float64, C order.
+    """
+
+    index: NDArray[np.uint32]
+    rows: NDArray[np.float64]
+
+
+PARTICIPANT_COLUMNS = 2
+"""Unconstrained adjusted mean and variance of Z; row i is the i-th participant of the collection's log."""
+EDGE_COLUMNS = 4
+"""Screened n, relevant y, mean and variance of P; row i is the i-th edge of the collection's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one batch does to a query: all of it is written, or nothing."""
+
+    query_id: str
+    partition: int
+    expected: int
+    """The revision that the batch was computed from; 0 where the query is not stored yet."""
+    revision: int
+    """The new revision, above `expected`."""
+    position: Position
+    settings: Query | None
+    """The new settings, or None where they did not change. Never None when `expected` is 0."""
+    verdicts: Sequence[Verdict]
+    """New facts only."""
+    discrepancy: float
+    ranking: bytes
+    """The value published to next-items, as JSON."""
+    participants: Patch
+    edges: Patch
+
+
+class Fenced(Exception):  # noqa: N818 - it is a word of the field
+    """Another writer was here: the stored revision is not the expected one. Nothing was written.
+
+    Load again and go on from there; never acknowledge what the refused batch held.
+    """
+
+    def __init__(self, query_id: str, expected: int, stored: int) -> None:
+        super().__init__(f"query {query_id!r}: expected revision {expected}, the store has {stored}")
+        self.query_id = query_id
+        self.expected = expected
+        self.stored = stored
+
+
+class StoreUnavailable(Exception):  # noqa: N818
+    """The store did not answer, or not in time: try again. It is unknown whether a write was carried out."""
+
+
+class Store(Protocol):
+    """The live state. Every method may raise `StoreUnavailable`."""
+
+    async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
+        """Append what is new to the collection's log, in the given order; one answer per item. Idempotent."""
+        ...
+
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
+        """Entries after+1 … after+limit of the collection's log; waits up to `wait` seconds for a first one."""
+        ...
+
+    async def item_count(self, collection: str) -> int:
+        """The number of entries in the collection's log."""
+        ...
+
+    async def has_item(self, collection: str, item_id: str) -> bool:
+        """Whether the collection's log holds the item."""
+        ...
+
+    async def query_ids(self, partition: int | None = None) -> set[str]:
+        """The queries saved from that partition of the queries topic, or all."""
+        ...
+
+    async def load_query(self, query_id: str) -> StoredQuery | None:
+        """The saved query, read in one consistent step."""
+        ...
+
+    async def save_query(self, change: Change) -> None:
+        """Write one batch in one atomic step, or raise `Fenced` and write nothing."""
+        ...
+
+    async def read_ranking(self, query_id: str) -> bytes | None:
+        """The last saved next-items value."""
+        ...
+
+    async def read_participants(self, query_id: str) -> NDArray[np.float64]:
+        """Shape (participants, PARTICIPANT_COLUMNS); shorter than the collection where nothing was written yet."""
+        ...
+
+    async def read_edges(self, query_id: str) -> NDArray[np.float64]:
+        """Shape (edges, EDGE_COLUMNS); shorter than the collection where nothing was written yet."""
+        ...
+
+    async def generation(self) -> str | None:
+        """The mark that `begin` left, or None where the store is empty (new, or lost)."""
+        ...
+
+    async def begin(self, generation: str) -> str:
+        """Leave the mark unless there is one; the mark that stands."""
+        ...
+
+    async def wipe(self) -> None:
+        """Remove everything under this store's prefix."""
+        ...
+
+    async def ping(self) -> None:
+        """Return if the store answers."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
