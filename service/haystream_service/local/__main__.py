@@ -1,0 +1,14 @@
+"""`python -m haystream_service.local` fetches the jars of the local Kafka, as `make` does before it needs them."""
+
+import sys
+
+from haystream_service.local.jars import default_jars_dir, fetch_jars
+from haystream_service.local.process import ServerUnavailable
+
+if __name__ == "__main__":
+    if not default_jars_dir().exists():
+        sys.stderr.write("fetching Apache Kafka (44 MB, once)\n")
+    try:
+        fetch_jars()
+    except ServerUnavailable as problem:
+        sys.stderr.write(f"{problem}\n")  # demo and tests say themselves what they do without

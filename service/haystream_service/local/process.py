@@ -1,0 +1,173 @@
+"""A server process on 127.0.0.1: started, asked until it answers, stopped, killed, started again in place."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from haystream_service.local import guard
+
+HOST = "127.0.0.1"
+STOP_SECONDS = 15.0
+"""What an orderly stop may take. A server that needs longer is killed: it holds a demo's or a test's data."""
+LOG_LINES = 15
+
+# Below every usual range of ephemeral ports. In that range a client that keeps dialling a stopped server can
+# be given the server's own port as its source port, connect to itself, and keep the server from coming back.
+_PORTS = range(20_000, 32_000)
+
+
+class ServerUnavailable(Exception):  # noqa: N818 - it says what the user meets
+    """A local server cannot be had here. The text says what is missing and what helps; show it as it is."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    for _ in range(200):
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise ServerUnavailable(f"no free port of {HOST} between {_PORTS.start} and {_PORTS.stop}")
+
+
+class LocalServer(ABC):
+    """One server process, its port and its data directory; a context manager that starts and closes it.
+
+    `port` and `data_dir` stay the same from one start to the next. A data directory that was not named is
+    temporary, and removed by `close`. The process dies with this one, even with a SIGKILL.
+    """
+
+    name: str
+    """What a person calls the server."""
+
+    def __init__(self, *, data_dir: Path | None, start_seconds: float) -> None:
+        self._temporary = (
+            None if data_dir else TemporaryDirectory(prefix="haystream-", ignore_cleanup_errors=True)
+        )
+        self.data_dir = data_dir or Path(self._temporary.name)  # type: ignore[union-attr]
+        self.port = free_port()
+        self._start_seconds = start_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What to run, after preparing what it needs. Raises `ServerUnavailable`."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Whether the server takes part in its own protocol. May raise `OSError`, which means no."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> Path:
+        """The file that gets the server's output, of all its starts."""
+        return self.data_dir / "server.log"
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers. Raises `ServerUnavailable`; does nothing if it runs."""
+        if self.running:
+            return self
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        command = self.command()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._await_answer(self._process)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End the server in its own orderly way; the data stay. Does nothing if it does not run."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+        self._reap()
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, as a crash would; the data stay as they are."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._reap()
+
+    def restart(self) -> Self:
+        """Stop the server if it runs, and start it on the same port and data."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop the server and remove its data, unless their directory was named."""
+        self.stop()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
+        give_up = time.monotonic() + self._start_seconds
+        while process.poll() is None:
+            try:
+                if self.answers():
+                    return
+            except OSError:
+                pass  # try again: it does not listen yet
+            if time.monotonic() > give_up:
+                raise ServerUnavailable(
+                    f"{self.name} did not answer within {self._start_seconds:g} seconds\n{self._log_tail()}"
+                )
+            time.sleep(0.05)
+        raise ServerUnavailable(f"{self.name} ended while starting\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if (
+            process is not None and process.poll() is None
+        ):  # not reaped yet, so the group's id is still its own
+            os.killpg(process.pid, number)
+
+    def _reap(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
