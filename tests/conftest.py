@@ -61,7 +61,7 @@ def kafka() -> Iterator[KafkaServer | NamedKafka]:
     """The shared Kafka: `.bootstrap`. Do not stop it; ask for `own_kafka` to break one."""
     named = os.environ.get("HAYSTREAM_KAFKA")
     if named:
-        yield NamedKafka(named.removeprefix("kafka://"))
+        yield NamedKafka(named)
         return
     with started(KafkaServer(fast_start=True)) as server:
         yield server
@@ -100,11 +100,11 @@ def own_valkey() -> Iterator[ValkeyServer]:
 
 @pytest.fixture
 def topic_prefix() -> str:
-    """Goes before this test's topics (and consumer groups), and ends with a full stop."""
-    return f"test-{uuid4().hex[:12]}."
+    """`Settings.topic_prefix` of this test alone; also a name for its consumer group."""
+    return f"test-{uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def redis_prefix() -> str:
-    """Goes before this test's keys, and ends with a colon."""
-    return f"test-{uuid4().hex[:12]}:"
+    """`Settings.redis_prefix` of this test alone."""
+    return f"test-{uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""`python -m haystream_service.local` fetches the jars of the local Kafka, as `make` does before it needs them."""
+"""`python -m haystream_service.local` fetches the local Kafka's jars, as `make` does for demo and tests."""
 
 import sys
 
