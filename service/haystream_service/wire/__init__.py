@@ -1,0 +1,54 @@
+"""The wire format: what travels over the topics, and its translation to and from the core's events.
+
+JSON, UTF-8. Unknown fields are ignored. A value is decoded to one of the core's events or raises
+`haystream.errors.Rejected` with a code and a detail that names the field; nothing else is ever raised.
+"""
+
+from haystream_service.wire.decoding import (
+    decode_dead_letter,
+    decode_item,
+    decode_query,
+    decode_ranking,
+    decode_verdict,
+    item_record,
+    to_item,
+)
+from haystream_service.wire.encoding import (
+    encode_dead_letter,
+    encode_item,
+    encode_query,
+    encode_ranking,
+    encode_record,
+    encode_verdict,
+)
+from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
+from haystream_service.wire.records import (
+    DeadLetter,
+    ItemRecord,
+    NextItems,
+    QueryRecord,
+    VerdictRecord,
+)
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "DeadLetter",
+    "ItemRecord",
+    "Limits",
+    "NextItems",
+    "QueryRecord",
+    "VerdictRecord",
+    "decode_dead_letter",
+    "decode_item",
+    "decode_query",
+    "decode_ranking",
+    "decode_verdict",
+    "encode_dead_letter",
+    "encode_item",
+    "encode_query",
+    "encode_ranking",
+    "encode_record",
+    "encode_verdict",
+    "item_record",
+    "to_item",
+]

@@ -1,0 +1,193 @@
+"""From the wire's bytes to the core's events."""
+
+import base64
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from haystream.errors import Code, Rejected
+from haystream.events import (
+    NO_OVERRIDES,
+    TABLE_1,
+    TABLE_2,
+    Conditional,
+    Item,
+    Policy,
+    Prior,
+    Query,
+    Verdict,
+)
+from haystream_service.wire import times
+from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
+from haystream_service.wire.reading import read, rejection, short
+from haystream_service.wire.records import (
+    ConditionalRecord,
+    DeadLetter,
+    ItemRecord,
+    NextItems,
+    PolicyRecord,
+    PriorRecord,
+    QueryRecord,
+    VerdictRecord,
+)
+
+TABLES = {"table-1": TABLE_1, "table-2": TABLE_2}
+
+
+def decode_query(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Query:
+    """A query's settings. The key must be its query_id. Raises `Rejected`."""
+    record = read(QueryRecord, value, limit=limits.message_bytes)
+    _check_key(key, "query_id", record.query_id)
+    return Query(
+        query_id=record.query_id,
+        collection=record.collection,
+        prior=_prior(record.prior, limits),
+        policy=_policy(record.policy),
+        engine=record.engine,
+        top=record.top,
+        status=record.status,
+    )
+
+
+def decode_item(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Item:
+    """An item. The key, where there is one, must be its item_id. Raises `Rejected`."""
+    record = read(ItemRecord, value, limit=limits.message_bytes)
+    if key is not None:
+        _check_key(key, "item_id", record.item_id)
+    return to_item(record, limits=limits)
+
+
+def decode_verdict(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
+    """A verdict. The key must be its query_id. Raises `Rejected`."""
+    record = read(VerdictRecord, value, limit=limits.message_bytes)
+    _check_key(key, "query_id", record.query_id)
+    return Verdict(
+        verdict_id=record.verdict_id,
+        query_id=record.query_id,
+        item_id=record.item_id,
+        analyst=record.analyst,
+        outcome=record.outcome,
+        decided_at=_decided_at(record.decided_at),
+    )
+
+
+def decode_ranking(value: bytes | None) -> NextItems:
+    """A value of next-items, for those who consume it. Raises `Rejected`."""
+    return read(NextItems, value, limit=_OUR_OWN)
+
+
+def decode_dead_letter(value: bytes | None) -> tuple[DeadLetter, bytes]:
+    """A dead letter and the payload it holds. Raises `Rejected`."""
+    record = read(DeadLetter, value, limit=_OUR_OWN)
+    try:
+        return record, base64.b64decode(record.payload_base64, validate=True)
+    except ValueError:
+        raise Rejected(Code.INVALID_VALUE, "payload_base64: should be base64") from None
+
+
+def item_record(fields: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -> ItemRecord:
+    """A record from Python values (lists as tuples) that is sure to decode to an item. Raises `Rejected`."""
+    try:
+        record = ItemRecord.model_validate(fields)
+    except ValidationError as error:
+        raise rejection(error) from None
+    to_item(record, limits=limits)
+    return record
+
+
+def to_item(record: ItemRecord, *, limits: Limits = DEFAULT_LIMITS) -> Item:
+    """The item as the core knows it: people distinct and sorted, the sender not among the recipients."""
+    _check_sent_at(record.sent_at)
+    sender, people = record.sender, record.participants
+    if people is None:
+        if sender is None:
+            raise Rejected(Code.MISSING_FIELD, "sender: needed with recipients; or give participants")
+        people = record.recipients
+        if people is None:
+            raise Rejected(Code.MISSING_FIELD, "recipients: needed with a sender; or give participants")
+        _check_size("recipients", people, limits.recipients)
+        others = {*people} - {sender}
+        enough = len(others) >= 1
+    else:
+        if sender is not None or record.recipients is not None:
+            raise Rejected(Code.INVALID_VALUE, "participants: give these, or sender and recipients, not both")
+        _check_size("participants", people, limits.participants)
+        others = {*people}
+        enough = len(others) >= 2
+    if not enough:
+        raise Rejected(Code.TOO_FEW_PARTICIPANTS, "an item needs at least two distinct participants")
+    return Item(record.item_id, record.collection, sender, tuple(sorted(others)))
+
+
+_OUR_OWN = 1 << 30
+"""No bound worth the name: what we publish ourselves, read back."""
+
+
+def _check_key(key: bytes | None, name: str, value: str) -> None:
+    if key is None:
+        raise Rejected(Code.KEY_MISMATCH, f"the record has no key; it should be its {name}, {short(value)}")
+    if key != value.encode():
+        raise Rejected(Code.KEY_MISMATCH, f"the key {short(key)} is not the {name}, {short(value)}")
+
+
+def _check_size(name: str, people: tuple[str, ...], limit: int) -> None:
+    if len(people) > limit:
+        raise Rejected(Code.TOO_LARGE, f"{name}: has {len(people)} entries, at most {limit} are taken")
+
+
+def _check_sent_at(text: str | None) -> None:
+    if text:
+        try:
+            times.parse(text)
+        except ValueError:
+            raise Rejected(Code.INVALID_VALUE, f"sent_at: should be ISO 8601, got {short(text)}") from None
+
+
+def _decided_at(text: str) -> int:
+    try:
+        moment = times.parse(text)
+    except ValueError:
+        raise Rejected(
+            Code.INVALID_VALUE,
+            f"decided_at: should be ISO 8601, like 2026-01-31T12:00:00Z, got {short(text)}",
+        ) from None
+    if not times.in_range(moment):
+        raise Rejected(Code.OUT_OF_RANGE, f"decided_at: should lie in 1970 to 2099, got {short(text)}")
+    return times.to_microseconds(moment)
+
+
+def _prior(record: PriorRecord, limits: Limits) -> Prior:
+    if record.model == "rates":
+        raise Rejected(Code.UNSUPPORTED, "prior.model: this version has the model relevance only, not rates")
+    if len(record.participants) > limits.watch_list:
+        raise Rejected(
+            Code.TOO_LARGE,
+            f"prior.participants: has {len(record.participants)} entries,"
+            f" at most {limits.watch_list} are taken",
+        )
+    return Prior(
+        mean=record.mean,
+        correlation=record.correlation,
+        conditional=_conditional(record.conditional),
+        participants=MappingProxyType(record.participants) if record.participants else NO_OVERRIDES,
+    )
+
+
+def _conditional(given: str | ConditionalRecord) -> Conditional:
+    if isinstance(given, str):
+        return TABLES[given]
+    betas = (given.z00, given.z01, given.z10, given.z11)
+    a0, a1, a2, a3 = (a for a, _ in betas)
+    b0, b1, b2, b3 = (b for _, b in betas)
+    return Conditional(a=(a0, a1, a2, a3), b=(b0, b1, b2, b3))
+
+
+def _policy(record: PolicyRecord) -> Policy:
+    if record.name == "look-ahead":
+        raise Rejected(
+            Code.UNSUPPORTED,
+            "policy.name: this version has greedy, epsilon-greedy, bayes-ucb and thompson, not look-ahead",
+        )
+    return Policy(name=record.name, epsilon=record.epsilon, seed=record.seed)

@@ -1,0 +1,26 @@
+"""The types of the wire's fields, with their ranges."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+ID_LENGTH = 512
+NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=ID_LENGTH, pattern=NO_CONTROL_CHARACTERS)]
+"""1 to 512 characters, none of them a control character: ids end up in keys, logs and terminals."""
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+"""Strictly between 0 and 1: certainty could never be moved by a verdict."""
+Concentration = Annotated[float, Field(gt=0, le=1e6)]
+Correlation = Annotated[float, Field(gt=-1, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**64)]
+Top = Annotated[int, Field(ge=1, le=10_000)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Record(BaseModel):
+    """A JSON object: types are strict (a number is no string), unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)

@@ -1,0 +1,22 @@
+"""How large an event may be: bounds that an operator may move, unlike the ranges that the fields have."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds above which an event is rejected as too large."""
+
+    message_bytes: int = 1 << 20
+    """Kafka's own default bound on a record; more could not be produced with a broker's defaults."""
+    recipients: int = 1000
+    """Of one item with a sender. It adds that many edges at most."""
+    participants: int = 64
+    """Of one item without roles. It lies on all pairs: 64 people are 2,016 edges."""
+    watch_list: int = 10_000
+    """Participants with a prior mean of their own, in one query."""
+    dead_letter_bytes: int = 512 << 10
+    """Of a rejected payload, kept in its dead letter. Base64 adds a third, and all must fit in a record."""
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,165 @@
+"""The values of the five topics, as pydantic models. The JSON Schemas are generated from these."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, JsonValue, Tag
+
+from haystream.errors import Code
+from haystream.events import Outcome, Status
+from haystream_service.wire.fields import (
+    Concentration,
+    Correlation,
+    Count,
+    Id,
+    Probability,
+    Record,
+    Seed,
+    Share,
+    Text,
+    Top,
+)
+
+BY_NAME, BY_VALUE = "(name)", "(table)"
+"""Which kind of `prior.conditional` is given; pydantic puts these into the path of an error."""
+
+Beta = tuple[Concentration, Concentration]
+TableName = Literal["table-1", "table-2"]
+
+
+class ConditionalRecord(Record):
+    """[a, b] of P's beta for each pair of relevances; the first digit is of the id that sorts first."""
+
+    z00: Beta = Field(alias="00")
+    z01: Beta = Field(alias="01")
+    z10: Beta = Field(alias="10")
+    z11: Beta = Field(alias="11")
+
+
+def _kind_of_conditional(value: Any) -> str:
+    return BY_NAME if isinstance(value, str) else BY_VALUE
+
+
+class PriorRecord(Record):
+    """What is believed before any verdict. `weight`, `participant` and `edge` belong to the model `rates`."""
+
+    model: Literal["relevance", "rates"] = "relevance"
+    mean: Probability = 0.25
+    correlation: Correlation = 0.8
+    conditional: Annotated[
+        Annotated[TableName, Tag(BY_NAME)] | Annotated[ConditionalRecord, Tag(BY_VALUE)],
+        Discriminator(_kind_of_conditional),
+    ] = "table-2"
+    participants: dict[Id, Probability] = Field(default_factory=dict)
+    weight: Concentration | None = None
+    participant: Concentration | None = None
+    edge: Concentration | None = None
+
+
+class PolicyRecord(Record):
+    """How edge posteriors become scores. `horizon` belongs to the policy `look-ahead`."""
+
+    name: Literal["greedy", "epsilon-greedy", "bayes-ucb", "thompson", "look-ahead"] = "greedy"
+    epsilon: Share = 0.1
+    seed: Seed = 0
+    horizon: Top | None = None
+
+
+class QueryRecord(Record):
+    """A value of the topic `queries`, keyed by query_id."""
+
+    query_id: Id
+    collection: Id = "default"
+    prior: PriorRecord = PriorRecord()
+    policy: PolicyRecord = PolicyRecord()
+    engine: Literal["local", "reference"] = "local"
+    top: Top = 50
+    status: Status = Status.OPEN
+
+
+class ItemRecord(Record):
+    """A value of the topic `items`, keyed by item_id: either `sender` and `recipients`, or `participants`."""
+
+    item_id: Id
+    collection: Id = "default"
+    sender: Id | None = None
+    recipients: tuple[Id, ...] | None = None
+    participants: tuple[Id, ...] | None = None
+    sent_at: Text | None = None
+    uri: Text | None = None
+    labels: JsonValue = None
+
+
+class VerdictRecord(Record):
+    """A value of the topic `verdicts`, keyed by query_id."""
+
+    verdict_id: Id
+    query_id: Id
+    item_id: Id
+    analyst: Id
+    outcome: Outcome
+    decided_at: Text
+
+
+class EstimateRecord(Record):
+    """A mean and its standard deviation."""
+
+    mean: float
+    sd: float
+
+
+class ShareRecord(Record):
+    """How much of an item's score a pair accounts for."""
+
+    participants: tuple[Id, Id]
+    share: float
+
+
+class RankedItemRecord(Record):
+    """One item of a ranking; ranks count from 1."""
+
+    item_id: Id
+    rank: Annotated[int, Field(ge=1)]
+    score: float
+    mean: float
+    sd: float
+    participants: tuple[Id, ...]
+    because: tuple[ShareRecord, ...]
+
+
+class NextItems(Record):
+    """A value of the topic `next-items`, keyed by query_id: what to read next."""
+
+    query_id: Id
+    revision: Count
+    published_at: Text
+    policy: str
+    screened: Count
+    found: Count
+    expected_remaining: EstimateRecord
+    discrepancy: float
+    items: tuple[RankedItemRecord, ...]
+
+
+class SourceRecord(Record):
+    """Where a dead letter came from."""
+
+    topic: str
+    partition: Count
+    offset: Count
+
+
+class ErrorRecord(Record):
+    """Why an event was rejected."""
+
+    code: Code
+    detail: str
+
+
+class DeadLetter(Record):
+    """A value of the topic `dead-letters`, keyed as its source was."""
+
+    source: SourceRecord
+    error: ErrorRecord
+    payload_base64: str
+    payload_bytes: Count = 0
+    """The payload's full length; `payload_base64` may hold less (`Limits.dead_letter_bytes`)."""
