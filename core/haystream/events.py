@@ -101,7 +101,7 @@ class Prior:
     mean: float = 0.25
     correlation: float = 0.8
     conditional: Conditional = TABLE_2
-    participants: Mapping[str, float] = field(default=NO_OVERRIDES)
+    participants: Mapping[str, float] = field(default_factory=lambda: NO_OVERRIDES)
     covariance: Covariance | None = None
 
 

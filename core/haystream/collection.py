@@ -1,0 +1,114 @@
+"""A collection: the set of items, and the graph of participants that the items span.
+
+It only grows. Participants, edges and item sets are numbered in the order in which the items came, so all
+queries of a collection share one numbering, and one copy.
+"""
+
+from bisect import bisect_left
+
+import numpy as np
+
+from haystream.errors import Code, Rejected
+from haystream.events import Item, Pair
+from haystream.graph import Graph, stable_hash
+from haystream.growing import Growing
+from haystream.prior import GraphPrecision
+
+
+class Collection:
+    """The items of one collection and their graph.
+
+    Items that lie on the same edges form one *set*: they share a score, whatever the query, so rankings are
+    kept per set. Inside a set items are ordered by a stable hash of their id.
+    """
+
+    def __init__(self, name: str, *, seed: int = 0) -> None:
+        self.name = name
+        self.graph = Graph()
+        self.item_ids: list[str] = []
+        self.set_edges: list[tuple[int, ...]] = []
+        self.set_items: list[list[int]] = []
+        self.edge_sets: list[list[int]] = []
+        self.precisions: dict[tuple[float, float], GraphPrecision] = {}
+        """What the queries share of their priors, by (correlation, tolerance)."""
+        self._seed = seed
+        self._index: dict[str, int] = {}
+        self._set: dict[tuple[int, ...], int] = {}
+        self._item_set = Growing(np.int32)
+        self._item_sender = Growing(np.int32)
+        self._item_hash = Growing(np.uint64)
+
+    def __len__(self) -> int:
+        """The number of items: the cursor into the collection's log."""
+        return len(self.item_ids)
+
+    def __contains__(self, item_id: str) -> bool:
+        return item_id in self._index
+
+    @property
+    def participants(self) -> list[str]:
+        """Index to id, in order of first appearance."""
+        return self.graph.participants
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Edge to the indexes of its two participants, in order of first appearance."""
+        return self.graph.pairs
+
+    def index(self, item_id: str) -> int | None:
+        """The item's place in the log, from 0, or None."""
+        return self._index.get(item_id)
+
+    def set_of(self, item: int) -> int:
+        """The set that the item (by its place) belongs to."""
+        return int(self._item_set.data[item])
+
+    def hash_of(self, item: int) -> int:
+        """What orders the item inside its set and breaks ties between sets."""
+        return int(self._item_hash.data[item])
+
+    def set_participants(self, which: int) -> tuple[str, ...]:
+        """Everyone on the items of a set, sorted."""
+        return tuple(sorted({name for edge in self.set_edges[which] for name in self.graph.names(edge)}))
+
+    def add(self, item: Item) -> bool:
+        """Add an item; True if it is new, False if the same item is known.
+
+        Raises:
+            Rejected: ITEM_CONFLICT if the id is known with other participants; the first content stands.
+        """
+        pairs = item.pairs()
+        known = self._index.get(item.item_id)
+        if known is not None:
+            self._check_same(item, pairs, known)
+            return False
+        edges = tuple(sorted(self.graph.intern(pair) for pair in pairs))
+        while len(self.edge_sets) < self.graph.edges:
+            self.edge_sets.append([])
+        which = self._set.get(edges)
+        if which is None:
+            which = self._set[edges] = len(self.set_edges)
+            self.set_edges.append(edges)
+            self.set_items.append([])
+            for edge in edges:
+                self.edge_sets[edge].append(which)
+        place = self._index[item.item_id] = len(self.item_ids)
+        self.item_ids.append(item.item_id)
+        self._item_set.append(which)
+        self._item_sender.append(self._sender(item))
+        self._item_hash.append(stable_hash(item.item_id, self._seed))
+        members = self.set_items[which]
+        members.insert(bisect_left(members, self.hash_of(place), key=self.hash_of), place)
+        return True
+
+    def _sender(self, item: Item) -> int:
+        sender = None if item.sender is None else self.graph.participant(item.sender)
+        return -1 if sender is None else sender
+
+    def _check_same(self, item: Item, pairs: tuple[Pair, ...], known: int) -> None:
+        stored = {self.graph.names(edge) for edge in self.set_edges[self.set_of(known)]}
+        if stored != set(pairs) or self._sender(item) != self._item_sender.data[known]:
+            raise Rejected(
+                Code.ITEM_CONFLICT,
+                f"item {item.item_id!r} is already in collection {self.name!r} with other participants",
+            )

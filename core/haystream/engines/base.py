@@ -1,0 +1,66 @@
+"""What an engine offers. `reference` and `local` are held to the same answers on every member of this."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+class Engine(Protocol):
+    """The posterior of one query: counts in, adjusted expectations and variances out.
+
+    Indexes are the collection's. Tell the engine what changed (`observe`, `offer`, and growth, which it sees
+    for itself), then `settle`, then read. Between a change and `settle` the readings are of neither state.
+    """
+
+    def observe(self, edge: int, screened: float, relevant: float) -> None:
+        """Add (or, with negative numbers, take back) screenings on an edge."""
+        ...
+
+    def offer(self, edge: int, items: float) -> None:
+        """Add (or take back) unscreened items on an edge: what expected remaining counts."""
+        ...
+
+    def settle(self) -> tuple[Ints, Ints]:
+        """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
+        ...
+
+    def counts(self, edges: Ints) -> tuple[Floats, Floats]:
+        """Screened n and relevant y on those edges."""
+        ...
+
+    def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
+        """Adjusted mean and variance of Z before the constraint of section 3.1."""
+        ...
+
+    def participants(self, participants: Ints) -> tuple[Floats, Floats]:
+        """Constrained adjusted mean and variance of Z (Lemma 2)."""
+        ...
+
+    def edges(self, edges: Ints) -> tuple[Floats, Floats]:
+        """Adjusted mean and variance of P, the mixture of section 4."""
+        ...
+
+    def discrepancy(self) -> float:
+        """(y − E[Y])ᵀ Var(Y)⁻¹ (y − E[Y]): how surprising the data are, about the number of screened edges."""
+        ...
+
+    def remaining_variance(self) -> float:
+        """Var(Σ_e L_e P_e | Y), L_e the unscreened items on offer: without the items' own coin flips."""
+        ...
+
+    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
+        """Who made the mean of those edges' P what it is: (screened edge, share), largest share first.
+
+        The shares add up, exactly, to the adjusted expectation (before any constraint) of the mean of P over
+        `edges`, less its prior expectation (NOTES, section 5).
+        """
+        ...
+
+    def infeasible(self) -> int:
+        """The number of edges whose prior covariance no two binary variables with those means can have."""
+        ...

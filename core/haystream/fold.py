@@ -1,0 +1,76 @@
+"""The fold: collections and queries, one event at a time, in any order."""
+
+from dataclasses import dataclass, field
+
+from haystream.collection import Collection
+from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.events import Event, Item, Query, Verdict
+from haystream.query import QueryState
+
+
+@dataclass(slots=True)
+class State:
+    """Everything: the collections, the queries, and the verdicts of queries that are not open yet."""
+
+    collections: dict[str, Collection] = field(default_factory=dict)
+    queries: dict[str, QueryState] = field(default_factory=dict)
+    orphans: dict[str, list[Verdict]] = field(default_factory=dict)
+    tolerance: float = DEFAULT_TOLERANCE
+
+    def collection(self, name: str) -> Collection:
+        """The collection, made if it is new."""
+        if name not in self.collections:
+            self.collections[name] = Collection(name)
+        return self.collections[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The state of these queries is not what it was: settle, persist and publish them."""
+
+    query_ids: tuple[str, ...]
+
+
+Effect = Changed
+
+
+def step(state: State, event: Event) -> tuple[State, tuple[Effect, ...]]:
+    """Fold one event in. The state given is changed and returned; a known fact has no effects.
+
+    Raises:
+        Rejected: the event is bad; the state is what it was.
+    """
+    match event:
+        case Item():
+            changed = _item(state, event)
+        case Query():
+            changed = _query(state, event)
+        case Verdict():
+            changed = _verdict(state, event)
+    return state, (Changed(changed),) if changed else ()
+
+
+def _item(state: State, item: Item) -> tuple[str, ...]:
+    collection = state.collection(item.collection)
+    if not collection.add(item):
+        return ()
+    return tuple(q for q, query in state.queries.items() if query.collection is collection)
+
+
+def _query(state: State, settings: Query) -> tuple[str, ...]:
+    known = state.queries.get(settings.query_id)
+    if known is not None:
+        return (settings.query_id,) if known.apply_settings(settings) else ()
+    query = QueryState(settings, state.collection(settings.collection), tolerance=state.tolerance)
+    state.queries[settings.query_id] = query
+    for verdict in state.orphans.pop(settings.query_id, ()):
+        query.apply_verdict(verdict)
+    return (settings.query_id,)
+
+
+def _verdict(state: State, verdict: Verdict) -> tuple[str, ...]:
+    query = state.queries.get(verdict.query_id)
+    if query is None:
+        state.orphans.setdefault(verdict.query_id, []).append(verdict)
+        return ()
+    return (verdict.query_id,) if query.apply_verdict(verdict) else ()

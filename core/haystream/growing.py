@@ -1,0 +1,36 @@
+"""Arrays that grow at one end with amortised cost, for kernels that want plain memory."""
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class Growing:
+    """A numpy array with spare room behind it.
+
+    `data` may be longer than `size`: kernels take `data`, readers take `view()`. New entries hold `fill`.
+    Growing reallocates, so keep the `Growing` itself, never a slice of it, across `resize`.
+    """
+
+    __slots__ = ("data", "fill", "size")
+
+    def __init__(self, dtype: DTypeLike, *, fill: float = 0, shape: tuple[int, ...] = ()) -> None:
+        self.fill = fill
+        self.size = 0
+        self.data: NDArray[np.generic] = np.full((16, *shape), fill, dtype=dtype)
+
+    def resize(self, size: int) -> None:
+        """Make room for `size` entries; never shrinks."""
+        if size > len(self.data):
+            grown = np.full((max(size, 2 * len(self.data)), *self.data.shape[1:]), self.fill, self.data.dtype)
+            grown[: self.size] = self.data[: self.size]
+            self.data = grown
+        self.size = max(self.size, size)
+
+    def append(self, value: float) -> None:
+        """Add one entry."""
+        self.resize(self.size + 1)
+        self.data[self.size - 1] = value
+
+    def view(self) -> NDArray[np.generic]:
+        """The entries in use, without a copy."""
+        return self.data[: self.size]

@@ -1,0 +1,94 @@
+"""The paper's model: a participant is relevant or not (Z ∈ {0, 1}), and P_uv | Z_u, Z_v is a beta.
+
+Scalar, compiled functions: the engines loop over the edges that they need. A `table` holds a[4], then b[4],
+in the order z_u z_v = 00, 01, 10, 11, where u is the participant whose id sorts first.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.compiled import compiled
+from haystream.events import Conditional
+
+SMALLEST_VARIANCE = 1e-12
+"""A residual variance of P below this is taken as this, so that weights stay finite; it is the square of a
+probability of 1e-6, far below anything that a verdict can resolve."""
+
+
+def conditional_table(conditional: Conditional) -> NDArray[np.float64]:
+    """Shape (8,): a then b, for z = 00, 01, 10, 11."""
+    return np.array([*conditional.a, *conditional.b], dtype=np.float64)
+
+
+@compiled
+def joint(mean_u: float, mean_v: float, covariance: float) -> tuple[float, float, float, float, bool]:
+    """The joint distribution of (Z_u, Z_v) from two means and a covariance: p00, p01, p10, p11, bound.
+
+    p11 = cov + E_u E_v is kept inside the Fréchet bounds max(0, E_u + E_v − 1) ≤ p11 ≤ min(E_u, E_v)
+    (appendix C and erratum 3). `bound` says that a bound had to be used.
+    """
+    p11 = covariance + mean_u * mean_v
+    low = max(0.0, mean_u + mean_v - 1.0)
+    high = min(mean_u, mean_v)
+    bound = p11 < low or p11 > high
+    p11 = min(max(p11, low), high)
+    return 1.0 - mean_u - mean_v + p11, mean_v - p11, mean_u - p11, p11, bound
+
+
+@compiled
+def edge_prior(
+    table: NDArray[np.float64], mean_u: float, mean_v: float, covariance: float
+) -> tuple[float, float, float, float, float, bool]:
+    """Second-order prior of an edge's P: E[P], s = E[P(1 − P)], β_u, β_v, Var(η) and whether a bound was used.
+
+    P = E[P] + β_u (Z_u − E) + β_v (Z_v − E) + η, β = Var(Z_u, Z_v)⁻¹ Cov((Z_u, Z_v), P), with the variance
+    of the same 2×2 joint that gives the covariance: so Var(η) = Var(P) − βᵀ Cov((Z_u, Z_v), P) is never
+    negative, bound or not (NOTES, section 3).
+    """
+    p00, p01, p10, p11, bound = joint(mean_u, mean_v, covariance)
+    p = (p00, p01, p10, p11)
+    mean, square, on_u, on_v = 0.0, 0.0, 0.0, 0.0
+    for z in range(4):
+        a, b = table[z], table[4 + z]
+        first = a / (a + b)
+        mean += p[z] * first
+        square += p[z] * first * (a + 1.0) / (a + b + 1.0)
+        if z >= 2:
+            on_u += p[z] * first
+        if z % 2 == 1:
+            on_v += p[z] * first
+    variance = square - mean * mean
+    cov_u = on_u - mean_u * mean
+    cov_v = on_v - mean_v * mean
+    var_u = mean_u * (1.0 - mean_u)
+    var_v = mean_v * (1.0 - mean_v)
+    cov = p11 - mean_u * mean_v
+    determinant = var_u * var_v - cov * cov
+    if determinant > 1e-12 * var_u * var_v:
+        beta_u = (var_v * cov_u - cov * cov_v) / determinant
+        beta_v = (var_u * cov_v - cov * cov_u) / determinant
+    else:  # Z_u and Z_v are the same variable: the least-norm regression shares the slope
+        beta_u = 0.5 * cov_u / var_u
+        beta_v = 0.5 * cov_v / var_v
+    residual = variance - beta_u * cov_u - beta_v * cov_v
+    return mean, mean - square, beta_u, beta_v, max(residual, SMALLEST_VARIANCE), bound
+
+
+@compiled
+def edge_posterior(
+    table: NDArray[np.float64], mean_u: float, mean_v: float, covariance: float, n: float, y: float
+) -> tuple[float, float]:
+    """E[P | Y] and Var[P | Y]: the mixture, over the pair's adjusted joint, of the conjugate betas (section 4).
+
+    mean_u, mean_v are the constrained adjusted means, covariance the constrained adjusted covariance.
+    """
+    p00, p01, p10, p11, _ = joint(mean_u, mean_v, covariance)
+    p = (p00, p01, p10, p11)
+    mean, square = 0.0, 0.0
+    for z in range(4):
+        a = table[z] + y
+        total = table[z] + table[4 + z] + n
+        first = a / total
+        mean += p[z] * first
+        square += p[z] * first * (a + 1.0) / (total + 1.0)
+    return mean, max(square - mean * mean, 0.0)

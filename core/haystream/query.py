@@ -1,0 +1,236 @@
+"""The state of one query: a fold over its settings, the items of its collection and its verdicts.
+
+Facts first: `verdicts` (by id) and the collection say everything; the counts, the posterior and the ranking are
+functions of them, kept up to date incrementally. The order in which facts come does not matter.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.collection import Collection
+from haystream.engines.base import Engine
+from haystream.engines.local import DEFAULT_TOLERANCE, LocalEngine
+from haystream.engines.reference import ReferenceEngine
+from haystream.errors import Code, Rejected
+from haystream.events import Outcome, Query, Status, Verdict
+from haystream.policies import POLICIES
+from haystream.prior import ExplicitPrecision, GraphPrecision
+from haystream.ranking import Estimate, Queue, Ranking
+
+SHARE_UNIT = 2.0**-36
+"""What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
+exact (below 131,072 screenings an edge), so a retraction gives back the very same number, in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table that changed. index: (k,) ascending, uint32. rows: (k, columns)."""
+
+    index: NDArray[np.uint32]
+    rows: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a reader of the tables must be told. Participants: unconstrained adjusted mean and variance of Z.
+    Edges: screened n, relevant y, adjusted mean and variance of P."""
+
+    participants: Rows
+    edges: Rows
+
+
+def share_of(edges: int) -> float:
+    """1/k, as counted."""
+    return round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT
+
+
+class QueryState:
+    """A query and its posterior. Not safe for concurrent use.
+
+    Raises:
+        Rejected: UNSUPPORTED if no engine of this version can serve the settings.
+    """
+
+    def __init__(
+        self, settings: Query, collection: Collection, *, tolerance: float = DEFAULT_TOLERANCE
+    ) -> None:
+        check_supported(settings)
+        self.settings = settings
+        self.collection = collection
+        self.verdicts: dict[str, Verdict] = {}
+        self.cursor = 0
+        self.screened = 0
+        self.found = 0
+        self.touched = 0
+        self._tolerance = tolerance
+        self._holding: dict[str, Verdict] = {}
+        self._dirty_people: set[int] = set()
+        self._dirty_edges: set[int] = set()
+        self._start_engine()
+
+    # ---- facts in ----
+
+    def apply_settings(self, settings: Query) -> bool:
+        """Take new settings; True if they differ.
+
+        Raises:
+            Rejected: COLLECTION_CHANGED, or UNSUPPORTED; the old settings stand.
+        """
+        old = self.settings
+        if settings == old:
+            return False
+        if settings.collection != old.collection:
+            raise Rejected(
+                Code.COLLECTION_CHANGED,
+                f"query {old.query_id!r} is on collection {old.collection!r}, and cannot move to another",
+            )
+        check_supported(settings)
+        self.settings = settings
+        if (settings.prior, settings.engine) != (old.prior, old.engine):
+            self._start_engine()
+            self.cursor = self.screened = self.found = 0
+            self.catch_up()
+        elif settings.policy != old.policy:
+            self._queue.use(settings.policy)
+        return True
+
+    def apply_verdict(self, verdict: Verdict) -> bool:
+        """Take a verdict; True if it is a new fact, False if the same verdict is known.
+
+        Raises:
+            Rejected: VERDICT_CONFLICT if its id is known with other content.
+        """
+        known = self.verdicts.get(verdict.verdict_id)
+        if known is not None:
+            if known != verdict:
+                raise Rejected(
+                    Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content"
+                )
+            return False
+        self.verdicts[verdict.verdict_id] = verdict
+        before = self._holding.get(verdict.item_id)
+        if before is None or (verdict.decided_at, verdict.verdict_id) > (
+            before.decided_at,
+            before.verdict_id,
+        ):
+            self._holding[verdict.item_id] = verdict
+            item = self.collection.index(verdict.item_id)
+            if item is not None and item < self.cursor:
+                self._judge(item, before.outcome if before else Outcome.RETRACTED, verdict.outcome)
+        return True
+
+    def catch_up(self) -> bool:
+        """Fold in the items that the collection got since; True if there were any."""
+        begin, self.cursor = self.cursor, len(self.collection)
+        for item in range(begin, self.cursor):
+            edges = self._edges_of(item)
+            share = share_of(len(edges))
+            self._queue.add(item)
+            for edge in edges:
+                self._engine.offer(edge, share)
+            holding = self._holding.get(self.collection.item_ids[item])
+            if holding is not None:
+                self._judge(item, Outcome.RETRACTED, holding.outcome)
+        return self.cursor > begin
+
+    def _judge(self, item: int, before: Outcome, after: Outcome) -> None:
+        """Move an item from one outcome to another; an unscreened item's outcome is RETRACTED."""
+        if before == after:
+            return
+        edges = self._edges_of(item)
+        share = share_of(len(edges))
+        screened = _counts(after)[0] - _counts(before)[0]
+        found = _counts(after)[1] - _counts(before)[1]
+        offered = (after == Outcome.RETRACTED) - (before == Outcome.RETRACTED)
+        self.screened += screened
+        self.found += found
+        for edge in edges:
+            if screened or found:
+                self._engine.observe(edge, screened * share, found * share)
+            if offered:
+                self._engine.offer(edge, offered * share)
+        if offered:
+            self._queue.offer(item, available=after == Outcome.RETRACTED)
+
+    def _edges_of(self, item: int) -> tuple[int, ...]:
+        return self.collection.set_edges[self.collection.set_of(item)]
+
+    def _start_engine(self) -> None:
+        self._engine = make_engine(self.settings, self.collection, self._tolerance)
+        self._queue = Queue(self.collection, self.settings.policy)
+
+    # ---- the posterior out ----
+
+    @property
+    def engine(self) -> Engine:
+        """The posterior, for reading after `settle`."""
+        return self._engine
+
+    @property
+    def queue(self) -> Queue:
+        """The unscreened items, for reading after `settle`."""
+        return self._queue
+
+    def settle(self) -> None:
+        """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""
+        self.catch_up()
+        people, edges = self._engine.settle()
+        self.touched = len(people)
+        self._dirty_people.update(people.tolist())
+        self._dirty_edges.update(edges.tolist())
+        self._queue.rescore(self._engine, edges, step=self.screened + 1)
+
+    def ranking(self) -> Ranking:
+        """What to read next, at most `settings.top` items; none unless the query is open."""
+        self.settle()
+        top = self.settings.top if self.settings.status == Status.OPEN else 0
+        mean, noise = self._queue.totals()
+        return Ranking(
+            policy=self.settings.policy.name,
+            screened=self.screened,
+            found=self.found,
+            expected_remaining=Estimate(mean, float(np.sqrt(noise + self._engine.remaining_variance()))),
+            discrepancy=self._engine.discrepancy(),
+            items=tuple(self._queue.best(self._engine, top)),
+        )
+
+    def drain(self) -> Changes:
+        """The rows of the tables that changed since the last drain. Settle first."""
+        people = np.array(sorted(self._dirty_people), dtype=np.int32)
+        edges = np.array(sorted(self._dirty_edges), dtype=np.int32)
+        self._dirty_people.clear()
+        self._dirty_edges.clear()
+        return Changes(
+            Rows(people.astype(np.uint32), np.column_stack(self._engine.unconstrained(people))),
+            Rows(
+                edges.astype(np.uint32),
+                np.column_stack([*self._engine.counts(edges), *self._engine.edges(edges)]),
+            ),
+        )
+
+
+def _counts(outcome: Outcome) -> tuple[int, int]:
+    return int(outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)), int(outcome == Outcome.RELEVANT)
+
+
+def check_supported(settings: Query) -> None:
+    """Raise Rejected(UNSUPPORTED) unless this version can serve the settings."""
+    if settings.policy.name not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
+
+
+def make_engine(settings: Query, collection: Collection, tolerance: float) -> Engine:
+    """The engine that the settings ask for, on the collection's graph."""
+    prior, graph = settings.prior, collection.graph
+    if settings.engine == "reference":
+        return ReferenceEngine(graph, prior)
+    if prior.covariance is not None:
+        return LocalEngine(graph, prior, ExplicitPrecision(graph, prior.covariance), tolerance=tolerance)
+    shared = collection.precisions
+    key = (prior.correlation, tolerance)
+    if key not in shared:
+        shared[key] = GraphPrecision(graph, prior.correlation, tolerance)
+    return LocalEngine(graph, prior, shared[key], tolerance=tolerance)

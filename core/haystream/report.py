@@ -1,0 +1,72 @@
+"""Everything that is known of a query, as values: what `haystream replay` prints."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from haystream.events import Pair
+from haystream.query import QueryState
+from haystream.ranking import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeReport:
+    """Screenings on an edge (an item of k edges counts 1/k), and the moments of its P."""
+
+    participants: Pair
+    screened: float
+    relevant: float
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReport:
+    """An unscreened item, its score, and the posterior of its relevance."""
+
+    item_id: str
+    score: float
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The posterior of a query. `participants`: constrained adjusted mean and variance of Z, by id."""
+
+    query_id: str
+    screened: int
+    found: int
+    discrepancy: float
+    expected_remaining: Estimate
+    infeasible_edges: int
+    participants: dict[str, tuple[float, float]]
+    edges: tuple[EdgeReport, ...]
+    items: tuple[ItemReport, ...]
+
+
+def report(query: QueryState) -> Report:
+    """Settle the query and read everything. Participants and edges are sorted by id, items are in rank order."""
+    query.settle()
+    engine, graph = query.engine, query.collection.graph
+    means, variances = engine.participants(np.arange(len(graph), dtype=np.int32))
+    which = np.arange(graph.edges, dtype=np.int32)
+    columns = [column.tolist() for column in (*engine.counts(which), *engine.edges(which))]
+    mean, noise = query.queue.totals()
+    people = dict(zip(graph.participants, zip(means.tolist(), variances.tolist(), strict=True), strict=True))
+    edges = (EdgeReport(graph.names(e), *row) for e, row in enumerate(zip(*columns, strict=True)))
+    items = query.queue.items()
+    return Report(
+        query_id=query.settings.query_id,
+        screened=query.screened,
+        found=query.found,
+        discrepancy=engine.discrepancy(),
+        expected_remaining=Estimate(mean, float(np.sqrt(noise + engine.remaining_variance()))),
+        infeasible_edges=engine.infeasible(),
+        participants=dict(sorted(people.items())),
+        edges=tuple(sorted(edges, key=lambda edge: edge.participants)),
+        items=tuple(
+            ItemReport(query.collection.item_ids[item], score, mean, float(np.sqrt(variance)))
+            for item, score, mean, variance in items
+        ),
+    )
