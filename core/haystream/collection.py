@@ -15,25 +15,60 @@ from haystream.growing import Growing
 from haystream.prior import GraphPrecision
 
 
-class Collection:
-    """The items of one collection and their graph.
+class ItemSets:
+    """Items that lie on the same edges form one set: they share a score, whatever the query.
 
-    Items that lie on the same edges form one *set*: they share a score, whatever the query, so rankings are
-    kept per set. Inside a set items are ordered by a stable hash of their id.
+    The edges of set s are edge[start[s] : start[s + 1]]. The sets on edge e are a chain: link i =
+    last_link[e] holds set linked[i], and previous_link[i] is the next link of the chain, -1 its end.
     """
+
+    def __init__(self) -> None:
+        self.start = Growing(np.int64)
+        self.edge = Growing(np.int32)
+        self.last_link = Growing(np.int32, fill=-1)
+        self.linked = Growing(np.int32)
+        self.previous_link = Growing(np.int32)
+        self.items: list[list[int]] = []
+        """Per set, its items by their stable hashes."""
+        self._number: dict[tuple[int, ...], int] = {}
+        self.start.append(0)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def edges(self, which: int) -> tuple[int, ...]:
+        """The edges of a set, ascending."""
+        begin, end = self.start.data[which : which + 2]
+        return tuple(self.edge.data[begin:end].tolist())
+
+    def intern(self, edges: tuple[int, ...]) -> int:
+        """The set on these edges (ascending), made if it is new."""
+        which = self._number.get(edges)
+        if which is None:
+            which = self._number[edges] = len(self.items)
+            self.items.append([])
+            self.last_link.resize(edges[-1] + 1)
+            for edge in edges:
+                self.edge.append(edge)
+                self.previous_link.append(self.last_link.data[edge])
+                self.last_link.data[edge] = self.linked.size
+                self.linked.append(which)
+            self.start.append(self.edge.size)
+        return which
+
+
+class Collection:
+    """The items of one collection, their graph and their sets."""
 
     def __init__(self, name: str, *, seed: int = 0) -> None:
         self.name = name
         self.graph = Graph()
         self.item_ids: list[str] = []
-        self.set_edges: list[tuple[int, ...]] = []
-        self.set_items: list[list[int]] = []
-        self.edge_sets: list[list[int]] = []
+        self.sets = ItemSets()
         self.precisions: dict[tuple[float, float], GraphPrecision] = {}
         """What the queries share of their priors, by (correlation, tolerance)."""
         self._seed = seed
         self._index: dict[str, int] = {}
-        self._set: dict[tuple[int, ...], int] = {}
         self._item_set = Growing(np.int32)
         self._item_sender = Growing(np.int32)
         self._item_hash = Growing(np.uint64)
@@ -69,7 +104,7 @@ class Collection:
 
     def set_participants(self, which: int) -> tuple[str, ...]:
         """Everyone on the items of a set, sorted."""
-        return tuple(sorted({name for edge in self.set_edges[which] for name in self.graph.names(edge)}))
+        return tuple(sorted({name for edge in self.sets.edges(which) for name in self.graph.names(edge)}))
 
     def add(self, item: Item) -> bool:
         """Add an item; True if it is new, False if the same item is known.
@@ -83,21 +118,13 @@ class Collection:
             self._check_same(item, pairs, known)
             return False
         edges = tuple(sorted(self.graph.intern(pair) for pair in pairs))
-        while len(self.edge_sets) < self.graph.edges:
-            self.edge_sets.append([])
-        which = self._set.get(edges)
-        if which is None:
-            which = self._set[edges] = len(self.set_edges)
-            self.set_edges.append(edges)
-            self.set_items.append([])
-            for edge in edges:
-                self.edge_sets[edge].append(which)
+        which = self.sets.intern(edges)
         place = self._index[item.item_id] = len(self.item_ids)
         self.item_ids.append(item.item_id)
         self._item_set.append(which)
         self._item_sender.append(self._sender(item))
         self._item_hash.append(stable_hash(item.item_id, self._seed))
-        members = self.set_items[which]
+        members = self.sets.items[which]
         members.insert(bisect_left(members, self.hash_of(place), key=self.hash_of), place)
         return True
 
@@ -106,7 +133,7 @@ class Collection:
         return -1 if sender is None else sender
 
     def _check_same(self, item: Item, pairs: tuple[Pair, ...], known: int) -> None:
-        stored = {self.graph.names(edge) for edge in self.set_edges[self.set_of(known)]}
+        stored = {self.graph.names(edge) for edge in self.sets.edges(self.set_of(known))}
         if stored != set(pairs) or self._sender(item) != self._item_sender.data[known]:
             raise Rejected(
                 Code.ITEM_CONFLICT,

@@ -11,9 +11,7 @@ from haystream.growing import Growing
 
 def stable_hash(text: str, seed: int = 0) -> int:
     """A 64-bit hash that is the same in every process: what ties are broken by, whatever the order of events."""
-    return int.from_bytes(
-        blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8, "little")).digest(), "little"
-    )
+    return int.from_bytes(blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8, "little")).digest(), "little")
 
 
 class Graph:
@@ -50,37 +48,37 @@ class Graph:
     @property
     def tail(self) -> NDArray[np.int32]:
         """Shape (edges,): the endpoint whose id sorts first."""
-        return self._tail.view()  # type: ignore[return-value]
+        return self._tail.view()
 
     @property
     def head(self) -> NDArray[np.int32]:
         """Shape (edges,): the endpoint whose id sorts last."""
-        return self._head.view()  # type: ignore[return-value]
+        return self._head.view()
 
     @property
     def edge_key(self) -> NDArray[np.uint64]:
         """Shape (edges,): a stable hash of the pair of ids, for policies that draw at random."""
-        return self._edge_key.view()  # type: ignore[return-value]
+        return self._edge_key.view()
 
     @property
     def degree(self) -> NDArray[np.int64]:
         """Shape (participants,): the number of contacts, n_i in the paper's Q."""
-        return self._degree.view()  # type: ignore[return-value]
+        return self._degree.view()
 
     @property
     def start(self) -> NDArray[np.int64]:
         """Shape (participants,): where the participant's slab begins."""
-        return self._start.view()  # type: ignore[return-value]
+        return self._start.view()
 
     @property
     def contact(self) -> NDArray[np.int32]:
         """The slabs: the participant at the other end."""
-        return self._contact.view()  # type: ignore[return-value]
+        return self._contact.view()
 
     @property
     def incident(self) -> NDArray[np.int32]:
         """The slabs: the edge to the contact at the same place."""
-        return self._incident.view()  # type: ignore[return-value]
+        return self._incident.view()
 
     def participant(self, name: str) -> int | None:
         """The participant's index, or None."""

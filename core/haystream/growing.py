@@ -1,10 +1,14 @@
 """Arrays that grow at one end with amortised cost, for kernels that want plain memory."""
 
+from typing import Generic, TypeVar
+
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
+
+_T = TypeVar("_T", bound=np.generic)
 
 
-class Growing:
+class Growing(Generic[_T]):
     """A numpy array with spare room behind it.
 
     `data` may be longer than `size`: kernels take `data`, readers take `view()`. New entries hold `fill`.
@@ -13,15 +17,15 @@ class Growing:
 
     __slots__ = ("data", "fill", "size")
 
-    def __init__(self, dtype: DTypeLike, *, fill: float = 0, shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, dtype: type[_T], *, fill: float = 0) -> None:
         self.fill = fill
         self.size = 0
-        self.data: NDArray[np.generic] = np.full((16, *shape), fill, dtype=dtype)
+        self.data: NDArray[_T] = np.full(16, fill, dtype=dtype)
 
     def resize(self, size: int) -> None:
         """Make room for `size` entries; never shrinks."""
         if size > len(self.data):
-            grown = np.full((max(size, 2 * len(self.data)), *self.data.shape[1:]), self.fill, self.data.dtype)
+            grown = np.full(max(size, 2 * len(self.data)), self.fill, self.data.dtype)
             grown[: self.size] = self.data[: self.size]
             self.data = grown
         self.size = max(self.size, size)
@@ -31,6 +35,6 @@ class Growing:
         self.resize(self.size + 1)
         self.data[self.size - 1] = value
 
-    def view(self) -> NDArray[np.generic]:
+    def view(self) -> NDArray[_T]:
         """The entries in use, without a copy."""
         return self.data[: self.size]

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.graph import Graph
 from haystream.engines.relax import inverse_entries, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
+from haystream.graph import Graph
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +44,10 @@ class GraphPrecision:
     def __init__(self, graph: Graph, correlation: float, tolerance: float) -> None:
         self.correlation = correlation
         self.tolerance = tolerance
-        self.diagonal = self.off = self.inverse_diagonal = self.inverse_edge = np.zeros(0)
+        self.diagonal: Floats = np.zeros(0)
+        self.off: Floats = np.zeros(0)
+        self.inverse_diagonal: Floats = np.zeros(0)
+        self.inverse_edge: Floats = np.zeros(0)
         self._graph = graph
 
     def grow(self) -> bool:
@@ -81,7 +84,10 @@ class ExplicitPrecision:
     """
 
     def __init__(self, graph: Graph, covariance: Covariance) -> None:
-        self.diagonal = self.off = self.inverse_diagonal = self.inverse_edge = np.zeros(0)
+        self.diagonal: Floats = np.zeros(0)
+        self.off: Floats = np.zeros(0)
+        self.inverse_diagonal: Floats = np.zeros(0)
+        self.inverse_edge: Floats = np.zeros(0)
         self._graph = graph
         self._covariance = covariance
 

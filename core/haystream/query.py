@@ -53,9 +53,7 @@ class QueryState:
         Rejected: UNSUPPORTED if no engine of this version can serve the settings.
     """
 
-    def __init__(
-        self, settings: Query, collection: Collection, *, tolerance: float = DEFAULT_TOLERANCE
-    ) -> None:
+    def __init__(self, settings: Query, collection: Collection, *, tolerance: float = DEFAULT_TOLERANCE) -> None:
         check_supported(settings)
         self.settings = settings
         self.collection = collection
@@ -66,8 +64,8 @@ class QueryState:
         self.touched = 0
         self._tolerance = tolerance
         self._holding: dict[str, Verdict] = {}
-        self._dirty_people: set[int] = set()
-        self._dirty_edges: set[int] = set()
+        self._dirty_people: list[NDArray[np.int32]] = []
+        self._dirty_edges: list[NDArray[np.int32]] = []
         self._start_engine()
 
     # ---- facts in ----
@@ -105,9 +103,7 @@ class QueryState:
         known = self.verdicts.get(verdict.verdict_id)
         if known is not None:
             if known != verdict:
-                raise Rejected(
-                    Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content"
-                )
+                raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
             return False
         self.verdicts[verdict.verdict_id] = verdict
         before = self._holding.get(verdict.item_id)
@@ -155,7 +151,7 @@ class QueryState:
             self._queue.offer(item, available=after == Outcome.RETRACTED)
 
     def _edges_of(self, item: int) -> tuple[int, ...]:
-        return self.collection.set_edges[self.collection.set_of(item)]
+        return self.collection.sets.edges(self.collection.set_of(item))
 
     def _start_engine(self) -> None:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)
@@ -178,8 +174,9 @@ class QueryState:
         self.catch_up()
         people, edges = self._engine.settle()
         self.touched = len(people)
-        self._dirty_people.update(people.tolist())
-        self._dirty_edges.update(edges.tolist())
+        if len(people) or len(edges):
+            self._dirty_people.append(people)
+            self._dirty_edges.append(edges)
         self._queue.rescore(self._engine, edges, step=self.screened + 1)
 
     def ranking(self) -> Ranking:
@@ -198,8 +195,7 @@ class QueryState:
 
     def drain(self) -> Changes:
         """The rows of the tables that changed since the last drain. Settle first."""
-        people = np.array(sorted(self._dirty_people), dtype=np.int32)
-        edges = np.array(sorted(self._dirty_edges), dtype=np.int32)
+        people, edges = _union(self._dirty_people), _union(self._dirty_edges)
         self._dirty_people.clear()
         self._dirty_edges.clear()
         return Changes(
@@ -213,6 +209,10 @@ class QueryState:
 
 def _counts(outcome: Outcome) -> tuple[int, int]:
     return int(outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)), int(outcome == Outcome.RELEVANT)
+
+
+def _union(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
 
 
 def check_supported(settings: Query) -> None:

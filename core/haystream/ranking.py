@@ -6,16 +6,17 @@ from heapq import heappop, heappush
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haystream.collection import Collection
-from haystream.engines.base import Engine, Ints
+from haystream.compiled import compiled
+from haystream.engines.base import Engine
+from haystream.engines.relax import Flags, Floats, Ints, Longs
 from haystream.events import Pair, Policy
 from haystream.growing import Growing
 from haystream.policies import POLICIES, Posteriors
 from haystream.tournament import Tournament
 
-LAST = np.iinfo(np.uint64).max
+LAST = int(np.iinfo(np.uint64).max)
 """The tie hash of a set that has nothing left."""
 
 BECAUSE = 5
@@ -63,11 +64,62 @@ class Ranking:
     items: tuple[RankedItem, ...]
 
 
-class Queue:
-    """The unscreened items by set, the sets in a tournament by score.
+@compiled
+def mark_sets(
+    edges: Ints, last_link: Ints, linked: Ints, previous_link: Ints, flags: Flags, marked: Ints, count: int
+) -> int:
+    """Append the sets on `edges` to `marked`, each once (its flag says it is there); the new count."""
+    for i in range(len(edges)):
+        link = last_link[edges[i]]
+        while link >= 0:
+            which = linked[link]
+            if flags[which] == 0:
+                flags[which] = 1
+                marked[count] = which
+                count += 1
+            link = previous_link[link]
+    return count
 
-    A set's score is the mean of its edges' scores: an item on k edges is drawn from one of them uniformly.
+
+@compiled
+def score_sets(
+    sets: Ints,
+    start: Longs,
+    edge: Ints,
+    left: Longs,
+    mean: Floats,
+    variance: Floats,
+    score: Floats,
+    flags: Flags,
+    out: Floats,
+    terms: Floats,
+) -> None:
+    """A set's score is the mean of its edges' scores: an item of k edges is drawn from one of them uniformly.
+
+    The terms are what its unscreened items add to expected remaining, and to its variance by being coin flips
+    given P: left × E[p] and left × E[p(1 - p)], p the mean of the edges' P's, taken as uncorrelated.
     """
+    for i in range(len(sets)):
+        which = sets[i]
+        flags[which] = 0
+        if left[which] == 0:
+            out[i] = -np.inf
+            terms[i, 0] = terms[i, 1] = 0.0
+            continue
+        total_score, total_mean, total_variance = 0.0, 0.0, 0.0
+        for j in range(start[which], start[which + 1]):
+            total_score += score[edge[j]]
+            total_mean += mean[edge[j]]
+            total_variance += variance[edge[j]]
+        k = start[which + 1] - start[which]
+        m = total_mean / k
+        out[i] = total_score / k
+        terms[i, 0] = left[which] * m
+        terms[i, 1] = left[which] * max(m - m * m - total_variance / (k * k), 0.0)
+
+
+class Queue:
+    """The unscreened items by set, the sets in a tournament by score."""
 
     def __init__(self, collection: Collection, policy: Policy) -> None:
         self._collection = collection
@@ -75,12 +127,15 @@ class Queue:
         self._taken: set[int] = set()
         self._skip: dict[int, int] = {}
         self._left = Growing(np.int64)
+        self._tie = Growing(np.uint64, fill=LAST)
+        self._marked = Growing(np.int32)
+        self._flags = Growing(np.uint8)
+        self._marks = 0
         self._mean = Growing(np.float64)
         self._variance = Growing(np.float64)
         self._score = Growing(np.float64)
         self._tournament = Tournament()
-        self._changed: set[int] = set()
-        self._step = 0
+        self._step = -1
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
@@ -89,80 +144,73 @@ class Queue:
 
     def add(self, item: int) -> None:
         """A new item, unscreened."""
-        which = self._collection.set_of(item)
-        self._left.resize(len(self._collection.set_edges))
-        self._left.data[which] += 1
-        self._skip.pop(which, None)  # it may come before the first unscreened one
-        self._changed.add(which)
+        sets = len(self._collection.sets)
+        for column in (self._left, self._tie, self._marked, self._flags):
+            column.resize(sets)
+        self._put(item)
 
     def offer(self, item: int, *, available: bool) -> None:
         """Take an item out of the queue, or put it back."""
-        which = self._collection.set_of(item)
         if available:
             self._taken.discard(item)
-            self._skip.pop(which, None)
+            self._put(item)
         else:
             self._taken.add(item)
-        self._left.data[which] += 1 if available else -1
-        self._changed.add(which)
+            which = self._mark(item)
+            self._left.data[which] -= 1
+            self._tie.data[which] = next(map(self._collection.hash_of, self._unscreened(which)), LAST)
+
+    def _put(self, item: int) -> None:
+        which = self._mark(item)
+        self._left.data[which] += 1
+        self._tie.data[which] = min(int(self._tie.data[which]), self._collection.hash_of(item))
+        self._skip.pop(which, None)  # it may come before the first unscreened one
+
+    def _mark(self, item: int) -> int:
+        which = self._collection.set_of(item)
+        if not self._flags.data[which]:
+            self._flags.data[which] = 1
+            self._marked.data[self._marks] = which
+            self._marks += 1
+        return which
 
     def rescore(self, engine: Engine, edges: Ints, *, step: int) -> None:
         """Take in the edges' new posteriors, and the sets that gained or lost items."""
-        collection = self._collection
-        new = collection.graph.edges - self._mean.size
-        if new > 0:
-            for column in (self._mean, self._variance, self._score):
-                column.resize(collection.graph.edges)
-        self._left.resize(len(collection.set_edges))
-        self._tournament.resize(len(collection.set_edges))
+        graph, sets = self._collection.graph, self._collection.sets
+        for column in (self._mean, self._variance, self._score):
+            column.resize(graph.edges)
+        mean, variance, score = self._mean.view(), self._variance.view(), self._score.view()
         if len(edges):
-            self._mean.data[edges], self._variance.data[edges] = engine.edges(edges)
+            mean[edges], variance[edges] = engine.edges(edges)
         entry = POLICIES[self._policy.name]
         if self._step < 0 or (entry.moves_with_step and step != self._step):
-            edges = np.arange(collection.graph.edges, dtype=np.int32)
+            edges = np.arange(graph.edges, dtype=np.int32)
         self._step = step
         if len(edges):
-            self._score.data[edges] = entry.score(
-                Posteriors(
-                    self._mean.data[edges], self._variance.data[edges], collection.graph.edge_key[edges], step
-                ),  # type: ignore[arg-type]
-                self._policy,
-            )
-            for edge in edges.tolist():
-                self._changed.update(collection.edge_sets[edge])
-        if self._changed:
-            self._enter(np.array(sorted(self._changed), dtype=np.int32))
-            self._changed.clear()
-
-    def _enter(self, which: Ints) -> None:
-        score, terms = np.empty(len(which)), np.zeros((len(which), 2))
-        tie = np.full(len(which), LAST, np.uint64)
-        for i, entry in enumerate(which.tolist()):
-            left = int(self._left.data[entry])
-            if left == 0:
-                score[i] = -np.inf
-                continue
-            mean, spread = self._of_set(entry)
-            score[i] = self._average(self._score.view(), entry)
-            first = next(self._unscreened(entry))
-            tie[i] = self._collection.hash_of(first)
-            # Items of a set are coin flips given P: E[Var] = left · E[p(1 - p)], p the mean of the P's.
-            terms[i] = left * mean, left * max(mean - mean * mean - spread, 0.0)
-        self._tournament.set(which, score, tie, terms)
-
-    def _average(self, column: NDArray[np.generic], which: int) -> float:
-        edges = self._collection.set_edges[which]
-        if len(edges) == 1:
-            return float(column[edges[0]])  # type: ignore[arg-type]
-        return float(column[list(edges)].mean())  # type: ignore[attr-defined]
-
-    def _of_set(self, which: int) -> tuple[float, float]:
-        """Mean and variance of a set's P, the edges' P's taken as uncorrelated."""
-        edges = len(self._collection.set_edges[which])
-        return self._average(self._mean.view(), which), self._average(self._variance.view(), which) / edges
+            posteriors = Posteriors(mean[edges], variance[edges], graph.edge_key[edges], step)
+            score[edges] = entry.score(posteriors, self._policy)
+        chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
+        self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)
+        which = self._marked.data[: self._marks].copy()
+        self._marks = 0
+        out, terms = np.empty(len(which)), np.empty((len(which), 2))
+        score_sets(
+            which,
+            sets.start.data,
+            sets.edge.data,
+            self._left.data,
+            mean,
+            variance,
+            score,
+            self._flags.data,
+            out,
+            terms,
+        )
+        self._tournament.resize(len(sets))
+        self._tournament.set(which, out, self._tie.data[which], terms)
 
     def _unscreened(self, which: int) -> Iterator[int]:
-        members = self._collection.set_items[which]
+        members = self._collection.sets.items[which]
         begin = self._skip.get(which, 0)
         while begin < len(members) and members[begin] in self._taken:
             begin += 1
@@ -201,7 +249,13 @@ class Queue:
             following = next(open_sets[which], None)
             if following is not None:
                 enter(which, following)
-            yield item, self._average(self._score.view(), which), *self._of_set(which)
+            edges = list(collection.sets.edges(which))
+            yield (
+                item,
+                float(self._score.data[edges].mean()),
+                float(self._mean.data[edges].mean()),
+                float(self._variance.data[edges].mean()) / len(edges),
+            )
 
     def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
         """The first `top` items, with what made their scores."""
@@ -210,7 +264,7 @@ class Queue:
         for rank, (item, score, mean, variance) in enumerate(islice(self.items(), top), start=1):
             which = self._collection.set_of(item)
             if which not in shares:
-                largest = engine.shares(self._collection.set_edges[which])[:BECAUSE]
+                largest = engine.shares(self._collection.sets.edges(which))[:BECAUSE]
                 shares[which] = tuple(Share(graph.names(edge), share) for edge, share in largest)
             yield RankedItem(
                 item_id=self._collection.item_ids[item],

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.graph import Graph
 from haystream.engines.kernels import (
     RIGHT_HAND_SIDES,
     Edges,
@@ -22,6 +21,7 @@ from haystream.engines.kernels import (
 )
 from haystream.engines.relax import Floats, Ints, inverse_entries, relax, scratch, system
 from haystream.events import Prior
+from haystream.graph import Graph
 from haystream.models.relevance import conditional_table
 from haystream.prior import Precision, prior_means
 
@@ -155,7 +155,7 @@ class LocalEngine:
         coefficient = np.stack([weight * deviation, offered * (1.0 - leverage)])
 
         def at_people(at_tail: Floats, at_head: Floats) -> Floats:
-            return np.bincount(tail, at_tail, m) + np.bincount(head, at_head, m)
+            return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
 
         diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
         off = precision.off + weight * on_tail * on_head
@@ -177,9 +177,7 @@ class LocalEngine:
         if weight.any():
             everyone = np.arange(m, dtype=np.int32)
             inverse_entries(self._system, everyone, self._tolerance, variance, covariance, self._room)
-        self._edges = Edges(
-            tail, head, p_mean, noise, on_tail, on_head, residual, weight, coefficient, covariance
-        )
+        self._edges = Edges(tail, head, p_mean, noise, on_tail, on_head, residual, weight, coefficient, covariance)
         self._people = People(mean, scale, variance, x, r, rhs, mean + scale * x[0], scale * scale * variance)
         self._square = float((weight * deviation * deviation).sum())
         self._own_of = offered * offered * residual * (1.0 - leverage)
@@ -254,9 +252,7 @@ class LocalEngine:
             if self._n[e] > 0:  # the edge's own data speak of its own η too: ρ_e d_e = Var(η_e) w_e d_e
                 own = self._edges.residual[e] * self._edges.coefficient[0, e] / len(edges)
                 total[e] = total.get(e, 0.0) + float(own)
-        return sorted(
-            ((e, share) for e, share in total.items() if share != 0.0), key=lambda pair: -abs(pair[1])
-        )
+        return sorted(((e, share) for e, share in total.items() if share != 0.0), key=lambda pair: -abs(pair[1]))
 
     def infeasible(self) -> int:
         """Edges where a Fréchet bound had to replace the prior's covariance."""

@@ -11,9 +11,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.graph import Graph
 from haystream.engines.base import Floats, Ints
 from haystream.events import Prior
+from haystream.graph import Graph
 from haystream.models.relevance import conditional_table, edge_posterior, edge_prior
 from haystream.prior import dense_covariance, dense_precision, prior_means
 
@@ -50,12 +50,12 @@ class ReferenceEngine:
         self._moments(n)
         deviation = y - n * self._p_mean[self._screened]
         if len(n):
-            H = np.linalg.solve(self._var_y, self._cov_zy.T).T
+            H: Floats = np.linalg.solve(self._var_y, self._cov_zy.T).T
             self._q = float(deviation @ np.linalg.solve(self._var_y, deviation))
         else:
             H = np.zeros((m, 0))
             self._q = 0.0
-        mean = self._mean + H @ deviation
+        mean: Floats = self._mean + H @ deviation
         covariance = self._sigma - H @ self._cov_zy.T
         self._unconstrained = mean, covariance.diagonal()
         self._constrain(H, mean, deviation)
@@ -72,11 +72,7 @@ class ReferenceEngine:
         bias = self._mean + H @ deviation - constrained  # E[Z_k − h0 − hᵀY] with h0 = c − hᵀy
         self.mean = constrained
         self.covariance = (
-            self._sigma
-            - H @ self._cov_zy.T
-            - self._cov_zy @ H.T
-            + H @ self._var_y @ H.T
-            + np.outer(bias, bias)
+            self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
         )
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats]:

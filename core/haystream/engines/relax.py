@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.graph import Graph
 from haystream.compiled import compiled
+from haystream.graph import Graph
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
