@@ -1,0 +1,60 @@
+"""How the Redis store names its keys. Everything that one script touches shares one hash tag (Redis Cluster).
+
+| key | type | holds |
+|---|---|---|
+| `P:{c:NAME}:log` | stream | the collection's items in order, entry ids 1-0, 2-0, …; field `item`, JSON |
+| `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of the content, then the entry's number in decimal |
+| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings (JSON), offsets, cursor, discrepancy |
+| `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
+| `P:{q:ID}:ranking` | string | the last next-items value, JSON |
+| `P:{q:ID}:participants` | string | float64 (little-endian), row i = the i-th participant of the log |
+| `P:{q:ID}:edges` | string | float64 (little-endian), row i = the i-th edge of the log |
+| `P:partitions` | set | the partitions that have a set of their own |
+| `P:partition:N` | set | ids of the queries saved from partition N of the queries topic |
+| `P:generation` | string | the mark that a store in use carries |
+
+P is the prefix. A hash tag ends at the first `}`, so names and ids have `%`, `{` and `}` percent-encoded.
+"""
+
+from dataclasses import dataclass
+
+_ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
+_GLOB_ESCAPES = str.maketrans({c: f"\\{c}" for c in "*?[]\\^-"})
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names of every key under one prefix."""
+
+    prefix: str
+
+    def log(self, collection: str) -> str:
+        """The stream of the collection's items."""
+        return f"{self.prefix}:{{c:{collection.translate(_ESCAPES)}}}:log"
+
+    def ids(self, collection: str) -> str:
+        """The hash of the collection's item ids."""
+        return f"{self.prefix}:{{c:{collection.translate(_ESCAPES)}}}:ids"
+
+    def query(self, query_id: str, part: str) -> str:
+        """One of a query's keys: meta, verdicts, ranking, participants or edges."""
+        return f"{self.prefix}:{{q:{query_id.translate(_ESCAPES)}}}:{part}"
+
+    def partition(self, partition: int) -> str:
+        """The set of queries of a partition."""
+        return f"{self.prefix}:partition:{partition}"
+
+    @property
+    def partitions(self) -> str:
+        """The set of partitions that have queries."""
+        return f"{self.prefix}:partitions"
+
+    @property
+    def generation(self) -> str:
+        """The mark of a store in use."""
+        return f"{self.prefix}:generation"
+
+    @property
+    def everything(self) -> str:
+        """A pattern for SCAN that matches every key under the prefix, and no other."""
+        return f"{self.prefix.translate(_GLOB_ESCAPES)}:*"

@@ -1,0 +1,174 @@
+"""The store in this process's memory: for tests, the demo where no server is to be had, and offline runs.
+
+It keeps the contract of `base` (one test suite holds it and the Redis store to it), but it lasts no longer
+than the object. Several workers of one process may share one. Nothing here waits but `read_items`, so every
+method is one atomic step of the event loop.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from haystream.events import Item, Verdict
+from haystream_service.store.base import (
+    EDGE_COLUMNS,
+    PARTICIPANT_COLUMNS,
+    Appended,
+    Change,
+    Fenced,
+    Patch,
+    Position,
+    Store,
+    StoredQuery,
+)
+from haystream_service.store.tables import fingerprint, runs, table
+
+
+@dataclass(slots=True)
+class _Log:
+    items: list[Item] = field(default_factory=list)
+    known: dict[str, Item] = field(default_factory=dict)
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class _Saved:
+    query: StoredQuery
+    verdicts: dict[str, Verdict]
+    fingerprint: str
+    ranking: bytes
+    participants: bytearray = field(default_factory=bytearray)
+    edges: bytearray = field(default_factory=bytearray)
+
+
+class MemoryStore(Store):
+    """A `Store` that is a few dictionaries."""
+
+    def __init__(self) -> None:
+        self._logs: defaultdict[str, _Log] = defaultdict(_Log)
+        self._saved: dict[str, _Saved] = {}
+        self._generation: str | None = None
+
+    @override
+    async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
+        log = self._logs[collection]
+        answers = []
+        for item in items:
+            known = log.known.get(item.item_id)
+            if known is None:
+                log.known[item.item_id] = item
+                log.items.append(item)
+                answers.append(Appended.ADDED)
+            else:
+                same = (known.sender, known.participants) == (item.sender, item.participants)
+                answers.append(Appended.KNOWN if same else Appended.CONFLICT)
+        if Appended.ADDED in answers:
+            log.grown.set()
+            log.grown = asyncio.Event()
+        return answers
+
+    @override
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
+        log = self._logs[collection]
+        if len(log.items) <= after and wait > 0:
+            try:
+                await asyncio.wait_for(log.grown.wait(), wait)
+            except TimeoutError:
+                return []
+        return log.items[after : after + limit]
+
+    @override
+    async def item_count(self, collection: str) -> int:
+        return len(self._logs[collection].items)
+
+    @override
+    async def has_item(self, collection: str, item_id: str) -> bool:
+        return item_id in self._logs[collection].known
+
+    @override
+    async def query_ids(self, partition: int | None = None) -> set[str]:
+        return {
+            query_id
+            for query_id, saved in self._saved.items()
+            if partition is None or saved.query.partition == partition
+        }
+
+    @override
+    async def load_query(self, query_id: str) -> StoredQuery | None:
+        saved = self._saved.get(query_id)
+        return replace(saved.query, verdicts=tuple(saved.verdicts.values())) if saved else None
+
+    @override
+    async def save_query(self, change: Change) -> None:
+        saved = self._saved.get(change.query_id)
+        stored = saved.query.revision if saved else 0
+        mark = fingerprint(change)
+        if stored != change.expected:
+            if saved and stored == change.revision and saved.fingerprint == mark:
+                return
+            raise Fenced(change.query_id, change.expected, stored)
+        settings = change.settings or (saved.query.settings if saved else None)
+        if settings is None:
+            raise ValueError(f"the first save of query {change.query_id!r} lacks its settings")
+        before = saved.query.position if saved else Position()
+        position = Position(
+            queries_offset=max(before.queries_offset, change.position.queries_offset),
+            verdicts_offset=max(before.verdicts_offset, change.position.verdicts_offset),
+            cursor=change.position.cursor,
+        )
+        query = StoredQuery(settings, change.partition, change.revision, position, ())
+        if saved is None:
+            saved = self._saved[change.query_id] = _Saved(query, {}, mark, change.ranking)
+        saved.query, saved.fingerprint, saved.ranking = query, mark, change.ranking
+        saved.verdicts.update((verdict.verdict_id, verdict) for verdict in change.verdicts)
+        _patch(saved.participants, change.participants)
+        _patch(saved.edges, change.edges)
+
+    @override
+    async def read_ranking(self, query_id: str) -> bytes | None:
+        saved = self._saved.get(query_id)
+        return saved.ranking if saved else None
+
+    @override
+    async def read_participants(self, query_id: str) -> NDArray[np.float64]:
+        saved = self._saved.get(query_id)
+        return table(bytes(saved.participants) if saved else b"", PARTICIPANT_COLUMNS)
+
+    @override
+    async def read_edges(self, query_id: str) -> NDArray[np.float64]:
+        saved = self._saved.get(query_id)
+        return table(bytes(saved.edges) if saved else b"", EDGE_COLUMNS)
+
+    @override
+    async def generation(self) -> str | None:
+        return self._generation
+
+    @override
+    async def begin(self, generation: str) -> str:
+        self._generation = self._generation or generation
+        return self._generation
+
+    @override
+    async def wipe(self) -> None:
+        self._logs.clear()
+        self._saved.clear()
+        self._generation = None
+
+    @override
+    async def ping(self) -> None:
+        return
+
+    @override
+    async def close(self) -> None:
+        return
+
+
+def _patch(raw: bytearray, patch: Patch) -> None:
+    for offset, run in runs(patch):
+        raw.extend(bytes(max(0, offset + len(run) - len(raw))))
+        raw[offset : offset + len(run)] = run

@@ -1,0 +1,286 @@
+"""The live state in Redis or Valkey, one server or a cluster. `keys` has the layout; the scripts write.
+
+A write is one script, so it is carried out as a whole or not at all, and a save is a compare-and-set.
+What this does not prevent, and what repairs it:
+
+- **A reply is lost after the write.** The caller gets `StoreUnavailable` and tries again; items are
+  idempotent by id, a save is recognised by its revision and fingerprint.
+- **A query is put in its partition's set, then never saved** (the process died between the two). The set
+  names a query that is not there: `load_query` answers None and the worker passes over it.
+- **A zombie saves between two saves of the owner.** One of the two is fenced, loads again and applies its
+  batch to what the other wrote. Facts are sets: nothing is lost or counted twice.
+- **A replica that lags is promoted, or the machine loses power with `appendfsync everysec`.** The last
+  writes are gone although they were acknowledged. The owner is fenced (the revision went back), but verdicts
+  that Kafka counts as read are missing: `haystream rebuild` restores them. Killing the server's process
+  loses nothing when its append-only file is on.
+- **The data are gone altogether.** The generation mark is gone with them: workers stop and say so until
+  `haystream rebuild` has run.
+- **`wipe` runs while somebody writes.** Keys may come into being behind the scan. `haystream rebuild`
+  therefore refuses to start while the consumer group has members.
+
+A table is limited by Redis to 512 MiB: 16 million edges a query.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from typing_extensions import override
+
+from haystream.events import Item
+from haystream_service.store.base import (
+    EDGE_COLUMNS,
+    PARTICIPANT_COLUMNS,
+    Appended,
+    Change,
+    Fenced,
+    Position,
+    Store,
+    StoredQuery,
+    StoreUnavailable,
+)
+from haystream_service.store.facts import read_item, read_verdict
+from haystream_service.store.keys import Keys
+from haystream_service.store.tables import digest, fingerprint, packed, table
+from haystream_service.wire import decode_query, encode_item, encode_query, encode_verdict
+
+ITEMS_A_SCRIPT = 500
+"""A script holds up every other client while it runs: this many items take about 2 ms."""
+KEYS_A_SCAN = 1000
+
+_ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT}
+# Errors that the server itself answers with while it cannot serve, as the first word of the text.
+_NOT_NOW = (
+    *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF"),
+    *("MOVED", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNBLOCKED"),
+)
+
+
+class Script:
+    """A Lua script of this package, run by its hash; it is sent where the server does not know that."""
+
+    def __init__(self, name: str) -> None:
+        self.text = files(__package__).joinpath(name).read_bytes()
+        self.hash = sha1(self.text, usedforsecurity=False).hexdigest()
+
+
+class RedisStore(Store):
+    """A `Store` in Redis 7+ or Valkey. A call that takes more than `timeout` seconds is given up."""
+
+    def __init__(
+        self, client: Redis | RedisCluster, *, prefix: str = "haystream", timeout: float = 5.0
+    ) -> None:
+        # The two clients share every command used here, but no base class that says so.
+        self._redis = cast(Any, client)
+        self._keys = Keys(prefix)
+        self._timeout = timeout
+        self._append = Script("append.lua")
+        self._save = Script("save.lua")
+        self._load = Script("load.lua")
+
+    @classmethod
+    def connect(
+        cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False
+    ) -> Self:
+        """A store on the server (or one node of the cluster) at `url`; connects at the first call.
+
+        The client neither waits nor tries again by itself: `timeout` and the callers do that, and count it.
+        A blocking read takes a connection of its own from the pool, so it holds up nobody.
+        """
+        options: dict[str, Any] = {
+            "protocol": 2,
+            "socket_timeout": None,
+            "socket_connect_timeout": timeout,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        client = RedisCluster.from_url(url, **options) if cluster else Redis.from_url(url, **options)
+        return cls(client, prefix=prefix, timeout=timeout)
+
+    @override
+    async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
+        keys = (self._keys.log(collection), self._keys.ids(collection))
+        answers: list[Appended] = []
+        for start in range(0, len(items), ITEMS_A_SCRIPT):
+            arguments: list[bytes] = []
+            for item in items[start : start + ITEMS_A_SCRIPT]:
+                arguments += (item.item_id.encode(), digest(item), encode_item(item))
+            answers += (_ANSWERS[answer] for answer in await self._run(self._append, keys, arguments))
+        return answers
+
+    @override
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
+        log = self._keys.log(collection)
+        async with self._answering():
+            entries = await self._redis.xrange(log, min=f"{after + 1}-0", count=limit)
+        if not entries and wait > 0:
+            async with self._answering(wait):
+                # Redis takes a BLOCK of 0 milliseconds to mean: for ever.
+                block = max(1, int(wait * 1000))
+                streams = await self._redis.xread({log: f"{after}-0"}, count=limit, block=block)
+            entries = streams[0][1] if streams else []
+        return [read_item(fields[b"item"]) for _, fields in entries]
+
+    @override
+    async def item_count(self, collection: str) -> int:
+        async with self._answering():
+            return int(await self._redis.xlen(self._keys.log(collection)))
+
+    @override
+    async def has_item(self, collection: str, item_id: str) -> bool:
+        async with self._answering():
+            return bool(await self._redis.hexists(self._keys.ids(collection), item_id))
+
+    @override
+    async def query_ids(self, partition: int | None = None) -> set[str]:
+        async with self._answering():
+            if partition is None:
+                partitions = [int(member) for member in await self._redis.smembers(self._keys.partitions)]
+            else:
+                partitions = [partition]
+            members = [await self._redis.smembers(self._keys.partition(p)) for p in partitions]
+        return {member.decode() for queries in members for member in queries}
+
+    @override
+    async def load_query(self, query_id: str) -> StoredQuery | None:
+        keys = [self._keys.query(query_id, part) for part in ("meta", "verdicts")]
+        found = await self._run(self._load, keys, [])
+        if found is None:
+            return None
+        flat, verdicts = found
+        meta = dict(zip(flat[::2], flat[1::2], strict=True))
+        return StoredQuery(
+            settings=decode_query(meta[b"settings"], query_id.encode()),
+            partition=int(meta[b"partition"]),
+            revision=int(meta[b"revision"]),
+            position=Position(
+                queries_offset=int(meta[b"queries_offset"]),
+                verdicts_offset=int(meta[b"verdicts_offset"]),
+                cursor=int(meta[b"cursor"]),
+            ),
+            verdicts=tuple(map(read_verdict, verdicts)),
+        )
+
+    @override
+    async def save_query(self, change: Change) -> None:
+        query_id, position = change.query_id, change.position
+        if change.expected == 0:
+            if change.settings is None:
+                raise ValueError(f"the first save of query {query_id!r} lacks its settings")
+            async with self._answering():
+                await self._redis.sadd(self._keys.partition(change.partition), query_id)
+                await self._redis.sadd(self._keys.partitions, change.partition)
+        parts = ("meta", "verdicts", "ranking", "participants", "edges")
+        arguments: list[bytes | str | int | float] = [
+            change.expected,
+            change.revision,
+            fingerprint(change),
+            change.partition,
+            position.queries_offset,
+            position.verdicts_offset,
+            position.cursor,
+            b"" if change.settings is None else encode_query(change.settings),
+            repr(float(change.discrepancy)),
+            change.ranking,
+            packed(change.participants),
+            packed(change.edges),
+        ]
+        for verdict in change.verdicts:
+            arguments += (verdict.verdict_id, encode_verdict(verdict))
+        keys = [self._keys.query(query_id, part) for part in parts]
+        stored = await self._run(self._save, keys, arguments)
+        if stored is not None:
+            raise Fenced(query_id, change.expected, int(stored))
+
+    @override
+    async def read_ranking(self, query_id: str) -> bytes | None:
+        async with self._answering():
+            return cast(bytes | None, await self._redis.get(self._keys.query(query_id, "ranking")))
+
+    @override
+    async def read_participants(self, query_id: str) -> NDArray[np.float64]:
+        return await self._table(query_id, "participants", PARTICIPANT_COLUMNS)
+
+    @override
+    async def read_edges(self, query_id: str) -> NDArray[np.float64]:
+        return await self._table(query_id, "edges", EDGE_COLUMNS)
+
+    @override
+    async def generation(self) -> str | None:
+        async with self._answering():
+            mark = await self._redis.get(self._keys.generation)
+        return None if mark is None else mark.decode()
+
+    @override
+    async def begin(self, generation: str) -> str:
+        async with self._answering():
+            before = await self._redis.set(self._keys.generation, generation, nx=True, get=True)
+        return generation if before is None else before.decode()
+
+    @override
+    async def wipe(self) -> None:
+        # One timeout a batch: how long the whole takes depends on how much there is.
+        keys = self._redis.scan_iter(match=self._keys.everything, count=KEYS_A_SCAN)
+        more = True
+        while more:
+            async with self._answering():
+                batch = []
+                async for key in keys:
+                    batch.append(key)
+                    if len(batch) == KEYS_A_SCAN:
+                        break
+                else:
+                    more = False
+                # One key a command: a cluster takes no two keys of different slots in one.
+                async with self._redis.pipeline(transaction=False) as pipeline:
+                    for key in batch:
+                        pipeline.execute_command("UNLINK", key)
+                    await pipeline.execute()
+
+    @override
+    async def ping(self) -> None:
+        async with self._answering():
+            await self._redis.ping()
+
+    @override
+    async def close(self) -> None:
+        async with self._answering():
+            await self._redis.aclose()
+
+    async def _table(self, query_id: str, part: str, columns: int) -> NDArray[np.float64]:
+        async with self._answering():
+            raw = await self._redis.get(self._keys.query(query_id, part))
+        return table(raw or b"", columns)
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        async with self._answering():
+            try:
+                return await self._redis.evalsha(script.hash, len(keys), *keys, *arguments)
+            except NoScriptError:
+                return await self._redis.eval(script.text, len(keys), *keys, *arguments)
+
+    @asynccontextmanager
+    async def _answering(self, extra: float = 0.0) -> AsyncIterator[None]:
+        """Turns every way in which a server does not answer, or not in time, into `StoreUnavailable`."""
+        try:
+            async with asyncio.timeout(self._timeout + extra):
+                yield
+        except TimeoutError:
+            raise StoreUnavailable(f"no answer from Redis within {self._timeout + extra:g} s") from None
+        except (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError) as error:
+            raise StoreUnavailable(f"Redis cannot be reached: {error}") from error
+        except ResponseError as error:
+            if not str(error).startswith(_NOT_NOW):
+                raise
+            raise StoreUnavailable(f"Redis cannot serve now: {error}") from error

@@ -1,0 +1,112 @@
+"""What only the Redis store has: a server that hangs, dies, forgets scripts, or serves others as well."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from haystream.events import Item, Query
+from haystream_service.local import ValkeyServer
+from haystream_service.store.base import Change, Patch, Position, StoreUnavailable
+from haystream_service.store.keys import Keys
+from haystream_service.store.redis import RedisStore
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
+
+NOTHING = Patch(np.empty(0, np.uint32), np.empty((0, 2)))
+
+
+@pytest_asyncio.fixture
+async def store(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisStore]:
+    store = RedisStore.connect(redis_url, prefix=redis_prefix)
+    yield store
+    await store.wipe()
+    await store.close()
+
+
+@pytest_asyncio.fixture
+async def client(redis_url: str) -> AsyncIterator[Any]:
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+def change(query_id: str, edges: Patch = NOTHING) -> Change:
+    position = Position(0, 0, 0)
+    return Change(query_id, 0, 0, 1, position, Query(query_id), [], 0.0, b"{}", NOTHING, edges)
+
+
+async def test_wiping_leaves_others_keys(store: RedisStore, client: Any, redis_prefix: str) -> None:
+    neighbour = f"{redis_prefix}2:generation"
+    await client.set(neighbour, "mine")
+    await store.begin("one")
+    await store.wipe()
+    assert await client.get(neighbour) == b"mine"
+    await client.delete(neighbour)
+
+
+async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix: str) -> None:
+    store = RedisStore.connect(redis_url, prefix=f"{redis_prefix}*[a-z]")
+    other = f"{redis_prefix}xyza:generation"
+    await client.set(other, "mine")
+    await store.begin("one")
+    await store.wipe()
+    assert await store.generation() is None
+    assert await client.delete(other) == 1
+    await store.close()
+
+
+async def test_others_read_the_tables_as_plain_float64(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    rows = np.array([[1.0, 0.5, 0.25, 0.125], [2.0, 1.0, 0.75, 0.0625]])
+    await store.save_query(change("q", Patch(np.array([0, 1], np.uint32), rows)))
+    second = await client.getrange(Keys(redis_prefix).query("q", "edges"), 32, 63)
+    np.testing.assert_array_equal(np.frombuffer(second, "<f8"), rows[1])
+
+
+async def test_a_forgotten_script_is_sent_again(store: RedisStore, client: Any) -> None:
+    await store.append_items("c", [Item("1", "c", "a", ("b",))])
+    await client.script_flush()
+    await store.append_items("c", [Item("2", "c", "a", ("b",))])
+    assert await store.item_count("c") == 2
+
+
+async def test_a_server_that_hangs_is_given_up_and_its_late_answers_are_not_mixed_up(
+    own_valkey: ValkeyServer,
+) -> None:
+    store = RedisStore.connect(own_valkey.url, timeout=0.2)
+    await store.begin("one")
+    await store.append_items("c", [Item("1", "c", "a", ("b",))])
+    os.killpg(own_valkey._process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailable, match="no answer"):
+            await store.generation()
+        with pytest.raises(StoreUnavailable):
+            await store.item_count("c")
+    finally:
+        os.killpg(own_valkey._process.pid, signal.SIGCONT)
+    patient = RedisStore.connect(own_valkey.url)
+    await patient.ping()
+    assert await store.item_count("c") == 1
+    assert await store.generation() == "one"
+    await patient.close()
+    await store.close()
+
+
+async def test_what_was_acknowledged_survives_a_kill(own_valkey: ValkeyServer) -> None:
+    store = RedisStore.connect(own_valkey.url)
+    for number in range(50):
+        await store.append_items("c", [Item(f"{number}", "c", "a", ("b",))])
+        await store.save_query(change(f"q{number}"))
+    own_valkey.kill()
+    with pytest.raises(StoreUnavailable):
+        await store.item_count("c")
+    own_valkey.start()
+    assert await store.item_count("c") == 50
+    assert await store.query_ids() == {f"q{number}" for number in range(50)}
+    await store.close()

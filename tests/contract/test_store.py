@@ -1,0 +1,238 @@
+"""The store's contract. Every test holds for every store, whether its line is good or keeps breaking."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream_service.store.base import Appended, Change, Fenced, Patch, Position
+
+pytestmark = pytest.mark.asyncio
+
+AWKWARD = "a{b}c%d:ü* \U0001f98a"
+"""Braces would end a Redis hash tag, `*` is a pattern, and a name need not be ASCII."""
+
+
+def item(number: int, collection: str = "mail", recipient: str = "bo") -> Item:
+    return Item(f"item-{number}", collection, "ann", (recipient,))
+
+
+def verdict(number: int, query_id: str = "q") -> Verdict:
+    return Verdict(
+        f"v{number}", query_id, f"item-{number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_001 + number
+    )
+
+
+def patch(index: list[int], columns: int, first: float = 0.0) -> Patch:
+    size = len(index) * columns
+    rows = np.arange(first, first + size, dtype=np.float64).reshape(len(index), columns)
+    return Patch(np.array(index, dtype=np.uint32), rows)
+
+
+def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **parts: Any) -> Change:
+    whole: dict[str, Any] = {
+        "partition": 3,
+        "position": Position(5, 7, 2),
+        "settings": Query(query_id),
+        "verdicts": [],
+        "discrepancy": 0.25,
+        "ranking": b'{"revision":%d}' % revision,
+        "participants": patch([], 2),
+        "edges": patch([], 4),
+    }
+    return Change(query_id=query_id, expected=expected, revision=revision, **(whole | parts))
+
+
+async def test_items_are_appended_once_in_order_with_one_answer_each(store: Any) -> None:
+    known, changed = item(1), item(1, recipient="eve")
+    first = await store.append_items("mail", [item(1), item(2)])
+    second = await store.append_items("mail", [known, item(3), changed, item(3)])
+    assert set(first) <= {Appended.ADDED, Appended.KNOWN}  # known, where the answer to a first try was lost
+    assert second[0] is Appended.KNOWN
+    assert second[1] in {Appended.ADDED, Appended.KNOWN}
+    assert second[2:] == [Appended.CONFLICT, Appended.KNOWN]
+    assert await store.read_items("mail", 0, limit=10) == [item(1), item(2), item(3)]
+    assert await store.item_count("mail") == 3
+
+
+async def test_an_item_without_roles_is_not_the_same_as_one_with(store: Any) -> None:
+    plain = Item("i", "mail", None, ("ann", "bo"))
+    assert (await store.append_items("mail", [plain, Item("i", "mail", "ann", ("bo",))]))[
+        1
+    ] is Appended.CONFLICT
+    assert await store.read_items("mail", 0, limit=1) == [plain]
+
+
+async def test_many_items_at_once(store: Any) -> None:
+    items = [item(n) for n in range(1203)]
+    await store.append_items("mail", items)
+    assert await store.read_items("mail", 0, limit=5000) == items
+    assert await store.read_items("mail", 1000, limit=100) == items[1000:1100]
+
+
+async def test_collections_are_apart(store: Any) -> None:
+    await store.append_items("mail", [item(1)])
+    await store.append_items(AWKWARD, [item(2, AWKWARD)])
+    assert await store.read_items(AWKWARD, 0, limit=9) == [item(2, AWKWARD)]
+    assert await store.has_item(AWKWARD, "item-2")
+    assert not await store.has_item("mail", "item-2")
+    assert await store.item_count("nothing") == 0
+
+
+async def test_reading_waits_for_an_item(store: Any) -> None:
+    await store.append_items("mail", [item(1)])
+    reading = asyncio.create_task(store.read_items("mail", 1, limit=10, wait=30))
+    # Others are served while a reader waits.
+    assert await store.item_count("mail") == 1
+    assert await store.append_items("mail", [item(2)])
+    assert await reading == [item(2)]
+
+
+async def test_reading_gives_up_after_a_while(store: Any) -> None:
+    assert await store.read_items("mail", 0, limit=10, wait=0.02) == []
+
+
+async def test_a_query_is_loaded_as_it_was_saved(store: Any) -> None:
+    settings = Query(
+        AWKWARD,
+        collection="mail",
+        prior=Prior(mean=0.125, participants={"ann": 0.9}),
+        policy=Policy("thompson", seed=7),
+        status=Status.PAUSED,
+    )
+    verdicts = [verdict(n, AWKWARD) for n in range(3)]
+    assert await store.load_query(AWKWARD) is None
+    await store.save_query(change(AWKWARD, settings=settings, verdicts=verdicts))
+    loaded = await store.load_query(AWKWARD)
+    assert loaded.settings == settings
+    assert (loaded.partition, loaded.revision, loaded.position) == (3, 10, Position(5, 7, 2))
+    assert sorted(loaded.verdicts, key=lambda v: v.verdict_id) == verdicts
+    assert await store.read_ranking(AWKWARD) == b'{"revision":10}'
+    assert await store.read_ranking("other") is None
+
+
+async def test_a_second_save_adds_to_the_first(store: Any) -> None:
+    await store.save_query(change(verdicts=[verdict(1)]))
+    await store.save_query(
+        change(expected=10, revision=11, settings=None, verdicts=[verdict(2)], position=Position(5, 9, 4))
+    )
+    loaded = await store.load_query("q")
+    assert loaded.settings == Query("q")
+    assert {v.verdict_id for v in loaded.verdicts} == {"v1", "v2"}
+    assert (loaded.revision, loaded.position) == (11, Position(5, 9, 4))
+    assert await store.read_ranking("q") == b'{"revision":11}'
+
+
+async def test_tables_are_patched_where_rows_changed(store: Any) -> None:
+    assert (await store.read_edges("q")).shape == (0, 4)
+    assert (await store.read_participants("q")).shape == (0, 2)
+    await store.save_query(change(participants=patch([0, 1, 2], 2), edges=patch([1], 4, first=1.0)))
+    await store.save_query(
+        change(
+            expected=10,
+            revision=11,
+            participants=patch([0, 2, 3, 6], 2, first=10.0),
+            edges=patch([0], 4, 9.0),
+        )
+    )
+    expected = [[10, 11], [2, 3], [12, 13], [14, 15], [0, 0], [0, 0], [16, 17]]
+    np.testing.assert_array_equal(await store.read_participants("q"), expected)
+    np.testing.assert_array_equal(await store.read_edges("q"), [[9, 10, 11, 12], [1, 2, 3, 4]])
+
+
+async def test_a_stale_writer_is_fenced_and_writes_nothing(store: Any) -> None:
+    await store.save_query(change())
+    await store.save_query(change(expected=10, revision=20))
+    zombie = change(
+        expected=10, revision=15, verdicts=[verdict(9)], ranking=b"zombie", position=Position(50, 70, 20),
+        settings=Query("q", top=1), edges=patch([0], 4), participants=patch([0], 2),
+    )  # fmt: skip
+    with pytest.raises(Fenced) as refused:
+        await store.save_query(zombie)
+    assert (refused.value.expected, refused.value.stored) == (10, 20)
+    loaded = await store.load_query("q")
+    assert (loaded.revision, loaded.verdicts, loaded.position) == (20, (), Position(5, 7, 2))
+    assert loaded.settings == Query("q")
+    assert await store.read_ranking("q") == b'{"revision":20}'
+    assert len(await store.read_edges("q")) == len(await store.read_participants("q")) == 0
+
+
+async def test_a_writer_that_missed_the_first_save_is_fenced(store: Any) -> None:
+    await store.save_query(change())
+    with pytest.raises(Fenced):
+        await store.save_query(change(revision=11))
+
+
+async def test_a_writer_whose_query_is_gone_is_fenced(store: Any) -> None:
+    with pytest.raises(Fenced) as refused:
+        await store.save_query(change(expected=10, revision=11))
+    assert refused.value.stored == 0
+    assert await store.load_query("q") is None
+
+
+async def test_the_same_save_again_succeeds_and_another_with_its_revision_does_not(store: Any) -> None:
+    mine = change(verdicts=[verdict(1)])
+    await store.save_query(mine)
+    await store.save_query(mine)
+    with pytest.raises(Fenced):
+        await store.save_query(replace(mine, verdicts=[verdict(2)]))
+    assert {v.verdict_id for v in (await store.load_query("q")).verdicts} == {"v1"}
+
+
+async def test_offsets_never_go_back(store: Any) -> None:
+    await store.save_query(change(position=Position(5, 100, 2)))
+    await store.save_query(change(expected=10, revision=11, position=Position(6, 99, 3)))
+    assert (await store.load_query("q")).position == Position(6, 100, 3)
+
+
+async def test_of_two_writers_at_once_one_wins(store: Any) -> None:
+    await store.save_query(change())
+    rivals = [change(expected=10, revision=20 + n, verdicts=[verdict(n)]) for n in range(8)]
+    results = await asyncio.gather(*map(store.save_query, rivals), return_exceptions=True)
+    assert sorted(type(r).__name__ for r in results) == ["Fenced"] * 7 + ["NoneType"]
+    winner = results.index(None)
+    loaded = await store.load_query("q")
+    assert (loaded.revision, loaded.verdicts) == (20 + winner, (verdict(winner),))
+
+
+async def test_queries_are_found_by_partition(store: Any) -> None:
+    await store.save_query(change("a", partition=0))
+    await store.save_query(change(AWKWARD, partition=0))
+    await store.save_query(change("b", partition=11))
+    assert await store.query_ids(0) == {"a", AWKWARD}
+    assert await store.query_ids(11) == {"b"}
+    assert await store.query_ids(5) == set()
+    assert await store.query_ids() == {"a", "b", AWKWARD}
+
+
+async def test_a_query_without_settings_cannot_be_saved_first(store: Any) -> None:
+    with pytest.raises(ValueError, match="lacks its settings"):
+        await store.save_query(change(settings=None))
+    assert await store.query_ids() == set()
+
+
+async def test_the_first_generation_stands(store: Any) -> None:
+    assert await store.generation() is None
+    assert await store.begin("one") == "one"
+    assert await store.begin("two") == "one"
+    assert await store.generation() == "one"
+
+
+async def test_wiping_leaves_nothing(store: Any) -> None:
+    await store.begin("one")
+    await store.append_items("mail", [item(1)])
+    for n in range(300):
+        await store.save_query(change(f"q{n}", verdicts=[verdict(1, f"q{n}")], edges=patch([0], 4)))
+    await store.wipe()
+    assert await store.generation() is None
+    assert await store.query_ids() == set()
+    assert await store.item_count("mail") == 0
+    assert await store.load_query("q0") is None
+    await store.wipe()
+
+
+async def test_it_answers(store: Any) -> None:
+    await store.ping()
