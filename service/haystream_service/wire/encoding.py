@@ -13,7 +13,7 @@ from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from haystream.errors import Rejected
     from haystream.events import Item, Prior, Query, Verdict
-    from haystream.query import Ranking
+    from haystream.ranking import Ranking
     from haystream_service.wire.records import ItemRecord
 
 
