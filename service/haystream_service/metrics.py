@@ -1,0 +1,257 @@
+"""Every metric haystream has, in one table: the attributes of `Metrics`.
+
+Dashboards, alerts and the documentation may use only what stands here (tests/deploy holds them to
+it). There is no global registry: the composition root makes one with `new_registry` and hands it in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from haystream.errors import Code
+
+Kind = TypeVar("Kind", bound=Counter | Gauge | Histogram)
+
+OTHER = "other"
+"""The `query` label that stands for all queries without a series of their own."""
+SERVERS = ("kafka", "redis")
+EVENT_KINDS = ("query", "item", "verdict")
+EVENT_OUTCOMES = ("applied", "known", "rejected")
+
+# Dense around the targets: p99 under 50 ms, p50 at a few.
+_LATENCY = (
+    0.001,
+    0.002,
+    0.003,
+    0.005,
+    0.008,
+    0.012,
+    0.02,
+    0.03,
+    0.05,
+    0.08,
+    0.12,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    30,
+    60,
+)
+# From one local update to a rebuild of a large query.
+_ENGINE = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 20, 60)
+_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+_PARTICIPANTS = (*_COUNTS, 2_000, 5_000, 10_000, 100_000, 1_000_000)
+
+
+class Metric(Generic[Kind]):
+    """A line of the table. On an instance of `Metrics` the attribute is the prometheus object itself."""
+
+    def __init__(
+        self,
+        kind: type[Kind],
+        name: str,
+        help_text: str,
+        *,
+        labels: Sequence[str] = (),
+        buckets: Sequence[float] = (),
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        """As Prometheus shows it; a counter's ends in _total."""
+        self.help = help_text
+        self.labels = tuple(labels)
+        self.buckets = tuple(buckets)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.attribute = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "Metric[Kind]": ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Kind: ...
+    def __get__(self, instance: object | None, owner: type) -> "Metric[Kind] | Kind":
+        # Reached through the class only: an instance has its own attribute of this name (`Metrics.__init__`).
+        return self
+
+    def build(self, registry: CollectorRegistry) -> Kind:
+        """The prometheus object, registered."""
+        options: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
+        return self.kind(self.name, self.help, self.labels, registry=registry, **options)
+
+
+class Metrics:
+    """The table; on an instance, the live metrics. `labelled_queries` bounds the series with a `query` label."""
+
+    verdict_to_ranking = Metric(
+        Histogram,
+        "haystream_verdict_to_ranking_seconds",
+        "From a verdict's Kafka timestamp to the acknowledged publish of the ranking that reflects it.",
+        buckets=_LATENCY,
+    )
+    events = Metric(
+        Counter,
+        "haystream_events_total",
+        "Records read, by kind (query, item, verdict) and outcome (applied, known, rejected).",
+        labels=("kind", "outcome"),
+    )
+    dead_letters = Metric(
+        Counter, "haystream_dead_letters_total", "Records sent to dead-letters, by code.", labels=("code",)
+    )
+    rankings_published = Metric(
+        Counter, "haystream_rankings_published_total", "Rankings published and acknowledged by the broker."
+    )
+    batch_events = Metric(
+        Histogram,
+        "haystream_batch_events",
+        "Events folded in and saved in one batch, by mailbox (query, collection).",
+        labels=("mailbox",),
+        buckets=_COUNTS,
+    )
+    mailbox_events = Metric(
+        Gauge,
+        "haystream_mailbox_events",
+        "Events that wait in this worker's mailboxes, by mailbox (query, collection).",
+        labels=("mailbox",),
+    )
+    consumer_lag = Metric(
+        Gauge,
+        "haystream_consumer_lag_records",
+        "Records between the last one acknowledged and the end of an assigned partition.",
+        labels=("topic", "partition"),
+    )
+    consumer_offset = Metric(
+        Gauge,
+        "haystream_consumer_offset",
+        "Offset after the last record acknowledged on an assigned partition: one that stands still shows.",
+        labels=("topic", "partition"),
+    )
+    engine_settle = Metric(
+        Histogram,
+        "haystream_engine_settle_seconds",
+        "Bringing one query's posterior up to date with a batch.",
+        buckets=_ENGINE,
+    )
+    touched_participants = Metric(
+        Histogram,
+        "haystream_touched_participants",
+        "Participants whose mean moved in one settling.",
+        buckets=_PARTICIPANTS,
+    )
+    query_screened = Metric(
+        Gauge,
+        "haystream_query_screened",
+        "Items read with a verdict that counts; `other` is a sum.",
+        labels=("query",),
+    )
+    query_found = Metric(
+        Gauge, "haystream_query_found", "Items found relevant; `other` is a sum.", labels=("query",)
+    )
+    query_discrepancy = Metric(
+        Gauge,
+        "haystream_query_discrepancy",
+        "Bayes linear discrepancy of a query's verdicts from its prior; `other` is the largest.",
+        labels=("query",),
+    )
+    owned_queries = Metric(Gauge, "haystream_owned_queries", "Queries that this worker is the writer of.")
+    server_errors = Metric(
+        Counter,
+        "haystream_server_errors_total",
+        "Requests that a server (kafka, redis) failed, refused or did not answer in time.",
+        labels=("server",),
+    )
+    server_retries = Metric(
+        Counter,
+        "haystream_server_retries_total",
+        "Requests made again after such an error.",
+        labels=("server",),
+    )
+    fenced_writes = Metric(
+        Counter, "haystream_fenced_writes_total", "Saves refused because another writer had been there."
+    )
+    ready = Metric(
+        Gauge,
+        "haystream_ready",
+        "1 if partitions are assigned, none is being moved and Redis answers, else 0.",
+    )
+
+    def __init__(self, registry: CollectorRegistry, *, labelled_queries: int) -> None:
+        for metric in TABLE:
+            self.__dict__[metric.attribute] = metric.build(registry)
+        # A counter that first appears at 1 shows no increase: have the known series there from the start.
+        for code in Code:
+            self.dead_letters.labels(code.value)
+        for server in SERVERS:
+            self.server_errors.labels(server)
+            self.server_retries.labels(server)
+        for kind in EVENT_KINDS:
+            for outcome in EVENT_OUTCOMES:
+                self.events.labels(kind, outcome)
+        self.queries = QueryGauges(self, limit=labelled_queries)
+
+
+TABLE: tuple[Metric[Any], ...] = tuple(metric for metric in vars(Metrics).values() if isinstance(metric, Metric))
+"""All metrics, in the order they are documented in."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryNumbers:
+    """What the per-query gauges show of one query."""
+
+    screened: int
+    found: int
+    discrepancy: float
+
+
+class QueryGauges:
+    """The gauges with a `query` label: at most `limit` queries have their own series, the rest share `other`.
+
+    First come, first served. A query that is forgotten frees its place for the next one that reports.
+    """
+
+    def __init__(self, metrics: Metrics, *, limit: int) -> None:
+        self._gauges = (metrics.query_screened, metrics.query_found, metrics.query_discrepancy)
+        self._limit = limit
+        self._labelled: set[str] = set()
+        self._others: dict[str, QueryNumbers] = {}
+        screened, found, discrepancy = (gauge.labels(OTHER) for gauge in self._gauges)
+        screened.set_function(lambda: sum(numbers.screened for numbers in self._unlabelled()))
+        found.set_function(lambda: sum(numbers.found for numbers in self._unlabelled()))
+        discrepancy.set_function(lambda: max((numbers.discrepancy for numbers in self._unlabelled()), default=0.0))
+        metrics.owned_queries.set_function(lambda: len(self._labelled) + len(self._others))
+
+    def report(self, query_id: str, numbers: QueryNumbers) -> None:
+        """Show the query's numbers from now on."""
+        if query_id not in self._labelled:
+            # A query that is itself called "other" must not write over the sum of the others.
+            if len(self._labelled) >= self._limit or query_id == OTHER:
+                self._others[query_id] = numbers
+                return
+            self._others.pop(query_id, None)
+            self._labelled.add(query_id)
+        screened, found, discrepancy = (gauge.labels(query_id) for gauge in self._gauges)
+        screened.set(numbers.screened)
+        found.set(numbers.found)
+        discrepancy.set(numbers.discrepancy)
+
+    def forget(self, query_id: str) -> None:
+        """Show the query no more: this worker does not own it any longer."""
+        self._others.pop(query_id, None)
+        if query_id in self._labelled:
+            self._labelled.remove(query_id)
+            for gauge in self._gauges:
+                gauge.remove(query_id)
+
+    def _unlabelled(self) -> list[QueryNumbers]:
+        return list(self._others.values())  # a copy: a scrape may come from another thread
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry with the process's own memory, CPU and file descriptors in it."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry

@@ -1,0 +1,95 @@
+"""The metrics table, and the bound on the number of series."""
+
+import re
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from haystream.errors import Code
+from haystream_service.metrics import OTHER, TABLE, Metric, Metrics, QueryNumbers, new_registry
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics(registry, labelled_queries=2)
+
+
+def shown(registry: CollectorRegistry, name: str) -> dict[str | None, float]:
+    """The gauge's values by `query` label."""
+    return {
+        sample.labels.get("query"): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+@pytest.mark.parametrize("metric", TABLE, ids=lambda metric: metric.attribute)
+def test_names_and_help_keep_prometheus_conventions(metric: Metric[Any]) -> None:
+    assert re.fullmatch(r"haystream_[a-z]+(_[a-z]+)*", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Counter)
+    assert metric.help.endswith(".")
+    assert bool(metric.buckets) == (metric.kind is Histogram)
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_the_exposition_holds_exactly_the_table(registry: CollectorRegistry, metrics: Metrics) -> None:
+    text = generate_latest(registry).decode()
+    exposed = {name for name in re.findall(r"^# HELP (\w+) ", text, re.MULTILINE) if not name.endswith("_created")}
+    assert exposed == {metric.name for metric in TABLE}
+
+
+def test_known_counters_start_at_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
+    assert {registry.get_sample_value("haystream_dead_letters_total", {"code": code}) for code in Code} == {0.0}
+    assert registry.get_sample_value("haystream_server_errors_total", {"server": "redis"}) == 0.0
+    assert registry.get_sample_value("haystream_events_total", {"kind": "item", "outcome": "known"}) == 0.0
+
+
+def test_two_workers_in_one_process_do_not_share_a_registry(metrics: Metrics) -> None:
+    second = CollectorRegistry()
+    Metrics(second, labelled_queries=2)
+    metrics.rankings_published.inc()
+    assert second.get_sample_value("haystream_rankings_published_total") == 0.0
+
+
+def test_queries_past_the_limit_share_one_series(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for number, query in enumerate(["a", "b", "c", "d"], start=1):
+        metrics.queries.report(query, QueryNumbers(screened=10 * number, found=number, discrepancy=number / 2))
+    assert shown(registry, "haystream_query_screened") == {"a": 10, "b": 20, OTHER: 30 + 40}
+    assert shown(registry, "haystream_query_found") == {"a": 1, "b": 2, OTHER: 3 + 4}
+    assert shown(registry, "haystream_query_discrepancy") == {"a": 0.5, "b": 1, OTHER: 2}
+    assert registry.get_sample_value("haystream_owned_queries") == 4
+
+
+def test_a_later_report_replaces_the_earlier_one(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for query in ("a", "b", "c"):
+        metrics.queries.report(query, QueryNumbers(screened=1, found=1, discrepancy=1))
+        metrics.queries.report(query, QueryNumbers(screened=5, found=2, discrepancy=1))
+    assert shown(registry, "haystream_query_screened") == {"a": 5, "b": 5, OTHER: 5}
+
+
+def test_a_forgotten_query_frees_its_place(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for query in ("a", "b", "c"):
+        metrics.queries.report(query, QueryNumbers(screened=1, found=0, discrepancy=0))
+    metrics.queries.forget("a")
+    assert shown(registry, "haystream_query_screened") == {"b": 1, OTHER: 1}
+    metrics.queries.report("c", QueryNumbers(screened=2, found=0, discrepancy=0))
+    assert shown(registry, "haystream_query_screened") == {"b": 1, "c": 2, OTHER: 0}
+    metrics.queries.forget("never seen")
+    assert registry.get_sample_value("haystream_owned_queries") == 2
+
+
+def test_a_query_called_other_does_not_hide_the_others(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.queries.report(OTHER, QueryNumbers(screened=3, found=1, discrepancy=0))
+    metrics.queries.report("a", QueryNumbers(screened=1, found=0, discrepancy=0))
+    assert shown(registry, "haystream_query_screened") == {"a": 1, OTHER: 3}
+
+
+def test_a_registry_shows_the_process_too() -> None:
+    assert new_registry().get_sample_value("process_resident_memory_bytes") is not None
