@@ -97,7 +97,7 @@ class ExplicitPrecision:
         if len(graph) == len(self.diagonal) and graph.edges == len(self.off):
             return False
         sigma = dense_covariance(graph, self._covariance)
-        precision = np.linalg.inv(sigma)
+        precision: Floats = np.asarray(np.linalg.inv(sigma), dtype=np.float64)
         tail, head = graph.tail, graph.head
         rest = precision.copy()
         rest[tail, head] = rest[head, tail] = 0.0

@@ -50,7 +50,7 @@ class ReferenceEngine:
         self._moments(n)
         deviation = y - n * self._p_mean[self._screened]
         if len(n):
-            H: Floats = np.linalg.solve(self._var_y, self._cov_zy.T).T
+            H: Floats = np.asarray(np.linalg.solve(self._var_y, self._cov_zy.T).T, dtype=np.float64)
             self._q = float(deviation @ np.linalg.solve(self._var_y, deviation))
         else:
             H = np.zeros((m, 0))

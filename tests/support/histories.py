@@ -1,0 +1,100 @@
+"""Histories of events: made by hand, and by hypothesis."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
+from haystream.events import (
+    Conditional,
+    Event,
+    Item,
+    Outcome,
+    Policy,
+    Prior,
+    Query,
+    Verdict,
+)
+from haystream.fold import State, step
+
+ASYMMETRIC = Conditional(a=(1.0, 1.5, 0.7, 6.0), b=(9.0, 3.0, 6.0, 1.2))
+"""Where 01 and 10 differ, a swapped endpoint shows."""
+
+
+def item(item_id: str, *people: str, sender: str | None = None, collection: str = "default") -> Item:
+    others = tuple(sorted(set(people) - {sender}))
+    return Item(item_id, collection, sender, others)
+
+
+def verdict(number: int, item_id: str, outcome: Outcome, *, at: int | None = None, query_id: str = "q") -> Verdict:
+    return Verdict(f"v{number}", query_id, item_id, "ann", outcome, number if at is None else at)
+
+
+def fold(events: list[Event], *, tolerance: float = 1e-12) -> State:
+    state = State(tolerance=tolerance)
+    for event in events:
+        state, _ = step(state, event)
+    return state
+
+
+def line(length: int) -> list[Item]:
+    names = [f"p{i:03d}" for i in range(length + 1)]
+    return [item(f"i{k}", v, sender=u) for k, (u, v) in enumerate(pairwise(names))]
+
+
+names = st.integers(0, 11).map(lambda i: f"p{i:02d}")
+
+
+@st.composite
+def items(draw: st.DrawFn, number: int) -> Item:
+    people = draw(st.lists(names, min_size=2, max_size=5, unique=True))
+    sender = people[0] if draw(st.booleans()) else None
+    return item(f"i{number}", *people, sender=sender)
+
+
+@st.composite
+def queries(draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",)) -> Query:
+    """Priors whose covariances two binary variables can have, or nearly: see docs/engines.md on infeasible ones."""
+    mean = draw(st.floats(0.1, 0.6))
+    watched = draw(st.dictionaries(names, st.floats(0.8 * mean, min(1.2 * mean, 0.9)), max_size=3))
+    return Query(
+        "q",
+        prior=Prior(
+            mean=mean,
+            correlation=draw(st.floats(0.0, 0.85)),
+            conditional=draw(st.sampled_from([ASYMMETRIC, Conditional(a=(1, 1, 1, 9), b=(9, 4, 4, 1))])),
+            participants=watched,
+        ),
+        policy=Policy(draw(st.sampled_from(policies)), seed=draw(st.integers(0, 5))),
+    )
+
+
+@st.composite
+def facts(draw: st.DrawFn, *, most_items: int = 14, most_verdicts: int = 20) -> list[Event]:
+    """Items and verdicts, in an order in which verdicts may precede their items, growth comes late, and an
+    item may be judged several times, retracted and judged again."""
+    count = draw(st.integers(2, most_items))
+    history: list[Event] = [draw(items(k)) for k in range(count)]
+    for number in range(draw(st.integers(0, most_verdicts))):
+        history.append(
+            verdict(
+                number,
+                f"i{draw(st.integers(0, count - 1))}",
+                draw(st.sampled_from(Outcome)),
+                at=draw(st.integers(0, 5)),
+            )
+        )
+    return draw(st.permutations(history))
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",)) -> list[Event]:
+    """A query's opening somewhere among its facts, perhaps with a watch-list edit later."""
+    query = draw(queries(policies=policies))
+    history = draw(facts())
+    place = draw(st.integers(0, len(history)))
+    history.insert(place, query)
+    if draw(st.booleans()):
+        edited = replace(query, prior=replace(query.prior, participants={"p03": query.prior.mean * 1.1}))
+        history.insert(draw(st.integers(place + 1, len(history))), edited)
+    return history
