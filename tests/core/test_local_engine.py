@@ -63,7 +63,7 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
     assert all(0 <= mean <= 1 for mean in means)
     assert all(p[1] >= -1e-15 for p in got.participants.values())
     assert all(e.variance >= 0 for e in got.edges)
-    score = {pair: mean for pair, mean in zip(expected.pairs, expected.edge_mean, strict=True)}
+    score = dict(zip(expected.pairs, expected.edge_mean, strict=True))
     for ranked in got.items:
         which = query.collection.set_of(query.collection.index(ranked.item_id) or 0)
         own = np.mean([score[graph.names(e)] for e in query.collection.sets.edges(which)])
@@ -103,7 +103,7 @@ GRAPHS = {
     "clique": clique(12),
     "long path": line(120),
     "one edge": line(1),
-    "parts": line(4) + [item("x0", "a", "b"), item("x1", "c", "d")],
+    "parts": [*line(4), item("x0", "a", "b"), item("x1", "c", "d")],
     "twenty on one item": [item("all", *(f"t{i}" for i in range(20))), *clique(5)],
     "preferential": preferential(80),
 }

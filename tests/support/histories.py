@@ -75,15 +75,15 @@ def facts(draw: st.DrawFn, *, most_items: int = 14, most_verdicts: int = 20) -> 
     item may be judged several times, retracted and judged again."""
     count = draw(st.integers(2, most_items))
     history: list[Event] = [draw(items(k)) for k in range(count)]
-    for number in range(draw(st.integers(0, most_verdicts))):
-        history.append(
-            verdict(
-                number,
-                f"i{draw(st.integers(0, count - 1))}",
-                draw(st.sampled_from(Outcome)),
-                at=draw(st.integers(0, 5)),
-            )
+    history += [
+        verdict(
+            number,
+            f"i{draw(st.integers(0, count - 1))}",
+            draw(st.sampled_from(Outcome)),
+            at=draw(st.integers(0, 5)),
         )
+        for number in range(draw(st.integers(0, most_verdicts)))
+    ]
     return draw(st.permutations(history))
 
 

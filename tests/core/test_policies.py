@@ -1,0 +1,59 @@
+"""The policies against their definitions."""
+
+import numpy as np
+import pytest
+from scipy.stats import kstest, norm
+
+from haystream.events import Policy
+from haystream.policies import POLICIES, Posteriors, bayes_ucb, draws, epsilon_greedy, greedy, thompson
+
+MEAN = np.array([0.1, 0.5, 0.4])
+VARIANCE = np.array([0.04, 0.01, 0.0])
+KEY = np.array([3, 14, 159], dtype=np.uint64)
+
+
+def at(step: int) -> Posteriors:
+    return Posteriors(MEAN, VARIANCE, KEY, step)
+
+
+def test_greedy_is_the_mean() -> None:
+    np.testing.assert_array_equal(greedy(at(5), Policy()), MEAN)
+
+
+@pytest.mark.parametrize(("step", "level"), [(1, 0.5), (2, 0.5), (4, 0.75), (1000, 0.999)])
+def test_bayes_ucb_is_the_normal_quantile(step: int, level: float) -> None:
+    """Appendix D: t = 1 is the median, then 1 - 1/t."""
+    expected = [norm.ppf(level, m, s) if s else m for m, s in zip(MEAN, np.sqrt(VARIANCE), strict=True)]
+    np.testing.assert_allclose(bayes_ucb(at(step), Policy()), expected)
+
+
+def test_thompson_draws_from_the_posterior() -> None:
+    sample = np.array([thompson(at(t), Policy("thompson", seed=1))[0] for t in range(2000)])
+    assert kstest(sample, norm(MEAN[0], np.sqrt(VARIANCE[0])).cdf).pvalue > 0.01
+    assert thompson(at(7), Policy("thompson", seed=1))[2] == MEAN[2]
+
+
+def test_epsilon_greedy_explores_in_its_share_of_steps() -> None:
+    """A binomial with 4,000 trials: 5 standard errors are 5 · sqrt(0.3 · 0.7 / 4000) = 0.036."""
+    policy = Policy("epsilon-greedy", epsilon=0.3, seed=9)
+    scores = [epsilon_greedy(at(t), policy) for t in range(4000)]
+    explored = [not np.array_equal(s, MEAN) for s in scores]
+    assert abs(np.mean(explored) - 0.3) < 0.036
+    first = np.bincount([int(np.argmax(s)) for s, e in zip(scores, explored, strict=True) if e], minlength=3)
+    assert np.all(np.abs(first / first.sum() - 1 / 3) < 5 * np.sqrt(2 / 9 / first.sum()))
+
+
+def test_draws_are_uniform_and_depend_on_seed_step_and_key_only() -> None:
+    key = np.arange(20_000, dtype=np.uint64)
+    sample = draws(1, 2, key)
+    assert kstest(sample, "uniform").pvalue > 0.01
+    np.testing.assert_array_equal(sample[::-1], draws(1, 2, key[::-1]))
+    for other in (draws(2, 2, key), draws(1, 3, key)):
+        assert abs(np.corrcoef(sample, other)[0, 1]) < 5 / np.sqrt(len(key))
+    assert sample.min() > 0
+    assert sample.max() < 1
+
+
+def test_every_policy_scores_every_edge() -> None:
+    for name, entry in POLICIES.items():
+        assert entry.score(at(3), Policy(name)).shape == MEAN.shape
