@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from haystream_service.errors import UserError
+
 PREFIX = "HAYSTREAM_"
 CONFIG = "HAYSTREAM_CONFIG"
 
@@ -30,7 +32,7 @@ EXPECTED = {
 }
 
 
-class SettingsError(Exception):
+class SettingsError(UserError):
     """A setting that cannot be used. The text names where it came from, its value and what was expected."""
 
 

@@ -1,1 +1,7 @@
-"""Readers that turn mail archives and tables into items."""
+"""Mail archives and tables, as items: iterators of `ItemRecord`, with a `Skipped` where one could not be made."""
+
+from haystream_service.importers.mail import read_eml, read_maildir, read_mbox
+from haystream_service.importers.results import Imported, ImportFailed, Skipped
+from haystream_service.importers.tables import read_csv
+
+__all__ = ["ImportFailed", "Imported", "Skipped", "read_csv", "read_eml", "read_maildir", "read_mbox"]

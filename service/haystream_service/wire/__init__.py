@@ -22,6 +22,7 @@ from haystream_service.wire.encoding import (
     encode_verdict,
 )
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
+from haystream_service.wire.lines import decode_line, encode_line
 from haystream_service.wire.records import (
     DeadLetter,
     ItemRecord,
@@ -40,11 +41,13 @@ __all__ = [
     "VerdictRecord",
     "decode_dead_letter",
     "decode_item",
+    "decode_line",
     "decode_query",
     "decode_ranking",
     "decode_verdict",
     "encode_dead_letter",
     "encode_item",
+    "encode_line",
     "encode_query",
     "encode_ranking",
     "encode_record",

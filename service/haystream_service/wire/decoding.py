@@ -40,15 +40,7 @@ def decode_query(value: bytes | None, key: bytes | None, *, limits: Limits = DEF
     """A query's settings. The key must be its query_id. Raises `Rejected`."""
     record = read(QueryRecord, value, limit=limits.message_bytes)
     _check_key(key, "query_id", record.query_id)
-    return Query(
-        query_id=record.query_id,
-        collection=record.collection,
-        prior=_prior(record.prior, limits),
-        policy=_policy(record.policy),
-        engine=record.engine,
-        top=record.top,
-        status=record.status,
-    )
+    return to_query(record, limits=limits)
 
 
 def decode_item(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Item:
@@ -63,14 +55,7 @@ def decode_verdict(value: bytes | None, key: bytes | None, *, limits: Limits = D
     """A verdict. The key must be its query_id. Raises `Rejected`."""
     record = read(VerdictRecord, value, limit=limits.message_bytes)
     _check_key(key, "query_id", record.query_id)
-    return Verdict(
-        verdict_id=record.verdict_id,
-        query_id=record.query_id,
-        item_id=record.item_id,
-        analyst=record.analyst,
-        outcome=record.outcome,
-        decided_at=_decided_at(record.decided_at),
-    )
+    return to_verdict(record)
 
 
 def decode_ranking(value: bytes | None) -> NextItems:
@@ -95,6 +80,31 @@ def item_record(fields: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -
         raise rejection(error) from None
     to_item(record, limits=limits)
     return record
+
+
+def to_query(record: QueryRecord, *, limits: Limits = DEFAULT_LIMITS) -> Query:
+    """The settings as the core knows them. Raises `Rejected`."""
+    return Query(
+        query_id=record.query_id,
+        collection=record.collection,
+        prior=_prior(record.prior, limits),
+        policy=_policy(record.policy),
+        engine=record.engine,
+        top=record.top,
+        status=record.status,
+    )
+
+
+def to_verdict(record: VerdictRecord) -> Verdict:
+    """The verdict as the core knows it. Raises `Rejected`."""
+    return Verdict(
+        verdict_id=record.verdict_id,
+        query_id=record.query_id,
+        item_id=record.item_id,
+        analyst=record.analyst,
+        outcome=record.outcome,
+        decided_at=_decided_at(record.decided_at),
+    )
 
 
 def to_item(record: ItemRecord, *, limits: Limits = DEFAULT_LIMITS) -> Item:
@@ -164,8 +174,7 @@ def _prior(record: PriorRecord, limits: Limits) -> Prior:
     if len(record.participants) > limits.watch_list:
         raise Rejected(
             Code.TOO_LARGE,
-            f"prior.participants: has {len(record.participants)} entries,"
-            f" at most {limits.watch_list} are taken",
+            f"prior.participants: has {len(record.participants)} entries, at most {limits.watch_list} are taken",
         )
     return Prior(
         mean=record.mean,

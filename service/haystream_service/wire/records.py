@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, JsonValue, Tag
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from haystream.errors import Code
 from haystream.events import Outcome, Status
@@ -78,6 +78,10 @@ class QueryRecord(Record):
 
 class ItemRecord(Record):
     """A value of the topic `items`, keyed by item_id: either `sender` and `recipients`, or `participants`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["sender", "recipients"]}, {"required": ["participants"]}]}
+    )
 
     item_id: Id
     collection: Id = "default"

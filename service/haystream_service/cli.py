@@ -1,0 +1,195 @@
+"""The `haystream` program: what its commands are called and take. What they do is in `commands`, one module each.
+
+A command's module is imported when the command runs, so that --help does not wait for numpy or Faust.
+"""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from haystream_service.errors import UserError
+
+app = typer.Typer(
+    name="haystream",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="A TOML file of settings. The environment (HAYSTREAM_…) wins over it.", metavar="FILE"),
+]
+
+
+class Kind(StrEnum):
+    """What `import` can read."""
+
+    CSV = "csv"
+    MBOX = "mbox"
+    MAILDIR = "maildir"
+    EML = "eml"
+
+
+class EngineName(StrEnum):
+    """What can compute the posterior."""
+
+    LOCAL = "local"
+    REFERENCE = "reference"
+
+
+@app.callback()
+def haystream() -> None:
+    """Live next-item ranking for review queues.
+
+    haystream learns from every verdict who in a communication network
+    matters, and says what to read next. Begin with [bold]haystream demo[/].
+    """
+
+
+@app.command()
+def demo(
+    headless: Annotated[bool, typer.Option("--headless", help="No live screen; print the summary.")] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to go on, at most.")] = 60,
+    screenings: Annotated[int, typer.Option(min=1, help="Stop when so many items have been screened.")] = 500,
+    source: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="An item table with a column relevant; default: a simulation."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the simulation, and of the random order.")] = 0,
+    json: Json = False,
+) -> None:
+    """Watch it find relevant mail.
+
+    Starts Kafka, Redis and a worker on this machine, streams a network's
+    items, and plays the analyst: takes the top item, gives the true verdict,
+    and so on. Stops all that it started.
+
+    \b
+    haystream demo
+    haystream demo --headless --json --seconds 20
+    haystream demo --source mails.csv.gz
+    """
+    from haystream_service.commands import demo as command
+
+    command.run(headless=headless, seconds=seconds, screenings=screenings, source=source, seed=seed, json=json)
+
+
+@app.command()
+def worker(config: Config = None) -> None:
+    """Run a worker: items, queries and verdicts in from Kafka, rankings out.
+
+    Settings come from the environment, or a TOML file. SIGTERM finishes the
+    batches at hand and leaves.
+
+    \b
+    HAYSTREAM_KAFKA=broker:9092 HAYSTREAM_REDIS=redis://redis:6379/0 haystream worker
+    haystream worker --config worker.toml
+    """
+    from haystream_service.commands import worker as command
+
+    command.run(config=config)
+
+
+@app.command()
+def rebuild(
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Restore a lost Redis from the topics. Stop the workers first.
+
+    Wipes what is left under the prefix, replays the topics into it, and
+    commits the offsets read up to, so that workers go on from there.
+
+    \b
+    haystream rebuild --yes
+    """
+    from haystream_service.commands import rebuild as command
+
+    command.run(config=config, yes=yes)
+
+
+@app.command()
+def replay(
+    events: Annotated[Path, typer.Argument(metavar="EVENTS.jsonl", help="An event log; .gz is unpacked.")],
+    query: Annotated[str | None, typer.Option(metavar="ID", help="Print this query only.")] = None,
+    engine: Annotated[EngineName | None, typer.Option(help="For all queries, whatever their settings say.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="How exactly the local engine solves, above 0 and up to 0.01.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fold an event log offline and print where its queries stand.
+
+    Each line is {"topic": "queries", "items" or "verdicts", "value": {...}},
+    in any order. Lines that are no events are listed as rejected and change
+    nothing. With --json, one query's figures are one object; several queries
+    are an object with a list, "queries".
+
+    \b
+    haystream replay events.jsonl
+    haystream replay events.jsonl.gz --query q1 --engine reference --json
+    """
+    from haystream_service.commands import replay as command
+
+    if tolerance is not None and not 0 < tolerance <= 0.01:
+        raise typer.BadParameter("expected a number above 0 and up to 0.01", param_hint="--tolerance")
+    command.run(events, query=query, engine=engine.value if engine else None, tolerance=tolerance, json=json)
+
+
+@app.command("import")
+def import_(
+    kind: Annotated[Kind, typer.Argument(help="What PATH is.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder of mail.")],
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|kafka", help="An event log to write, or kafka; default: standard output."),
+    ] = None,
+    collection: Annotated[str, typer.Option(help="The collection that the items go into.")] = "default",
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Turn a mail archive or a table into items.
+
+    Tables have the columns item_id, sender and recipients (or participants),
+    with ; between people, and if you like sent_at and relevant. Of mail, only
+    addresses, date and Message-ID are taken. What cannot be read is counted
+    and listed, and stops nothing.
+
+    \b
+    haystream import csv mails.csv.gz --to items.jsonl
+    haystream import mbox archive.mbox --collection case-7 > items.jsonl
+    HAYSTREAM_KAFKA=broker:9092 haystream import maildir ~/Maildir --to kafka
+    """
+    from haystream_service.commands import import_ as command
+
+    command.run(kind.value, path, to=to, collection=collection, config=config, json=json)
+
+
+def main() -> NoReturn:
+    """Run the command that the arguments name. Exit code 2: it was used in a way that cannot work."""
+    try:
+        app()
+    except Exception as error:
+        if not _for_the_user(error):
+            raise
+        for line in str(error).splitlines():
+            typer.echo(f"haystream: {line}", err=True)
+        sys.exit(2)
+    sys.exit(0)
+
+
+def _for_the_user(error: Exception) -> bool:
+    """Whether the error's text is all that a user needs; everything else is a bug and keeps its traceback."""
+    if isinstance(error, UserError):
+        return True
+    from haystream_service.local import ServerUnavailable
+    from haystream_service.store.base import StoreUnavailable
+
+    return isinstance(error, ServerUnavailable | StoreUnavailable)

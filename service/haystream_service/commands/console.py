@@ -1,0 +1,45 @@
+"""How commands write: results to standard output, everything else to standard error."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+notes = Console(stderr=True, highlight=False, soft_wrap=True)
+"""For people: progress, warnings, summaries beside a result."""
+
+
+def write_json(value: Any) -> None:
+    """One JSON object on standard output, on one line."""
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+@contextmanager
+def progress(title: str, total: float | None) -> Iterator["Bar"]:
+    """A bar on standard error where that is a terminal, else nothing. `total` None: it is not known."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bars:
+        yield Bar(bars, bars.add_task(title, total=total))
+
+
+class Bar:
+    """A progress bar that may be told often: it draws a few times a second."""
+
+    def __init__(self, bars: Progress, task: Any) -> None:
+        self._bars = bars
+        self._task = task
+
+    def advance(self, by: float = 1) -> None:
+        """So much more is done."""
+        self._bars.advance(self._task, by)
+
+
+def size(path: Path) -> int | None:
+    """The file's size where that says how much there is to read: not of what is packed or piped."""
+    return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None

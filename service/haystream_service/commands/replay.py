@@ -1,0 +1,165 @@
+"""`haystream replay`: folds an event log offline and prints where every query stands."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.markup import escape
+from rich.table import Table
+
+from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.errors import Code, Rejected
+from haystream.events import Query, Verdict
+from haystream.fold import State, step
+from haystream.report import Report, report
+from haystream_service.commands.console import notes, progress, size, write_json
+from haystream_service.errors import UserError
+from haystream_service.importers.results import opened
+from haystream_service.wire import decode_line
+
+EngineName = Literal["local", "reference"]
+SHOWN = 10
+"""Rows of each table that people get to see; --json has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedLine:
+    """A line that is no event, or none that can be applied. Lines count from 1."""
+
+    line: int
+    code: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a log came to."""
+
+    state: State
+    rejected: list[RejectedLine] = field(default_factory=list)
+
+
+def run(
+    events: Path,
+    *,
+    query: str | None = None,
+    engine: EngineName | None = None,
+    tolerance: float | None = None,
+    json: bool = False,
+) -> None:
+    """Replay and print. Raises `UserError`."""
+    with opened(events) as file, progress(f"reading {events.name}", size(events)) as bar:
+
+        def lines() -> Iterable[bytes]:
+            for line in file:
+                yield line
+                bar.advance(len(line))
+
+        replayed = fold(lines(), engine=engine, tolerance=tolerance)
+    opened_queries = replayed.state.queries
+    if query is not None and query not in opened_queries:
+        known = ", ".join(sorted(opened_queries)) or "none"
+        raise UserError(f"{events} opens no query {query!r}; it opens {known}")
+    chosen = [query] if query is not None else sorted(opened_queries)
+    reports = [report(opened_queries[query_id]) for query_id in chosen]
+    if json:
+        write_json(as_json(reports, replayed.rejected))
+    else:
+        _print(reports, replayed.rejected)
+
+
+def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance: float | None = None) -> Replayed:
+    """Fold every line in; `engine`, where given, serves all queries whatever their settings say."""
+    replayed = Replayed(State(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance))
+    state, rejected = replayed.state, replayed.rejected
+    early: list[tuple[int, Verdict]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = decode_line(line)
+            if isinstance(event, Query) and engine is not None:
+                event = replace(event, engine=engine)
+            step(state, event)
+        except Rejected as problem:
+            rejected.append(RejectedLine(number, problem.code, problem.detail))
+        else:
+            if isinstance(event, Verdict) and event.query_id not in state.queries:
+                early.append((number, event))
+    rejected += [
+        RejectedLine(number, Code.UNKNOWN_QUERY, f"no query {verdict.query_id!r} is opened in the whole log")
+        for number, verdict in early
+        if verdict.query_id not in state.queries
+    ]
+    rejected.sort(key=lambda rejection: rejection.line)
+    return replayed
+
+
+def as_json(reports: list[Report], rejected: list[RejectedLine]) -> dict[str, Any]:
+    """One query's object where there is one, else all under `queries`; and what was rejected."""
+    objects = [_as_json(result) for result in reports]
+    whole = objects[0] if len(objects) == 1 else {"queries": objects}
+    return {**whole, "rejected": rejected}
+
+
+def _as_json(result: Report) -> dict[str, Any]:
+    people = {name: {"mean": m, "variance": v} for name, (m, v) in result.participants.items()}
+    return {
+        "query_id": result.query_id,
+        "screened": result.screened,
+        "found": result.found,
+        "discrepancy": result.discrepancy,
+        "expected_remaining": asdict(result.expected_remaining),
+        "infeasible_edges": result.infeasible_edges,
+        "participants": people,
+        "edges": result.edges,
+        "items": result.items,
+    }
+
+
+def _print(reports: list[Report], rejected: list[RejectedLine]) -> None:
+    from rich.console import Console
+
+    out = Console(highlight=False, soft_wrap=True)
+    for result in reports:
+        left = result.expected_remaining
+        out.print(
+            f"[bold]query {escape(result.query_id)}[/]: {result.found} relevant in {result.screened} screened;"
+            f" {len(result.items)} items left, about {left.mean:.1f} ± {left.sd:.1f} of them relevant;"
+            f" discrepancy {result.discrepancy:.3g}"
+        )
+        if result.infeasible_edges:
+            out.print(
+                f"[yellow]{result.infeasible_edges} pairs have prior means too far apart for the prior"
+                " correlation; the bound on their joint probability binds (docs/wire-format.md)[/]"
+            )
+        out.print(_people(result))
+        out.print(_items(result))
+    if not reports:
+        out.print("The log opens no query.")
+    if rejected:
+        notes.print(f"{len(rejected)} lines were rejected:")
+        for rejection in rejected[:SHOWN]:
+            notes.print(f"  line {rejection.line}: {rejection.code}: {escape(rejection.detail)}")
+        if len(rejected) > SHOWN:
+            notes.print(f"  and {len(rejected) - SHOWN} more; --json lists them all")
+
+
+def _people(result: Report) -> Table:
+    ordered = sorted(result.participants.items(), key=lambda entry: (-entry[1][0], entry[0]))
+    table = Table("participant", "E(Z)", "sd", title=_title("participants", len(ordered)))
+    for name, (mean, variance) in ordered[:SHOWN]:
+        table.add_row(escape(name), f"{mean:.4f}", f"{variance**0.5:.4f}")
+    return table
+
+
+def _items(result: Report) -> Table:
+    table = Table("rank", "item", "score", "mean", "sd", title=_title("what to read next", len(result.items)))
+    for rank, item in enumerate(result.items[:SHOWN], start=1):
+        table.add_row(str(rank), escape(item.item_id), f"{item.score:.4f}", f"{item.mean:.4f}", f"{item.sd:.4f}")
+    return table
+
+
+def _title(what: str, count: int) -> str:
+    return what if count <= SHOWN else f"{what} ({SHOWN} of {count})"

@@ -1,0 +1,115 @@
+"""Mail archives: mbox files, Maildirs, and trees with one message a file. Only headers become part of an item."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from email.message import Message
+from email.parser import BytesHeaderParser
+from email.utils import getaddresses, parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened
+from haystream_service.wire import DEFAULT_LIMITS, Limits
+from haystream_service.wire.fields import ID_LENGTH
+
+# The parser that never raises; the modern policy's structured headers do, on mail as it is found.
+_PARSER = BytesHeaderParser()
+
+
+def read_mbox(path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS) -> Iterator[Imported]:
+    """The messages of an mbox file (or .gz of one), in their order. Raises `ImportFailed`."""
+    with opened(path) as file:
+        message: list[bytes] = []
+        count, blank_before = 0, True
+        for line in file:
+            if blank_before and line.startswith(b"From "):
+                if count:
+                    yield _item(f"{path.name}#{count}", b"".join(message), collection, limits)
+                count, message = count + 1, []
+            elif count:
+                message.append(line)
+            elif line.strip():
+                raise ImportFailed(f"{path} is not an mbox: it does not begin with a line 'From …'")
+            blank_before = not line.strip()
+        if count:
+            yield _item(f"{path.name}#{count}", b"".join(message), collection, limits)
+
+
+def read_maildir(path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS) -> Iterator[Imported]:
+    """The messages in the `cur` and `new` folders of a Maildir, folders of it included, sorted by path.
+
+    A tree that has no such folder is read as one with a message in every file, as Enron's `maildir` is.
+    """
+    files = list(_files(path))
+    kept = [file for file in files if file.parent.name in {"cur", "new"}]
+    return _read_files(kept or files, path, collection, limits)
+
+
+def read_eml(path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS) -> Iterator[Imported]:
+    """One .eml file, or all of them under a folder, sorted by path."""
+    files = [path] if path.is_file() else [file for file in _files(path) if file.suffix.lower() == ".eml"]
+    return _read_files(files, path, collection, limits)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        raise ImportFailed(f"{folder} is not a folder" if folder.exists() else f"there is no {folder}")
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(parent, name) for name in sorted(names))
+
+
+def _read_files(files: list[Path], root: Path, collection: str, limits: Limits) -> Iterator[Imported]:
+    for file in files:
+        # A file name need not be text (a Maildir on a Latin-1 system): what is shown of it must be.
+        where = os.fsencode(file.relative_to(root) if file != root else file.name).decode(errors="replace")
+        try:
+            message = file.read_bytes()
+        except OSError as error:
+            yield Skipped(where, "unreadable", error.strerror or str(error))
+            continue
+        yield _item(where, message, collection, limits)
+
+
+def _item(where: str, message: bytes, collection: str, limits: Limits) -> Imported:
+    headers = _PARSER.parsebytes(message)
+    senders = _addresses(headers, "From") or _addresses(headers, "Sender")
+    fields: dict[str, Any] = {
+        **_identity(headers, message),
+        "collection": collection,
+        "sender": senders[0] if senders else None,
+        "recipients": _addresses(headers, "To", "Cc", "Bcc"),
+        "sent_at": _sent_at(headers),
+    }
+    return imported(where, fields, limits=limits)
+
+
+def _identity(headers: Message, message: bytes) -> dict[str, str]:
+    """The Message-ID and a URI for it; without a usable one, a digest that does not depend on line ends."""
+    message_id = str(headers.get("Message-ID", "")).strip().strip("<>")
+    if message_id.isprintable() and 0 < len(message_id) <= ID_LENGTH:
+        return {"item_id": message_id, "uri": "mid:" + quote(message_id, safe="@$.+-_!*")}
+    text = message.replace(b"\r\n", b"\n").strip()
+    return {"item_id": f"sha256:{hashlib.sha256(text).hexdigest()}"}
+
+
+def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
+    """Distinct addresses, lower-cased, in their order. Groups are spelled out; what has no @ is no address."""
+    found: dict[str, None] = {}
+    for name in names:
+        # One header at a time: newer Pythons give up on all that they are given when one has a syntax error.
+        for value in headers.get_all(name, []):
+            for _, address in getaddresses([str(value)]):
+                if "@" in address:
+                    found["".join(address.split()).lower()] = None
+    return tuple(found)
+
+
+def _sent_at(headers: Message) -> str | None:
+    """The date in ISO 8601, or None where there is none that can be read: that costs no message."""
+    try:
+        return parsedate_to_datetime(str(headers["Date"])).isoformat()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None

@@ -1,0 +1,41 @@
+"""Event logs as files: one JSON object a line, `{"topic": "queries"|"items"|"verdicts", "value": {…}}`."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from haystream.events import Event
+from haystream_service.wire.decoding import to_item, to_query, to_verdict
+from haystream_service.wire.fields import Record
+from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
+from haystream_service.wire.reading import read
+from haystream_service.wire.records import ItemRecord, QueryRecord, VerdictRecord
+
+FRAME_BYTES = 1024
+"""What a line may have beyond its value."""
+
+
+class Line(Record):
+    """A line of an event log; the value is checked by its topic's record."""
+
+    topic: Literal["queries", "items", "verdicts"]
+    value: JsonValue
+
+
+def decode_line(line: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Event:
+    """The event that the line holds. Raises `Rejected`."""
+    frame = read(Line, line, limit=limits.message_bytes + FRAME_BYTES)
+    value = to_json(frame.value, inf_nan_mode="constants")
+    match frame.topic:
+        case "queries":
+            return to_query(read(QueryRecord, value, limit=limits.message_bytes), limits=limits)
+        case "items":
+            return to_item(read(ItemRecord, value, limit=limits.message_bytes), limits=limits)
+        case "verdicts":
+            return to_verdict(read(VerdictRecord, value, limit=limits.message_bytes))
+
+
+def encode_line(topic: str, value: bytes) -> bytes:
+    """A line, with its end, of a value that is JSON already."""
+    return b'{"topic":"%b","value":%b}\n' % (topic.encode(), value)
