@@ -65,6 +65,10 @@ class LocalServer(ABC):
     def command(self) -> list[str]:
         """What to run, after preparing what it needs. Raises `ServerUnavailable`."""
 
+    def environment(self) -> dict[str, str] | None:
+        """The process's environment variables; None for a copy of ours."""
+        return None
+
     @abstractmethod
     def answers(self) -> bool:
         """Whether the server takes part in its own protocol. May raise `OSError`, which means no."""
@@ -91,6 +95,7 @@ class LocalServer(ABC):
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=self.environment(),
                 start_new_session=True,
             )
         try:

@@ -1,0 +1,1 @@
+"""The demo: a stage (servers and a worker), an analyst who plays, a screen to watch."""
