@@ -1,0 +1,155 @@
+"""Items: into their collection's log, and from there to the queries of the collection."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from haystream.collection import Collection
+from haystream.errors import Code, Rejected
+from haystream.events import Item
+from haystream_service.store.base import Appended
+from haystream_service.worker.mailbox import Mailbox
+from haystream_service.worker.records import Record
+from haystream_service.worker.shared import Shared
+
+CHUNK = 5000
+"""Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
+YIELD_EVERY = 250
+"""Items added between two looks at the event loop: some 2 ms."""
+WAIT_SECONDS = 2.0
+"""How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewItem:
+    """An item with the record it came in."""
+
+    record: Record
+    item: Item
+
+
+class Intake:
+    """Takes items into the logs of their collections, one call to the store a batch."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._mailboxes: dict[str, Mailbox[NewItem]] = {}
+
+    def __len__(self) -> int:
+        """Items that wait."""
+        return sum(map(len, self._mailboxes.values()))
+
+    async def put(self, record: Record, item: Item) -> None:
+        """Leave an item for its collection; waits while too many wait there."""
+        mailbox = self._mailboxes.get(item.collection)
+        if mailbox is None:
+            mailbox = self._mailboxes[item.collection] = self._open(item.collection)
+        await mailbox.put(NewItem(record, item))
+
+    async def drained(self) -> None:
+        """Return when every item is in its log and acknowledged."""
+        await asyncio.gather(*(mailbox.drained() for mailbox in list(self._mailboxes.values())))
+
+    async def drop(self) -> None:
+        """Forget what waits, without acknowledging it."""
+        await asyncio.gather(*(mailbox.drop() for mailbox in list(self._mailboxes.values())))
+
+    def _open(self, collection: str) -> Mailbox[NewItem]:
+        async def handle(batch: list[NewItem]) -> None:
+            await self._append(collection, batch)
+            if not len(mailbox):
+                # Anybody can name a collection: one that is quiet takes no memory.
+                self._mailboxes.pop(collection, None)
+
+        limits = self._shared.limits
+        mailbox = Mailbox(handle, max_batch=limits.max_batch, size=limits.mailbox_size, on_bug=self._shared.on_bug)
+        return mailbox
+
+    async def _append(self, collection: str, batch: Sequence[NewItem]) -> None:
+        shared = self._shared
+        items = [new.item for new in batch]
+        answers = await shared.retry(lambda: shared.store.append_items(collection, items))
+        for new, answer in zip(batch, answers, strict=True):
+            if answer is Appended.CONFLICT:
+                detail = f"item {new.item.item_id!r} is known with other content, which stands"
+                await shared.reject(new.record, Rejected(Code.ITEM_CONFLICT, detail))
+            else:
+                shared.count(new.record, "applied" if answer is Appended.ADDED else "known")
+        shared.metrics.batch_events.labels("collection").observe(len(batch))
+        for new in batch:
+            new.record.ack()
+
+
+class Follower:
+    """A collection in this process's memory, kept up with its log for the queries that are owned here."""
+
+    def __init__(self, name: str, shared: Shared) -> None:
+        self.collection = Collection(name)
+        self.listeners: dict[str, Callable[[], None]] = {}
+        """By query: called when the collection has grown."""
+        self._shared = shared
+        self._grown = asyncio.Event()
+        self._task = asyncio.create_task(self._follow())
+
+    async def reach(self, count: int) -> None:
+        """Return when the collection holds the first `count` entries of its log."""
+        while len(self.collection) < count:
+            await self._grown.wait()
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._task.cancel()
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                await self._read_on()
+        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
+            self._shared.on_bug(bug)
+
+    async def _read_on(self) -> None:
+        collection, store = self.collection, self._shared.store
+        after = len(collection)
+        items = await self._shared.retry(
+            lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
+        )
+        for number, item in enumerate(items, start=1):
+            collection.add(item)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        if items:
+            self._grown.set()
+            self._grown = asyncio.Event()
+            for listener in list(self.listeners.values()):
+                listener()
+
+
+class Followers:
+    """The collections that are followed: those that have listeners."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._followers: dict[str, Follower] = {}
+
+    def join(self, name: str, query_id: str, listener: Callable[[], None]) -> Follower:
+        """Follow the collection on behalf of a query, until `leave`."""
+        follower = self._followers.get(name)
+        if follower is None:
+            follower = self._followers[name] = Follower(name, self._shared)
+        follower.listeners[query_id] = listener
+        return follower
+
+    def leave(self, name: str, query_id: str) -> None:
+        """The query needs the collection no more; without any listener the memory is let go."""
+        follower = self._followers.get(name)
+        if follower is not None:
+            follower.listeners.pop(query_id, None)
+            if not follower.listeners:
+                del self._followers[name]
+                follower.close()
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        for follower in self._followers.values():
+            follower.close()
+        self._followers.clear()

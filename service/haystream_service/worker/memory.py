@@ -1,0 +1,166 @@
+"""A broker in this process: partitioned topics, a consumer group, commits and redelivery. No server, no disk.
+
+It serves the same `Worker` as Kafka does: the demo where no Java is to be had, and the tests of what happens
+when a worker crashes, comes back, or shares the partitions with another.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from zlib import crc32
+
+from haystream_service.worker.acks import OrderedAcks
+from haystream_service.worker.records import Clock, Kind, Record, SystemClock
+from haystream_service.worker.worker import Worker
+
+SOURCES = {Kind.QUERY: "queries", Kind.ITEM: "items", Kind.VERDICT: "verdicts"}
+"""The topic of each kind of record, without the prefix that real topics have."""
+
+Where = tuple[str, int]
+"""A topic and a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a topic holds at one offset; `timestamp` in seconds since the epoch."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: float
+
+
+class MemoryBroker:
+    """Topics and the committed offsets of one consumer group. It outlives the workers; it is the log."""
+
+    def __init__(self, *, partitions: int = 1, clock: Clock | None = None) -> None:
+        self.partitions = partitions
+        self.committed: dict[Where, int] = {}
+        """The next offset to deliver after a crash, by topic and partition."""
+        self._clock = clock or SystemClock()
+        self._logs: defaultdict[Where, list[Message]] = defaultdict(list)
+        self._grown: defaultdict[Where, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def produce(self, topic: str, key: bytes | None, value: bytes | None) -> int:
+        """Append a message; messages of one key share a partition. The offset it got."""
+        where = (topic, crc32(key or b"") % self.partitions)
+        log = self._logs[where]
+        log.append(Message(key, value, self._clock.now()))
+        self._grown[where].set()
+        return len(log) - 1
+
+    def messages(self, topic: str) -> list[Message]:
+        """Everything in the topic, partition by partition."""
+        return [message for p in range(self.partitions) for message in self._logs[topic, p]]
+
+    def end(self, where: Where) -> int:
+        """The offset that the partition's next message will get."""
+        return len(self._logs[where])
+
+    async def read(self, where: Where, offset: int) -> Message:
+        """The message at the offset, as soon as there is one."""
+        while self.end(where) <= offset:
+            self._grown[where].clear()
+            await self._grown[where].wait()
+        return self._logs[where][offset]
+
+    async def wait_for(self, topic: str, wanted: Callable[[Message], bool]) -> Message:
+        """The topic's first message that is `wanted`, as soon as there is one."""
+        readers = [asyncio.ensure_future(self._find((topic, p), wanted)) for p in range(self.partitions)]
+        try:
+            done, _ = await asyncio.wait(readers, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for reader in readers:
+                reader.cancel()
+
+    async def _find(self, where: Where, wanted: Callable[[Message], bool]) -> Message:
+        offset = 0
+        while not wanted(message := await self.read(where, offset)):
+            offset += 1
+        return message
+
+
+class MemoryPublisher:
+    """A `Publisher` on a `MemoryBroker`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    async def publish_ranking(self, query_id: str, value: bytes) -> None:
+        """Append to next-items."""
+        self._broker.produce("next-items", query_id.encode(), value)
+
+    async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
+        """Append to dead-letters."""
+        self._broker.produce("dead-letters", key, value)
+
+
+class MemoryConsumer:
+    """Reads partitions of the three source topics from where the group stands, and feeds them to a worker."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._acks: dict[Where, OrderedAcks] = {}
+        self._tasks: dict[Where, asyncio.Task[None]] = {}
+        self._handed: dict[Where, int] = {}
+        self._moved = asyncio.Event()
+
+    async def caught_up(self, partition: int) -> None:
+        """Return when the queries partition was handed over as far as it goes now."""
+        where = (SOURCES[Kind.QUERY], partition)
+        end = self._broker.end(where)
+        while self._handed.get(where, self._broker.committed.get(where, 0)) < end:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def assign(self, worker: Worker, partitions: set[int]) -> None:
+        """Read these partitions for the worker, and no others: a rebalance, as Kafka's eager protocol does it."""
+        await self.stop()
+        await worker.revoke(partitions)
+        await worker.assign(partitions)
+        handlers = {Kind.QUERY: worker.on_query, Kind.ITEM: worker.on_item, Kind.VERDICT: worker.on_verdict}
+        for kind, handler in handlers.items():
+            for partition in partitions:
+                where = (SOURCES[kind], partition)
+                self._acks[where] = OrderedAcks()
+                task = self._tasks[where] = asyncio.create_task(self._deliver(kind, where, handler))
+                task.add_done_callback(lambda _: self._moved.set())
+
+    async def stop(self) -> None:
+        """Deliver no more, and take no more acknowledgements: what was not acknowledged comes again."""
+        for acks in self._acks.values():
+            acks.forget()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._acks.clear()
+        self._tasks.clear()
+        self._handed.clear()
+
+    async def drained(self) -> None:
+        """Return when everything that the partitions hold now is acknowledged."""
+        ends = {where: self._broker.end(where) for where in self._tasks}
+        while any(self._broker.committed.get(where, 0) < end for where, end in ends.items()):
+            for task in self._tasks.values():
+                if task.done():
+                    task.result()  # a handler's bug
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def _deliver(self, kind: Kind, where: Where, handler: Callable[[Record], Awaitable[None]]) -> None:
+        topic, partition = where
+        offset = self._broker.committed.get(where, 0)
+        while True:
+            message = await self._broker.read(where, offset)
+            ack = self._acks[where].track(lambda after=offset + 1: self._commit(where, after))  # type: ignore[misc]
+            await handler(
+                Record(kind, topic, partition, offset, message.timestamp, message.key, message.value, ack)
+            )
+            offset += 1
+            self._handed[where] = offset
+            self._moved.set()
+
+    def _commit(self, where: Where, after: int) -> None:
+        self._broker.committed[where] = after
+        self._moved.set()

@@ -1,0 +1,302 @@
+"""The one writer of a query: applies its events in batches, saves, publishes, and then acknowledges."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from haystream.errors import Code, Rejected
+from haystream.events import Query, Verdict
+from haystream.query import QueryState
+from haystream_service.metrics import QueryNumbers
+from haystream_service.store.base import Change, Fenced, Patch, Position
+from haystream_service.wire import encode_ranking
+from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.collections import Followers
+from haystream_service.worker.mailbox import Mailbox
+from haystream_service.worker.records import Kind, Record
+from haystream_service.worker.shared import Shared, StateLost
+
+log = logging.getLogger(__name__)
+
+YIELD_EVERY = 1000
+"""Verdicts applied between two looks at the event loop while a query is loaded."""
+
+
+@dataclass(slots=True, eq=False)
+class Loaded:
+    """A query in memory. `revision` is 0 until the first save; `saved` is the position at the last one."""
+
+    state: QueryState
+    revision: int = 0
+    saved: Position = field(default_factory=Position)
+    published: bool = False
+    """Whether this process has published a ranking of the query."""
+
+
+class QueryOwner:
+    """A query's mailbox and state in this process.
+
+    The state in memory is a copy of the stored one that may be out of date: after a pause or a rebalance
+    another process may have been the writer. Every save finds that out (`Fenced`), and then the state is
+    loaded again and the batch, which was not acknowledged, applied to it.
+    """
+
+    def __init__(
+        self,
+        query_id: str,
+        partition: int,
+        shared: Shared,
+        followers: Followers,
+        *,
+        on_unknown: Callable[["QueryOwner"], None],
+    ) -> None:
+        self.query_id = query_id
+        self.partition = partition
+        self._shared = shared
+        self._followers = followers
+        self._on_unknown = on_unknown
+        self._loaded: Loaded | None = None
+        self._collection: str | None = None
+        self._settings_came = asyncio.Event()
+        self._growth_timer: asyncio.TimerHandle | None = None
+        self._next_growth = 0.0
+        limits = shared.limits
+        self.mailbox: Mailbox[Delivery] = Mailbox(
+            self._handle, max_batch=limits.max_batch, size=limits.mailbox_size, on_bug=shared.on_bug
+        )
+
+    @property
+    def state(self) -> QueryState | None:
+        """The state in memory, for reading."""
+        return self._loaded.state if self._loaded else None
+
+    async def deliver(self, record: Record, event: Query | Verdict) -> None:
+        """Leave an event; waits while too many verdicts do. Settings never wait: verdicts may wait for them."""
+        delivery = Delivery(record, event)
+        if isinstance(event, Query):
+            self._settings_came.set()
+            self.mailbox.post(delivery)
+        else:
+            await self.mailbox.put(delivery)
+
+    def wake(self) -> None:
+        """Load the query if it is not in memory, and take in what its collection got since."""
+        self.mailbox.poke()
+
+    def grown(self) -> None:
+        """The collection has grown: publish a ranking, but not more often than the limit says."""
+        wait = self._next_growth - self._shared.clock.monotonic()
+        if wait <= 0:
+            self.wake()
+        elif self._growth_timer is None:
+            self._growth_timer = asyncio.get_running_loop().call_later(wait, self._growth_due)
+
+    async def suspend(self) -> None:
+        """Forget what waits, and the state too if it was in the middle of a batch."""
+        if await self.mailbox.drop():
+            self._loaded = None
+
+    def release(self) -> None:
+        """Let go of everything; to be called when the mailbox is idle, or by the handler as its last act."""
+        self._loaded = None
+        if self._growth_timer is not None:
+            self._growth_timer.cancel()
+        if self._collection is not None:
+            self._followers.leave(self._collection, self.query_id)
+        self._shared.metrics.queries.forget(self.query_id)
+
+    def _growth_due(self) -> None:
+        self._growth_timer = None
+        self.wake()
+
+    async def _handle(self, deliveries: list[Delivery]) -> None:
+        batch = Batch(deliveries)
+        while True:
+            try:
+                await self._apply(batch)
+            except Fenced as fenced:
+                self._shared.metrics.fenced_writes.inc()
+                log.warning("%s; loading it again", fenced)
+                self._loaded = None
+            else:
+                return
+
+    async def _apply(self, batch: Batch) -> None:
+        loaded = self._loaded = self._loaded or await self._load()
+        if loaded is None:
+            batch.deliveries += await self._settings_or_all_read(batch)
+            loaded = self._loaded = await self._open(batch)
+        if loaded is None:
+            self._refuse_all(batch)
+        else:
+            self._fold(loaded, batch)
+        await self._tell_rejected(batch)
+        if loaded is None:
+            self._acknowledge(batch)
+            self._settings_came.clear()
+            if not len(self.mailbox):
+                self._on_unknown(self)
+            return
+        if batch.applied or loaded.revision == 0 or loaded.state.cursor != loaded.saved.cursor:
+            await self._save_and_publish(loaded, batch)
+        elif batch.known or not loaded.published:
+            # The crash that brought these again may have come between the save and the publish.
+            await self._publish_again()
+        loaded.published = True
+        self._acknowledge(batch)
+
+    # ---- getting hold of the query ----
+
+    async def _load(self) -> Loaded | None:
+        shared = self._shared
+        async with shared.loads:
+            stored = await shared.retry(lambda: shared.store.load_query(self.query_id))
+            if stored is None:
+                # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
+                await shared.check_not_lost()
+                return None
+            state = await self._state(stored.settings, at_least=stored.position.cursor)
+            for number, verdict in enumerate(stored.verdicts, start=1):
+                state.apply_verdict(verdict)
+                if number % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+            state.settle()
+        self._show(state)
+        return Loaded(state, stored.revision, stored.position)
+
+    async def _state(self, settings: Query, *, at_least: int = 0) -> QueryState:
+        """A state without verdicts, on a collection that holds all that its log holds now."""
+        shared, name = self._shared, settings.collection
+        count = await shared.retry(lambda: shared.store.item_count(name))
+        if count < at_least:
+            raise StateLost(f"collection {name!r} has {count} items and query {self.query_id!r} saw {at_least}")
+        self._collection = name
+        follower = self._followers.join(name, self.query_id, self.grown)
+        await follower.reach(count)
+        return QueryState(settings, follower.collection, tolerance=shared.limits.tolerance)
+
+    async def _settings_or_all_read(self, batch: Batch) -> list[Delivery]:
+        """Wait for the query's settings, as long as they may still come; what came meanwhile."""
+        if not batch.deliveries or batch.of(Kind.QUERY):
+            return []
+        shared = self._shared
+        waits = [
+            asyncio.ensure_future(shared.retry(lambda: shared.caught_up(self.partition))),
+            asyncio.ensure_future(self._settings_came.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in done:
+                wait.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+        more: list[Delivery] = []
+        while taken := self.mailbox.take():
+            more += taken
+        return more
+
+    async def _open(self, batch: Batch) -> Loaded | None:
+        """The new query that the first good settings in the batch ask for."""
+        for delivery in batch.of(Kind.QUERY):
+            try:
+                return Loaded(await self._state(cast(Query, delivery.event)))
+            except Rejected as error:
+                batch.rejected[delivery] = error
+        return None
+
+    # ---- one batch ----
+
+    def _fold(self, loaded: Loaded, batch: Batch) -> None:
+        """Apply what is in the batch, and what the collection got since."""
+        batch.applied.clear()  # of a try that was fenced
+        for delivery in batch.deliveries:
+            if delivery in batch.rejected:
+                continue
+            try:
+                if self._apply_event(loaded, delivery):
+                    batch.applied.add(delivery)
+            except Rejected as error:
+                batch.rejected[delivery] = error
+        loaded.state.catch_up()
+
+    def _apply_event(self, loaded: Loaded, delivery: Delivery) -> bool:
+        event = delivery.event
+        if isinstance(event, Verdict):
+            # Whatever its offset: facts are sets, so this is exact even if the topic was made anew.
+            return loaded.state.apply_verdict(event)
+        # Old settings that come again must not undo newer ones.
+        return delivery.record.offset > loaded.saved.queries_offset and loaded.state.apply_settings(event)
+
+    def _refuse_all(self, batch: Batch) -> None:
+        for delivery in batch.deliveries:
+            unknown = Rejected(Code.UNKNOWN_QUERY, f"nobody has opened query {self.query_id!r}")
+            batch.rejected.setdefault(delivery, unknown)
+
+    async def _tell_rejected(self, batch: Batch) -> None:
+        # Before the save: what the saved position says was read is then sure to have its dead letter.
+        for delivery, error in batch.rejected.items():
+            if delivery not in batch.told:
+                await self._shared.reject(delivery.record, error)
+                batch.told.add(delivery)
+
+    async def _save_and_publish(self, loaded: Loaded, batch: Batch) -> None:
+        shared, state = self._shared, loaded.state
+        began = shared.clock.monotonic()
+        state.settle()
+        shared.metrics.engine_settle.observe(shared.clock.monotonic() - began)
+        shared.metrics.touched_participants.observe(state.touched)
+        now = shared.clock.now()
+        revision = max(loaded.revision + 1, int(now * 1000))
+        ranking, changes = state.ranking(), state.drain()
+        value = encode_ranking(self.query_id, ranking, revision=revision, published_at=int(now * 1e6))
+        applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
+        new_settings = loaded.revision == 0 or any(isinstance(event, Query) for event in applied)
+        change = Change(
+            query_id=self.query_id,
+            partition=self.partition,
+            expected=loaded.revision,
+            revision=revision,
+            position=batch.position_after(loaded.saved, cursor=state.cursor),
+            settings=state.settings if new_settings else None,
+            verdicts=[event for event in applied if isinstance(event, Verdict)],
+            discrepancy=ranking.discrepancy,
+            ranking=value,
+            participants=Patch(changes.participants.index, changes.participants.rows),
+            edges=Patch(changes.edges.index, changes.edges.rows),
+        )
+        await shared.retry(lambda: shared.store.save_query(change))
+        loaded.revision, loaded.saved = revision, change.position
+        await self._publish(value)
+        self._show(state)
+
+    async def _publish(self, value: bytes) -> None:
+        shared = self._shared
+        await shared.retry(lambda: shared.publisher.publish_ranking(self.query_id, value))
+        shared.metrics.rankings_published.inc()
+        self._next_growth = shared.clock.monotonic() + shared.limits.item_publish_seconds
+
+    async def _publish_again(self) -> None:
+        shared = self._shared
+        # From the store: this process's copy of the query may be older than that.
+        value = await shared.retry(lambda: shared.store.read_ranking(self.query_id))
+        if value is not None:
+            await self._publish(value)
+
+    def _acknowledge(self, batch: Batch) -> None:
+        metrics, now = self._shared.metrics, self._shared.clock.now()
+        if batch.deliveries:
+            metrics.batch_events.labels("query").observe(len(batch.deliveries))
+        for delivery in batch.deliveries:
+            record = delivery.record
+            if delivery not in batch.rejected:
+                self._shared.count(record, "applied" if delivery in batch.applied else "known")
+                if record.kind is Kind.VERDICT:
+                    metrics.verdict_to_ranking.observe(max(0.0, now - record.timestamp))
+            record.ack()
+
+    def _show(self, state: QueryState) -> None:
+        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy())
+        self._shared.metrics.queries.report(self.query_id, numbers)

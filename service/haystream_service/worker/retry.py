@@ -1,0 +1,41 @@
+"""Trying again while a server does not answer."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from haystream_service.metrics import Metrics
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.worker.records import BrokerUnavailable
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS = 0.05
+LONGEST_SECONDS = 5.0
+"""A server that comes back is used again within this time; much less would be a storm from many workers."""
+
+T = TypeVar("T")
+
+
+class Retry:
+    """Calls until there is an answer: what is transient is never skipped and never fails a batch."""
+
+    def __init__(self, metrics: Metrics, *, rng: random.Random | None = None) -> None:
+        self._metrics = metrics
+        self._rng = rng or random.Random()
+
+    async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer of the first call that gets one. Waits twice as long each time, with full jitter."""
+        delay = FIRST_SECONDS
+        while True:
+            try:
+                return await call()
+            except (StoreUnavailable, BrokerUnavailable) as error:
+                server = "redis" if isinstance(error, StoreUnavailable) else "kafka"
+                self._metrics.server_errors.labels(server).inc()
+                log.warning("%s; trying again", error)
+            await asyncio.sleep(self._rng.uniform(0, delay))
+            delay = min(2 * delay, LONGEST_SECONDS)
+            self._metrics.server_retries.labels(server).inc()
