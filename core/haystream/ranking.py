@@ -1,5 +1,6 @@
 """The unscreened items of a query in the order in which to read them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -91,7 +92,9 @@ def score_sets(
     variance: Floats,
     score: Floats,
     flags: Flags,
-    out: Floats,
+    set_score: Floats,
+    set_mean: Floats,
+    set_variance: Floats,
     terms: Floats,
 ) -> None:
     """A set's score is the mean of its edges' scores: an item of k edges is drawn from one of them uniformly.
@@ -103,7 +106,7 @@ def score_sets(
         which = sets[i]
         flags[which] = 0
         if left[which] == 0:
-            out[i] = -np.inf
+            set_score[which] = -np.inf
             terms[i, 0] = terms[i, 1] = 0.0
             continue
         total_score, total_mean, total_variance = 0.0, 0.0, 0.0
@@ -113,9 +116,10 @@ def score_sets(
             total_variance += variance[edge[j]]
         k = start[which + 1] - start[which]
         m = total_mean / k
-        out[i] = total_score / k
+        spread = total_variance / (k * k)
+        set_score[which], set_mean[which], set_variance[which] = total_score / k, m, spread
         terms[i, 0] = left[which] * m
-        terms[i, 1] = left[which] * max(m - m * m - total_variance / (k * k), 0.0)
+        terms[i, 1] = left[which] * max(m - m * m - spread, 0.0)
 
 
 class Queue:
@@ -134,6 +138,9 @@ class Queue:
         self._mean = Growing(np.float64)
         self._variance = Growing(np.float64)
         self._score = Growing(np.float64)
+        self._set_score = Growing(np.float64)
+        self._set_mean = Growing(np.float64)
+        self._set_variance = Growing(np.float64)
         self._tournament = Tournament()
         self._step = -1
 
@@ -193,7 +200,9 @@ class Queue:
         self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)
         which = self._marked.data[: self._marks].copy()
         self._marks = 0
-        out, terms = np.empty(len(which)), np.empty((len(which), 2))
+        terms = np.empty((len(which), 2))
+        for column in (self._set_score, self._set_mean, self._set_variance):
+            column.resize(len(sets))
         score_sets(
             which,
             sets.start.data,
@@ -203,11 +212,13 @@ class Queue:
             variance,
             score,
             self._flags.data,
-            out,
+            self._set_score.data,
+            self._set_mean.data,
+            self._set_variance.data,
             terms,
         )
         self._tournament.resize(len(sets))
-        self._tournament.set(which, out, self._tie.data[which], terms)
+        self._tournament.set(which, self._set_score.data[which], self._tie.data[which], terms)
 
     def _unscreened(self, which: int) -> Iterator[int]:
         members = self._collection.sets.items[which]
@@ -249,29 +260,31 @@ class Queue:
             following = next(open_sets[which], None)
             if following is not None:
                 enter(which, following)
-            edges = list(collection.sets.edges(which))
             yield (
                 item,
-                float(self._score.data[edges].mean()),
-                float(self._mean.data[edges].mean()),
-                float(self._variance.data[edges].mean()) / len(edges),
+                float(self._set_score.data[which]),
+                float(self._set_mean.data[which]),
+                float(self._set_variance.data[which]),
             )
 
     def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
         """The first `top` items, with what made their scores."""
-        graph = self._collection.graph
-        shares: dict[int, tuple[Share, ...]] = {}
+        told: dict[int, tuple[tuple[str, ...], tuple[Share, ...]]] = {}
         for rank, (item, score, mean, variance) in enumerate(islice(self.items(), top), start=1):
             which = self._collection.set_of(item)
-            if which not in shares:
-                largest = engine.shares(self._collection.sets.edges(which))[:BECAUSE]
-                shares[which] = tuple(Share(graph.names(edge), share) for edge, share in largest)
+            if which not in told:
+                told[which] = self._collection.set_participants(which), self._because(engine, which)
+            participants, because = told[which]
             yield RankedItem(
                 item_id=self._collection.item_ids[item],
                 rank=rank,
                 score=score,
                 mean=mean,
-                sd=float(np.sqrt(variance)),
-                participants=self._collection.set_participants(which),
-                because=shares[which],
+                sd=math.sqrt(variance),
+                participants=participants,
+                because=because,
             )
+
+    def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
+        largest = engine.shares(self._collection.sets.edges(which))[:BECAUSE]
+        return tuple(Share(self._collection.graph.names(edge), share) for edge, share in largest)
