@@ -33,7 +33,7 @@ def imported(where: str, fields: Mapping[str, Any], *, limits: Limits = DEFAULT_
     try:
         return item_record(fields, limits=limits)
     except Rejected as rejected:
-        return Skipped(where, rejected.code, rejected.detail)
+        return Skipped(where, rejected.code.value, rejected.detail)
 
 
 @contextmanager

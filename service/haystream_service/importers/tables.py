@@ -31,7 +31,7 @@ def read_csv(path: Path, *, collection: str = "default", limits: Limits = DEFAUL
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                yield Skipped(f"{path.name}:{rows.line_num}", "unreadable", f"not CSV: {error}")
+                yield Skipped(f"{path.name}:{rows.line_num + 1}", "unreadable", f"not CSV: {error}")
                 continue
             if row is None:
                 return

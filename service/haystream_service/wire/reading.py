@@ -27,6 +27,7 @@ _CODES = {
     "string_too_long": Code.TOO_LARGE,
     "string_too_short": Code.INVALID_VALUE,
     "string_pattern_mismatch": Code.INVALID_VALUE,
+    "string_unicode": Code.INVALID_VALUE,  # a lone surrogate, from Python: JSON with one is malformed
     "too_long": Code.INVALID_VALUE,  # of a tuple of fixed length; lists are bounded by `Limits`
 }
 

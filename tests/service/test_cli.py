@@ -1,0 +1,190 @@
+"""The program as a user meets it: exit codes, one-line errors, what is on which stream."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from haystream_service import cli
+from haystream_service.errors import UserError
+from haystream_service.store.base import StoreUnavailable
+
+COMMANDS = ("demo", "worker", "rebuild", "replay", "import")
+TABLE = "item_id,sender,recipients,relevant\nm1,ann,bob,1\nm2,bob,cho,0\nm3,cho,cho,0\n"
+
+
+def run(*arguments: object, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["haystream", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    return left.value.code  # type: ignore[return-value]
+
+
+@pytest.fixture
+def haystream(monkeypatch, capfdbinary):
+    """Runs the program; exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = run(*arguments, monkeypatch=monkeypatch)
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [(), *((command,) for command in COMMANDS)])
+def test_help_teaches(haystream, arguments):
+    code, out, _ = haystream(*arguments, "--help")
+    assert code == 0
+    assert "Usage: haystream" in out
+    example = f"haystream {arguments[0]}" if arguments else "haystream demo"
+    assert example in out.split("Usage:")[1].split("\n", 1)[1]
+
+
+def test_help_waits_for_nothing_heavy():
+    heavy = ("numpy", "scipy", "numba", "networkx", "faust", "aiokafka", "redis", "pydantic")
+    program = (
+        "import sys, haystream_service.cli as cli\n"
+        "sys.argv = ['haystream', '--help']\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        f"print(sorted(set({heavy}) & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", "none.jsonl"),
+        ("import", "csv", "none.csv"),
+        ("import", "tar", "none.tar"),
+        ("replay",),
+        ("replay", "none.jsonl", "--engine", "steam"),
+        ("replay", "none.jsonl", "--tolerance", "0"),
+        ("frobnicate",),
+    ],
+)
+def test_wrong_use_is_two_and_no_traceback(haystream, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = haystream(*arguments)
+    assert code == 2
+    assert out == ""
+    assert err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("error", [UserError("two\nlines"), StoreUnavailable("two\nlines")])
+def test_known_errors_are_said_in_lines(haystream, monkeypatch, error):
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("haystream_service.commands.replay.run", fail)
+    assert haystream("replay", "x") == (2, "", "haystream: two\nhaystream: lines\n")
+
+
+def test_bugs_keep_their_traceback(monkeypatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("haystream_service.commands.replay.run", fail)
+    monkeypatch.setattr(sys, "argv", ["haystream", "replay", "x"])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_import_writes_what_replay_reads(haystream, tmp_path):
+    table = tmp_path / "mails.csv"
+    table.write_text(TABLE)
+    code, out, err = haystream("import", "csv", table, "--collection", "c")
+    assert code == 0
+    first, second = map(json.loads, out.splitlines())
+    assert first == {
+        "topic": "items",
+        "value": {
+            "item_id": "m1",
+            "collection": "c",
+            "sender": "ann",
+            "recipients": ["bob"],
+            "labels": {"relevant": True},
+        },
+    }
+    assert "2 items to standard output" in err
+    assert "1 skipped (1 too_few_participants)" in err
+    assert "mails.csv:4: an item needs at least two distinct participants" in err
+
+    (tmp_path / "events.jsonl").write_text('{"topic":"queries","value":{"query_id":"q","collection":"c"}}\n' + out)
+    code, out, _ = haystream("replay", tmp_path / "events.jsonl", "--json")
+    assert code == 0
+    assert {item["item_id"] for item in json.loads(out)["items"]} == {"m1", second["value"]["item_id"]}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_import_into_a_file_sums_up_on_standard_output(haystream, tmp_path, packed):
+    table, log = tmp_path / "mails.csv", tmp_path / ("items.jsonl.gz" if packed else "items.jsonl")
+    table.write_text(TABLE)
+    code, out, _ = haystream("import", "csv", table, "--to", log, "--json")
+    assert code == 0
+    summary = json.loads(out)
+    assert summary == {
+        "imported": 2,
+        "skipped": {
+            "count": 1,
+            "by_code": {"too_few_participants": 1},
+            "first": [
+                {
+                    "where": "mails.csv:4",
+                    "code": "too_few_participants",
+                    "detail": "an item needs at least two distinct participants",
+                }
+            ],
+        },
+        "to": str(log),
+    }
+    text = gzip.decompress(log.read_bytes()) if packed else log.read_bytes()
+    assert len(text.splitlines()) == 2
+
+
+def test_the_summary_goes_aside_when_items_are_on_standard_output(haystream, tmp_path):
+    table = tmp_path / "mails.csv"
+    table.write_text(TABLE)
+    code, out, err = haystream("import", "csv", table, "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert json.loads(err)["imported"] == 2
+
+
+def test_mail_is_imported_too(haystream, tmp_path):
+    message = "From: ann@x\nTo: bob@x\nMessage-ID: <1@x>\n\nhello\n"
+    (tmp_path / "one.eml").write_text(message)
+    (tmp_path / "all.mbox").write_text(f"From ann\n{message}")
+    for kind, path in (("eml", "one.eml"), ("eml", "."), ("maildir", "."), ("mbox", "all.mbox")):
+        code, out, _ = haystream("import", kind, tmp_path / path)
+        assert code == 0
+        assert json.loads(out.splitlines()[0])["value"]["recipients"] == ["bob@x"]
+
+
+def test_a_file_that_cannot_be_written_is_named(haystream, tmp_path):
+    (tmp_path / "mails.csv").write_text(TABLE)
+    code, _, err = haystream("import", "csv", tmp_path / "mails.csv", "--to", tmp_path / "no" / "x.jsonl")
+    assert code == 2
+    assert "cannot write" in err
+
+
+def test_bad_settings_are_named(haystream, tmp_path, monkeypatch):
+    (tmp_path / "mails.csv").write_text(TABLE)
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "nowhere")
+    code, _, err = haystream("import", "csv", tmp_path / "mails.csv", "--to", "kafka")
+    assert (code, err.splitlines()[0]) == (
+        2,
+        "haystream: HAYSTREAM_KAFKA is 'nowhere': expected host:port, or several with commas between",
+    )
+
+
+def test_the_program_is_installed():
+    assert Path(sys.executable).with_name("haystream").exists()

@@ -1,0 +1,54 @@
+"""`haystream import --to kafka`, on a real broker."""
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from haystream_service.commands import import_
+from haystream_service.errors import UserError
+from haystream_service.wire import decode_item
+
+TABLE = "item_id,sender,recipients\n" + "".join(f"m{i},p{i},p{i + 1}\n" for i in range(2500))
+
+
+async def create(bootstrap: str, topic: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])
+    finally:
+        await admin.close()
+
+
+async def consume(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, bytes]]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        return [((r := await asyncio.wait_for(consumer.getone(), 30)).key, r.value) for _ in range(count)]
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.kafka
+def test_items_arrive_keyed_and_once(kafka, topic_prefix, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("HAYSTREAM_KAFKA", kafka.bootstrap)
+    monkeypatch.setenv("HAYSTREAM_TOPIC_PREFIX", topic_prefix)
+    table = tmp_path / "t.csv"
+    table.write_text(TABLE)
+    with pytest.raises(UserError, match=f"no topic {topic_prefix}.items"):
+        import_.run("csv", table, to="kafka")
+    asyncio.run(create(kafka.bootstrap, f"{topic_prefix}.items"))
+    import_.run("csv", table, to="kafka")
+    assert "2500 items to" in capfd.readouterr().err
+    records = asyncio.run(consume(kafka.bootstrap, f"{topic_prefix}.items", 2500))
+    assert {decode_item(value, key).item_id for key, value in records} == {f"m{i}" for i in range(2500)}
+
+
+def test_a_broker_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
+    table = tmp_path / "t.csv"
+    table.write_text(TABLE)
+    with pytest.raises(UserError, match=r"no Kafka answers at 127\.0\.0\.1:1"):
+        import_.run("csv", table, to="kafka")

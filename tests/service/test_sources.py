@@ -1,0 +1,92 @@
+import os
+from itertools import islice
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from haystream_service.errors import UserError
+from haystream_service.sources import infect, synthetic, table
+
+DATA = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
+
+
+def test_a_seed_says_everything():
+    one, same, other = synthetic(seed=3), synthetic(seed=3), synthetic(seed=4)
+    assert list(one) == list(same)
+    assert [one.truth(item.item_id) for item in one] == [same.truth(item.item_id) for item in same]
+    assert list(islice(one, 20)) != list(islice(other, 20))
+
+
+def test_the_simulation_follows_the_papers_scheme():
+    source = synthetic(seed=1, edges=2000)
+    assert abs(len(source.pairs) - 2000) < 40
+    assert len({pair for item in source for pair in item.pairs()}) == source.edges == len(source.pairs)
+    # Poisson(30) items an edge: the mean of 2,000 has a standard error of sqrt(30 / 2000).
+    assert abs(len(source) / source.edges - 30) < 4 * (30 / source.edges) ** 0.5
+    by_kind: dict[int, list[bool]] = {0: [], 1: [], 2: []}
+    number = {name: i for i, name in enumerate(sorted({name for pair in source.pairs for name in pair}))}
+    assert len(number) == len(source.relevance), "a participant without an edge: choose another seed"
+    for item in source:
+        ((a, b),) = item.pairs()
+        kind = int(source.relevance[number[a]]) + int(source.relevance[number[b]])
+        by_kind[kind].append(source.truth(item.item_id))
+    for kind, p in enumerate((0.0, 0.2, 0.9)):
+        outcomes = by_kind[kind]
+        error = (p * (1 - p) / len(outcomes)) ** 0.5
+        assert abs(np.mean(outcomes) - p) <= 4 * error
+    assert source.relevant == sum(map(sum, by_kind.values()))
+
+
+def test_neighbours_share_their_relevance_as_rho_says():
+    graph: nx.Graph[int] = nx.path_graph(4001)
+    for rho in (0.1, 0.5, 0.9):
+        z = infect(graph, rho, np.random.default_rng(5))
+        agree = np.mean(z[1:] == z[:-1])
+        assert abs(agree - rho) < 4 * (rho * (1 - rho) / 4000) ** 0.5
+
+
+def test_every_component_is_reached():
+    graph: nx.Graph[int] = nx.empty_graph(1000)
+    z = infect(graph, 1.0, np.random.default_rng(5))
+    assert 400 < z.sum() < 600
+
+
+def test_large_simulations_are_made_as_they_are_read():
+    source = synthetic(edges=100_000)
+    assert abs(source.edges - 100_000) < 500
+    assert len(source) > 2_900_000
+    last = f"m{len(source) - 1:07}"
+    assert source.truth(last) in {True, False}
+
+
+@pytest.mark.parametrize("item_id", ["", "m", "x1", "m9999999", "m-1"])
+def test_strangers_have_no_truth(item_id):
+    with pytest.raises(KeyError):
+        synthetic(edges=56).truth(item_id)
+
+
+def test_a_table_is_a_source(tmp_path):
+    file = tmp_path / "mails.csv"
+    file.write_text("item_id,sender,recipients,relevant\nm1,a,b;c,1\nm2,b,a,0\nm3,a,a,1\nm4,a,b,\nm1,a,b,0\n")
+    source = table(file, collection="c")
+    assert [(item.item_id, source.truth(item.item_id)) for item in source] == [("m1", True), ("m2", False)]
+    assert (len(source), source.edges, source.relevant, source.name) == (2, 2, 1, "mails.csv")
+    assert source.skipped == {"too_few_participants": 1, "unlabelled": 1, "repeated": 1}
+    assert {item.collection for item in source} == {"c"}
+
+
+def test_a_table_without_truth_is_refused(tmp_path):
+    file = tmp_path / "mails.csv"
+    file.write_text("item_id,sender,recipients\nm1,a,b\n")
+    with pytest.raises(UserError, match="needs a column relevant"):
+        table(file)
+
+
+def test_the_enron_table_is_taken_whole():
+    file = DATA / "enron" / "dyadic_n642_e731.csv.gz"
+    if not file.exists():
+        pytest.skip(f"no {file}: set HAYSTREAM_DATA to the folder with the data")
+    source = table(file)
+    assert (len(source), source.edges, source.relevant, source.skipped) == (7796, 731, 416, {})

@@ -1,0 +1,311 @@
+"""Decoding: what is taken, and every way in which an event is rejected."""
+
+import json
+from typing import Any
+
+import pytest
+
+from haystream.errors import Code, Rejected
+from haystream.events import TABLE_1, TABLE_2, Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream_service.wire import (
+    Limits,
+    decode_dead_letter,
+    decode_item,
+    decode_query,
+    decode_ranking,
+    decode_verdict,
+    encode_dead_letter,
+    item_record,
+)
+
+ITEM: dict[str, Any] = {"item_id": "m", "collection": "c", "sender": "s", "recipients": ["b", "a"]}
+VERDICT: dict[str, Any] = {
+    "verdict_id": "v",
+    "query_id": "q",
+    "item_id": "m",
+    "analyst": "kim",
+    "outcome": "relevant",
+    "decided_at": "2026-01-31T12:00:00Z",
+}
+
+
+def query(**fields: Any) -> Query:
+    return decode_query(json.dumps({"query_id": "q", **fields}).encode(), b"q")
+
+
+def item(**fields: Any) -> Item:
+    return decode_item(json.dumps({**ITEM, **fields}).encode(), None)
+
+
+def verdict(**fields: Any) -> Verdict:
+    return decode_verdict(json.dumps({**VERDICT, **fields}).encode(), b"q")
+
+
+def code_of(decode: Any, *args: Any, **fields: Any) -> tuple[Code, str]:
+    with pytest.raises(Rejected) as caught:
+        decode(*args, **fields)
+    return caught.value.code, caught.value.detail
+
+
+def test_a_query_needs_its_id_alone():
+    assert query() == Query("q")
+    assert query().prior == Prior(mean=0.25, correlation=0.8, conditional=TABLE_2)
+
+
+def test_every_setting_of_a_query_arrives():
+    decoded = query(
+        collection="mail",
+        prior={
+            "mean": 0.5,
+            "correlation": -0.25,
+            "conditional": {"00": [1, 2], "01": [3, 4], "10": [5, 6], "11": [7, 8]},
+            "participants": {"ann": 0.75},
+            "weight": 2,
+            "participant": 3,
+            "edge": 3,
+        },
+        policy={"name": "epsilon-greedy", "epsilon": 1, "seed": 2**64 - 1, "horizon": 20},
+        engine="reference",
+        top=10_000,
+        status="paused",
+        colour="green",
+    )
+    assert decoded.collection == "mail"
+    assert decoded.prior.conditional.a == (1, 3, 5, 7)
+    assert decoded.prior.conditional.b == (2, 4, 6, 8)
+    assert decoded.prior.participants == {"ann": 0.75}
+    assert (decoded.prior.mean, decoded.prior.correlation) == (0.5, -0.25)
+    assert decoded.policy == Policy("epsilon-greedy", epsilon=1.0, seed=2**64 - 1)
+    assert (decoded.engine, decoded.top, decoded.status) == ("reference", 10_000, Status.PAUSED)
+
+
+@pytest.mark.parametrize(("name", "table"), [("table-1", TABLE_1), ("table-2", TABLE_2)])
+def test_the_papers_tables_have_names(name, table):
+    assert query(prior={"conditional": name}).prior.conditional == table
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "field"),
+    [
+        ({"query_id": None}, Code.WRONG_TYPE, "query_id"),
+        ({"collection": ""}, Code.INVALID_VALUE, "collection"),
+        ({"collection": "a\nb"}, Code.INVALID_VALUE, "collection"),
+        ({"collection": "x" * 513}, Code.TOO_LARGE, "collection"),
+        ({"prior": []}, Code.WRONG_TYPE, "prior"),
+        ({"prior": {"mean": "0.5"}}, Code.WRONG_TYPE, "prior.mean"),
+        ({"prior": {"mean": True}}, Code.WRONG_TYPE, "prior.mean"),
+        ({"prior": {"mean": 0}}, Code.OUT_OF_RANGE, "prior.mean"),
+        ({"prior": {"mean": 1}}, Code.OUT_OF_RANGE, "prior.mean"),
+        ({"prior": {"mean": float("nan")}}, Code.NOT_FINITE, "prior.mean"),
+        ({"prior": {"mean": float("inf")}}, Code.NOT_FINITE, "prior.mean"),
+        ({"prior": {"mean": 10**400}}, Code.NOT_FINITE, "prior.mean"),
+        ({"prior": {"correlation": -1}}, Code.OUT_OF_RANGE, "prior.correlation"),
+        ({"prior": {"correlation": 1.5}}, Code.OUT_OF_RANGE, "prior.correlation"),
+        ({"prior": {"weight": 0}}, Code.OUT_OF_RANGE, "prior.weight"),
+        ({"prior": {"edge": 1e7}}, Code.OUT_OF_RANGE, "prior.edge"),
+        ({"prior": {"participant": "3"}}, Code.WRONG_TYPE, "prior.participant"),
+        ({"prior": {"participants": {"ann": 2}}}, Code.OUT_OF_RANGE, "prior.participants.ann"),
+        ({"prior": {"participants": {"": 0.5}}}, Code.INVALID_VALUE, "prior.participants.''"),
+        ({"prior": {"participants": ["ann"]}}, Code.WRONG_TYPE, "prior.participants"),
+        ({"prior": {"conditional": "table-3"}}, Code.INVALID_VALUE, "prior.conditional"),
+        ({"prior": {"conditional": 2}}, Code.WRONG_TYPE, "prior.conditional"),
+        ({"prior": {"conditional": {"00": [1, 1]}}}, Code.MISSING_FIELD, "prior.conditional.'01'"),
+        ({"prior": {"model": "mrf"}}, Code.INVALID_VALUE, "prior.model"),
+        ({"prior": {"model": "rates"}}, Code.UNSUPPORTED, "prior.model"),
+        ({"policy": "greedy"}, Code.WRONG_TYPE, "policy"),
+        ({"policy": {"name": "best"}}, Code.INVALID_VALUE, "policy.name"),
+        ({"policy": {"name": "look-ahead"}}, Code.UNSUPPORTED, "policy.name"),
+        ({"policy": {"epsilon": 1.1}}, Code.OUT_OF_RANGE, "policy.epsilon"),
+        ({"policy": {"seed": -1}}, Code.OUT_OF_RANGE, "policy.seed"),
+        ({"policy": {"seed": 2**64}}, Code.OUT_OF_RANGE, "policy.seed"),
+        ({"policy": {"seed": 1.0}}, Code.WRONG_TYPE, "policy.seed"),
+        ({"policy": {"horizon": 0}}, Code.OUT_OF_RANGE, "policy.horizon"),
+        ({"engine": "remote"}, Code.INVALID_VALUE, "engine"),
+        ({"engine": 1}, Code.WRONG_TYPE, "engine"),
+        ({"top": 0}, Code.OUT_OF_RANGE, "top"),
+        ({"top": 10_001}, Code.OUT_OF_RANGE, "top"),
+        ({"top": float("nan")}, Code.NOT_FINITE, "top"),
+        ({"status": "ajar"}, Code.INVALID_VALUE, "status"),
+    ],
+)
+def test_bad_settings_are_rejected_by_name(fields, code, field):
+    got, detail = code_of(query, **fields)
+    assert got == code
+    assert detail.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("beta", [[0, 1], [1, -1], [1, 1e7]])
+def test_concentrations_are_above_zero_and_not_absurd(beta):
+    table = {"00": [1, 1], "01": [1, 1], "10": beta, "11": [1, 1]}
+    assert code_of(query, prior={"conditional": table})[0] == Code.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("beta", [[1], [1, 2, 3]])
+def test_a_beta_has_two_parameters(beta):
+    table = {"00": beta, "01": [1, 1], "10": [1, 1], "11": [1, 1]}
+    assert code_of(query, prior={"conditional": table})[0] == Code.INVALID_VALUE
+
+
+def test_items_are_canonical():
+    assert item(recipients=["b", "a", "s", "b"]) == Item("m", "c", "s", ("a", "b"))
+    assert item() == item(recipients=["a", "b"], sent_at="2001-01-01", uri="x:y", labels={"a": [1]})
+    people = decode_item(b'{"item_id":"m","participants":["z","a","z","k"]}', b"m")
+    assert people == Item("m", "default", None, ("a", "k", "z"))
+    nulls = decode_item(b'{"item_id":"m","participants":["a","b"],"sender":null,"sent_at":null}', None)
+    assert nulls.sender is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"item_id": ""}, Code.INVALID_VALUE),
+        ({"item_id": "\x7f"}, Code.INVALID_VALUE),
+        ({"sender": 3}, Code.WRONG_TYPE),
+        ({"sender": None}, Code.MISSING_FIELD),
+        ({"recipients": None}, Code.MISSING_FIELD),
+        ({"recipients": "b"}, Code.WRONG_TYPE),
+        ({"recipients": ["b", 1]}, Code.WRONG_TYPE),
+        ({"recipients": ["b", ""]}, Code.INVALID_VALUE),
+        ({"recipients": []}, Code.TOO_FEW_PARTICIPANTS),
+        ({"recipients": ["s"]}, Code.TOO_FEW_PARTICIPANTS),
+        ({"recipients": [str(i) for i in range(1001)]}, Code.TOO_LARGE),
+        ({"participants": ["a", "b"]}, Code.INVALID_VALUE),
+        ({"sent_at": "yesterday"}, Code.INVALID_VALUE),
+        ({"sent_at": 0}, Code.WRONG_TYPE),
+        ({"uri": "x" * 4097}, Code.TOO_LARGE),
+    ],
+)
+def test_bad_items_are_rejected(fields, code):
+    assert code_of(item, **fields)[0] == code
+
+
+def test_items_without_roles_are_bounded_too():
+    def decode(*people: str) -> Item:
+        return decode_item(json.dumps({"item_id": "m", "participants": people}).encode(), None)
+
+    assert code_of(decode, "a", "a")[0] == Code.TOO_FEW_PARTICIPANTS
+    assert code_of(decode, *map(str, range(65)))[0] == Code.TOO_LARGE
+    assert len(decode(*map(str, range(64))).pairs()) == 2016
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T01:00:00.000001+01:00", 1),
+        ("1970-01-01T00:00:01", 1_000_000),
+        ("1970-01-02", 86_400_000_000),
+        ("2026-01-31T12:00:00.1234567Z", 1_769_860_800_123_456),
+    ],
+)
+def test_times_become_microseconds(text, microseconds):
+    assert verdict(decided_at=text).decided_at == microseconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"outcome": "maybe"}, Code.INVALID_VALUE),
+        ({"outcome": True}, Code.WRONG_TYPE),
+        ({"analyst": None}, Code.WRONG_TYPE),
+        ({"decided_at": 1769860800}, Code.WRONG_TYPE),
+        ({"decided_at": "31/01/2026"}, Code.INVALID_VALUE),
+        ({"decided_at": "2026-02-30T00:00:00Z"}, Code.INVALID_VALUE),
+        ({"decided_at": "1969-12-31T23:59:59Z"}, Code.OUT_OF_RANGE),
+        ({"decided_at": "9999-12-31T23:59:59-23:00"}, Code.OUT_OF_RANGE),
+        ({"decided_at": "0001-01-01T00:00:00+23:00"}, Code.OUT_OF_RANGE),
+    ],
+)
+def test_bad_verdicts_are_rejected(fields, code):
+    assert code_of(verdict, **fields)[0] == code
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_is_taken(outcome):
+    assert verdict(outcome=outcome).outcome is outcome
+
+
+@pytest.mark.parametrize("field", VERDICT)
+def test_every_field_of_a_verdict_is_required(field):
+    value = json.dumps({name: given for name, given in VERDICT.items() if name != field}).encode()
+    assert code_of(decode_verdict, value, b"q") == (
+        Code.MISSING_FIELD,
+        f"{field}: a required field is missing",
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"null",
+        b"[]",
+        b"3",
+        b'"q"',
+        b"{",
+        b"{} {}",
+        b"\xef\xbb\xbf{}",
+        b'{"query_id":"\xff"}',
+        b'{"query_id":"\\ud800"}',
+        b'{"ignored":"\\udfff"}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"top":1' + b"0" * 5000 + b"}",
+    ],
+)
+@pytest.mark.parametrize("decode", [decode_query, decode_item, decode_verdict])
+def test_what_is_no_json_object_is_malformed(decode, value):
+    assert code_of(decode, value, b"q")[0] == Code.MALFORMED_JSON
+
+
+def test_keys_must_be_the_ids():
+    q = b'{"query_id":"q\xc3\xa9"}'
+    assert decode_query(q, "qé".encode()).query_id == "qé"
+    for key in (None, b"", b"q", b"\xff"):
+        assert code_of(decode_query, q, key)[0] == Code.KEY_MISMATCH
+    v = json.dumps(VERDICT).encode()
+    for key in (None, b"m", b"v"):
+        assert code_of(decode_verdict, v, key)[0] == Code.KEY_MISMATCH
+    m = json.dumps(ITEM).encode()
+    assert decode_item(m, None) == decode_item(m, b"m")
+    assert code_of(decode_item, m, b"q")[0] == Code.KEY_MISMATCH
+
+
+def test_limits_can_be_moved():
+    tight = Limits(message_bytes=120, recipients=1, watch_list=1)
+    m = json.dumps(ITEM).encode()
+    assert code_of(decode_item, m, None, limits=tight)[0] == Code.TOO_LARGE
+    q = b'{"query_id":"q","prior":{"participants":{"a":0.5,"b":0.5}}}'
+    assert decode_query(q, b"q")
+    assert code_of(decode_query, q, b"q", limits=tight)[0] == Code.TOO_LARGE
+    assert code_of(decode_query, q + b" " * 120, b"q", limits=tight)[1].startswith("the message has 179 bytes")
+
+
+def test_details_stay_short_whatever_was_sent():
+    huge = "x" * 500_000
+    _, detail = code_of(query, prior={"participants": {huge: huge}}, top=huge)
+    assert len(detail) < 300
+
+
+def test_a_record_from_python_values_is_checked_like_the_wire():
+    assert item_record({"item_id": "m", "sender": "a", "recipients": ("b",)}).recipients == ("b",)
+    assert code_of(item_record, {"item_id": "m", "sender": "a", "recipients": ("a",)})[0] == (
+        Code.TOO_FEW_PARTICIPANTS
+    )
+    assert code_of(item_record, {"item_id": "\udcff", "participants": ("a", "b")})[0] == Code.INVALID_VALUE
+
+
+def test_dead_letters_hold_what_was_rejected():
+    rejected = Rejected(Code.WRONG_TYPE, "top: should be a number")
+    for payload in (None, b"", b"\x00\xff", b"x" * 1000):
+        value = encode_dead_letter(
+            rejected, payload, topic="t", partition=3, offset=9, limits=Limits(dead_letter_bytes=100)
+        )
+        letter, kept = decode_dead_letter(value)
+        assert kept == (payload or b"")[:100]
+        assert letter.payload_bytes == len(payload or b"")
+        assert letter.error.code is Code.WRONG_TYPE
+        assert (letter.source.topic, letter.source.partition, letter.source.offset) == ("t", 3, 9)
+    assert code_of(decode_dead_letter, value.replace(b"eHh4", b"e*h4", 1))[0] == Code.INVALID_VALUE
+    assert code_of(decode_ranking, value)[0] == Code.MISSING_FIELD

@@ -1,0 +1,69 @@
+"""The shipped schemas and the page about the wire say what the code does."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from haystream.errors import Code
+from haystream_service.commands.replay import fold
+from haystream_service.wire import decode_item, decode_query, decode_verdict
+from haystream_service.wire.fields import Record
+from haystream_service.wire_schemas import FOLDER, TOPICS, main, schemas
+
+PAGE = Path(__file__).parents[2] / "docs" / "wire-format.md"
+SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+NO_EXAMPLE = {Code.KEY_MISMATCH, Code.TOO_LARGE}
+
+
+def example(topic: str) -> str:
+    section = PAGE.read_text().split(f"\n## {topic}\n")[1]
+    return re.search(r"```json\n(.*?)```", section, re.DOTALL)[1]  # type: ignore[index]
+
+
+def test_the_shipped_schemas_are_up_to_date(tmp_path):
+    main(tmp_path)
+    written = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert {file.name: file.read_text() for file in FOLDER.iterdir()} == written == schemas()
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_schemas_are_schemas(name):
+    Draft202012Validator.check_schema(json.loads(schemas()[name]))
+
+
+@pytest.mark.parametrize("topic", ["queries", "items", "verdicts"])
+def test_the_pages_examples_are_taken(topic):
+    value = example(topic)
+    Draft202012Validator(json.loads(schemas()[f"{topic}.json"])).validate(json.loads(value))
+    decode = {"queries": decode_query, "items": decode_item, "verdicts": decode_verdict}[topic]
+    assert decode(value.encode(), b"m-1" if topic == "items" else b"case-7")
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_page_names_every_field(topic):
+    section = PAGE.read_text().split(f"\n## {topic}\n")[1].split("\n## ")[0]
+    for field in TOPICS[topic].model_fields:
+        assert re.search(rf"`{field}[`.\[]", section), field
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_is_on_the_page_with_an_example(code):
+    section = SECTIONS[code]
+    if code in NO_EXAMPLE:
+        assert "```" not in section
+        return
+    block = re.search(r"```jsonl\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    lines = block[1].encode().splitlines()
+    assert [(rejected.line, rejected.code) for rejected in fold(lines).rejected] == [(len(lines), code)]
+
+
+def test_the_page_has_no_code_that_there_is_not():
+    assert set(SECTIONS) == set(Code)
+
+
+def test_every_topic_is_a_record():
+    assert all(issubclass(record, Record) for record in TOPICS.values())
