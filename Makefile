@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 INSTALLED := $(VENV)/.installed
+EXTRAS ?= dev
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -18,7 +19,7 @@ $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("haystream needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "installing haystream into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
 # Quick, and silent, once everything is there. Never fails: the demo then runs in memory, tests skip (in CI they fail).

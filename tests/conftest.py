@@ -5,10 +5,10 @@ A server that cannot be had skips the test, with the reason; where CI=true it fa
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -43,6 +43,12 @@ class NamedValkey:
 Server = TypeVar("Server", bound=LocalServer)
 
 
+def _unavailable(reason: str) -> NoReturn:
+    if IN_CI:
+        pytest.fail(f"CI has to have it: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
 @contextmanager
 def started(server: Server) -> Iterator[Server]:
     """The server, running; where it cannot be had the test is skipped, and in CI fails."""
@@ -50,10 +56,14 @@ def started(server: Server) -> Iterator[Server]:
         try:
             server.start()
         except ServerUnavailable as missing:
-            if IN_CI:
-                pytest.fail(f"CI has to have its servers: {missing}", pytrace=False)
-            pytest.skip(str(missing))
+            _unavailable(str(missing))
         yield server
+
+
+@pytest.fixture(scope="session")
+def unavailable() -> Callable[[str], NoReturn]:
+    """To be called with a reason where a test lacks a tool: skips it, and in CI fails it."""
+    return _unavailable
 
 
 @pytest.fixture(scope="session")

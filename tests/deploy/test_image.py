@@ -1,0 +1,99 @@
+"""deploy/Dockerfile, as far as it can be read without Docker, and its build step run in a clean folder."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from haystream_service.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def instructions() -> list[list[str]]:
+    """The Dockerfile's instructions, split at white space."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def arguments(name: str) -> list[list[str]]:
+    """What follows each instruction of that name."""
+    return [words[1:] for words in instructions() if words[0] == name]
+
+
+COPIED = [source for words in arguments("COPY") if not words[0].startswith("--from=") for source in words[:-1]]
+
+
+@pytest.mark.parametrize("source", COPIED)
+def test_what_is_copied_is_there_and_in_git_and_sent_to_the_builder(source: str) -> None:
+    assert (ROOT / source).exists()
+    ignored = subprocess.run(["git", "check-ignore", "--quiet", source], cwd=ROOT, capture_output=True)
+    assert ignored.returncode != 0
+    sent = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
+    assert f"!{source}" in sent
+    assert "*" in sent
+
+
+def test_it_runs_as_a_user_without_rights() -> None:
+    [[user]] = arguments("USER")
+    uid, gid = user.split(":")
+    assert int(uid) >= 10_000
+    assert int(gid) >= 10_000
+    position = [words[0] for words in instructions()].index
+    assert position("USER") < position("ENTRYPOINT")
+
+
+def test_it_starts_the_worker_and_names_its_port() -> None:
+    assert arguments("ENTRYPOINT") == [['["haystream"]']]
+    assert arguments("CMD") == [['["worker"]']]
+    assert arguments("EXPOSE") == [[str(Settings().port)]]
+
+
+def test_what_it_sets_is_known_and_writable_folders_are_below_tmp() -> None:
+    values = dict(word.split("=", 1) for words in arguments("ENV") for word in words)
+    ours = {name.removeprefix(PREFIX).lower() for name in values if name.startswith(PREFIX)}
+    assert ours <= Settings.model_fields.keys()
+    assert values["NUMBA_CACHE_DIR"].startswith("/tmp/")
+
+
+def test_it_has_two_stages_on_one_pinned_image() -> None:
+    images = [words[0] for words in arguments("FROM")]
+    assert len(images) == 2
+    assert len(set(images)) == 1
+    assert "slim" in images[0]
+
+
+@pytest.mark.slow
+def test_what_is_copied_is_enough_to_build_the_package(
+    tmp_path: Path, unavailable: Callable[[str], NoReturn]
+) -> None:
+    """The build stage's `pip install .`, but for the dependencies."""
+    if find_spec("hatchling") is None:
+        unavailable("hatchling is not installed (make install EXTRAS=dev,deploy)")
+    source = tmp_path / "src"
+    for name in COPIED:
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, target)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run([*build, "--wheel-dir", str(tmp_path), str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "haystream_service/local/kafka-pom.xml" in names
+    for package in (ROOT / "core" / "haystream", ROOT / "service" / "haystream_service"):
+        shipped = {
+            str(path.relative_to(package.parent))
+            for kind in ("py", "lua", "json")
+            for path in package.rglob(f"*.{kind}")
+        }
+        assert shipped <= names

@@ -1,0 +1,36 @@
+"""docs/operations.md: its tables of settings and metrics are those of the code."""
+
+import re
+from pathlib import Path
+
+from haystream_service.metrics import TABLE
+from haystream_service.settings import PREFIX, Settings
+
+
+def rows(root: Path, first: str) -> list[list[str]]:
+    """The cells of the page's table whose first heading is `first`, without the headings."""
+    text = (root / "docs" / "operations.md").read_text()
+    table = text.split(f"\n| {first} |", 1)[1].split("\n\n", 1)[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_every_setting_stands_there_with_its_default(root: Path) -> None:
+    shown = {cells[0]: cells[1] for cells in rows(root, "variable")}
+    assert shown == {
+        f"`{PREFIX}{name.upper()}`": "" if field.default is None else f"`{field.default}`"
+        for name, field in Settings.model_fields.items()
+    }
+    assert all(cells[2] for cells in rows(root, "variable"))
+
+
+def test_every_metric_stands_there_as_in_the_table(root: Path) -> None:
+    assert rows(root, "metric") == [
+        [f"`{metric.name}`", metric.kind.__name__.lower(), ", ".join(metric.labels), metric.help]
+        for metric in TABLE
+    ]
+
+
+def test_its_links_lead_somewhere(root: Path) -> None:
+    text = (root / "docs" / "operations.md").read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (root / "docs" / target).exists(), target
