@@ -87,9 +87,7 @@ class KafkaServer(LocalServer):
     def answers(self) -> bool:
         """Whether the broker answers an ApiVersions request, which it does once it is registered."""
         correlation = 1
-        request = struct.pack(
-            ">hhih", 18, 0, correlation, -1
-        )  # key ApiVersions, version 0, id, no client name
+        request = struct.pack(">hhih", 18, 0, correlation, -1)  # key ApiVersions, version 0, id, no client name
         with socket.create_connection((HOST, self.port), timeout=2.0) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             with connection.makefile("rb") as stream:
@@ -114,9 +112,7 @@ class KafkaServer(LocalServer):
     def _format(self, run: list[str], properties: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = [*run, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
-        done = subprocess.run(
-            tool, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-        )
+        done = subprocess.run(tool, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             said = "\n".join((done.stdout + done.stderr).splitlines()[:8])
             raise ServerUnavailable(

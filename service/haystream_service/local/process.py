@@ -53,10 +53,11 @@ class LocalServer(ABC):
     """What a person calls the server."""
 
     def __init__(self, *, data_dir: Path | None, start_seconds: float) -> None:
-        self._temporary = (
-            None if data_dir else TemporaryDirectory(prefix="haystream-", ignore_cleanup_errors=True)
-        )
-        self.data_dir = data_dir or Path(self._temporary.name)  # type: ignore[union-attr]
+        self._temporary: TemporaryDirectory[str] | None = None
+        if data_dir is None:
+            self._temporary = TemporaryDirectory(prefix="haystream-", ignore_cleanup_errors=True)
+            data_dir = Path(self._temporary.name)
+        self.data_dir = data_dir
         self.port = free_port()
         self._start_seconds = start_seconds
         self._process: subprocess.Popen[bytes] | None = None
@@ -165,9 +166,7 @@ class LocalServer(ABC):
 
     def _signal(self, number: signal.Signals) -> None:
         process = self._process
-        if (
-            process is not None and process.poll() is None
-        ):  # not reaped yet, so the group's id is still its own
+        if process is not None and process.poll() is None:  # not reaped yet, so the group's id is still its own
             os.killpg(process.pid, number)
 
     def _reap(self) -> None:
