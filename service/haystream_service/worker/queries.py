@@ -228,7 +228,8 @@ class QueryOwner:
             # Whatever its offset: facts are sets, so this is exact even if the topic was made anew.
             return loaded.state.apply_verdict(event)
         # Old settings that come again must not undo newer ones.
-        return delivery.record.offset > loaded.saved.queries_offset and loaded.state.apply_settings(event)
+        new = delivery.record.offset > loaded.saved.queries_offset
+        return new and (loaded.state.apply_settings(event) or loaded.revision == 0)
 
     def _refuse_all(self, batch: Batch) -> None:
         for delivery in batch.deliveries:

@@ -47,7 +47,7 @@ class Worker:
             retry=Retry(metrics),
             limits=limits or Limits(),
             caught_up=caught_up,
-            on_bug=self._fail,
+            on_bug=self.fail,
             generation=lambda: self._generation,
         )
         self._intake = Intake(self._shared)
@@ -194,7 +194,7 @@ class Worker:
 
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         if not loading.cancelled() and (bug := loading.exception()) is not None:
-            self._fail(bug)
+            self.fail(bug)
 
     async def _refuse(self, record: Record, error: Rejected) -> None:
         await self._shared.reject(record, error)
@@ -203,7 +203,8 @@ class Worker:
     def _waiting(self) -> int:
         return sum(len(owner.mailbox) for owner in list(self._owners.values()))
 
-    def _fail(self, bug: BaseException) -> None:
+    def fail(self, bug: BaseException) -> None:
+        """Tell `failed` of a bug."""
         log.critical("a bug; nothing more is acknowledged", exc_info=bug)
         if not self.failed.done():
             self.failed.set_exception(bug)

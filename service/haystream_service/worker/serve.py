@@ -1,0 +1,220 @@
+"""The composition root of `haystream worker`: everything is made, started, watched and stopped here."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import faust
+
+from haystream.warm import warm
+from haystream_service.errors import UserError
+from haystream_service.metrics import Metrics, new_registry
+from haystream_service.settings import Settings
+from haystream_service.store.redis import RedisStore
+from haystream_service.worker.app import build_app
+from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics
+from haystream_service.worker.partitions import Partitions
+from haystream_service.worker.probes import Probes
+from haystream_service.worker.records import SystemClock
+from haystream_service.worker.retry import Retry
+from haystream_service.worker.shared import Limits, StateLost
+from haystream_service.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+"""Between two looks at the lag."""
+LOST_SECONDS = 2.0
+"""Between two looks whether a lost store was rebuilt."""
+
+T = TypeVar("T")
+
+
+class Server:
+    """A worker process: what it consists of, and what it says of itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        registry = new_registry()
+        self.settings = settings
+        self.metrics = Metrics(registry, labelled_queries=settings.labelled_queries)
+        self.retry = Retry(self.metrics)
+        self.store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix)
+        self.publisher = KafkaPublisher(settings)
+        self.partitions = Partitions(settings, self.metrics, SystemClock())
+        self.worker = Worker(
+            self.store,
+            self.publisher,
+            caught_up=self.partitions.caught_up,
+            metrics=self.metrics,
+            limits=Limits(
+                max_batch=settings.max_batch,
+                mailbox_size=settings.mailbox_size,
+                item_publish_seconds=settings.item_publish_seconds,
+                tolerance=settings.tolerance,
+            ),
+        )
+        self.probes = Probes(registry, ready=self.ready, healthy=self.unhealthy)
+        self.app: faust.App | None = None
+        self.waiting_for: str | None = "starting"
+
+    async def ready(self) -> list[str]:
+        """Why not to count on it; nothing where it works."""
+        reasons = [self.waiting_for] if self.waiting_for else []
+        if self.app is not None and self.app.rebalancing:
+            reasons.append("partitions are being moved")
+        reasons += await self.worker.ready() if not reasons else []
+        reasons += self.partitions.stuck
+        self.metrics.ready.set(not reasons)
+        return reasons
+
+    def unhealthy(self) -> list[str]:
+        """Why a restart would help; nothing where it would not."""
+        if self.worker.failed.done():
+            return ["a bug stopped it"]
+        return self.partitions.stuck if self.partitions.deaf else []
+
+
+async def serve(settings: Settings) -> int:
+    """Work until SIGTERM or SIGINT; then finish what is in hand. The exit code: 0, or 1 after a bug.
+
+    Raises:
+        UserError: the topics or the port cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        stop = _stopped_by_signals()
+        data_dir = settings.data_dir or Path(stack.enter_context(TemporaryDirectory(prefix="haystream-")))
+        server = Server(settings)
+        stack.push_async_callback(server.store.close)
+        stack.push_async_callback(server.publisher.close)
+        stack.push_async_callback(server.worker.close)
+        await _serve_probes(server, stack)
+        if not await _unless(stop, _prepare(server)):
+            return 0
+        app = server.app = build_app(settings, server.worker, server.partitions, data_dir=data_dir)
+        server.partitions.consumer = app.consumer
+        server.waiting_for = None
+        async with _running(app, server.worker), _in_background(_look(server)):
+            ended = asyncio.ensure_future(app.wait_until_stopped())
+            stopping = asyncio.ensure_future(stop.wait())
+            waits: set[asyncio.Future[None]] = {ended, server.worker.failed, stopping}  # type: ignore[arg-type]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            server.waiting_for = "stopping"
+            by_signal = stop.is_set() and not server.worker.failed.done()
+            if by_signal:
+                await _drain(app, server)
+            else:
+                log.critical("stopping after a failure", exc_info=app.crash_reason)
+            ended.cancel()
+            stopping.cancel()
+        if server.worker.failed.done():
+            server.worker.failed.exception()
+        return 0 if by_signal else 1
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _serve_probes(server: Server, stack: AsyncExitStack) -> None:
+    settings = server.settings
+    try:
+        await server.probes.start(settings.host, settings.port)
+    except OSError as error:
+        raise UserError(
+            f"cannot serve /metrics on {settings.host}:{settings.port}: {error.strerror}. "
+            "Name another port with HAYSTREAM_PORT"
+        ) from None
+    stack.push_async_callback(server.probes.stop)
+    log.info("serving /metrics, /healthz and /readyz on %s:%d", settings.host, server.probes.port)
+
+
+async def _prepare(server: Server) -> bool:
+    """Everything that has to be there before the first record is read."""
+    settings = server.settings
+    await asyncio.to_thread(warm)
+    server.waiting_for = f"waiting for Kafka at {settings.kafka}"
+    await server.retry(lambda: ensure_topics(settings))
+    while True:
+        server.waiting_for = f"waiting for Kafka at {settings.kafka}"
+        committed = await server.retry(lambda: committed_offsets(settings))
+        server.waiting_for = "waiting for Redis"
+        try:
+            await server.worker.start(begun_before=bool(committed))
+        except StateLost as lost:
+            # Nothing is read until `haystream rebuild` has left a mark; then this one goes on by itself.
+            log.error("%s", lost)
+            server.waiting_for = str(lost)
+            await asyncio.sleep(LOST_SECONDS)
+        else:
+            return True
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """The work's result, or None if `stop` comes first."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    return None
+
+
+@asynccontextmanager
+async def _running(app: faust.App, worker: Worker) -> AsyncIterator[None]:
+    # `start` returns only once partitions are assigned, so it is not waited for.
+    starting = asyncio.ensure_future(app.start())
+    starting.add_done_callback(lambda done: _tell_failure(done, worker))
+    try:
+        yield
+    finally:
+        await app.stop()
+        starting.cancel()
+        await asyncio.wait([starting])
+
+
+def _tell_failure(done: asyncio.Future[None], worker: Worker) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        worker.fail(error)
+
+
+@asynccontextmanager
+async def _in_background(work: Awaitable[None]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _look(server: Server) -> None:
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            await server.partitions.look()
+        except Exception as error:  # noqa: BLE001 - try again: a look that fails must end nothing
+            server.metrics.server_errors.labels("kafka").inc()
+            log.warning("cannot tell the lag: %r", error)
+
+
+async def _drain(app: faust.App, server: Server) -> None:
+    """Take no more records; save, publish and commit those in hand, as far as there is time."""
+    log.info("stopping: finishing what is in hand")
+    consumer = app.consumer
+    consumer.stop_flow()
+    app.flow_control.suspend()
+    app.flow_control.clear()
+    try:
+        async with asyncio.timeout(server.settings.drain_seconds):
+            await server.worker.drain()
+            await consumer.commit()
+    except TimeoutError:
+        log.warning("not finished within %g s; the rest will be delivered again", server.settings.drain_seconds)
