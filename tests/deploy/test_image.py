@@ -1,5 +1,6 @@
 """deploy/Dockerfile, as far as it can be read without Docker, and its build step run in a clean folder."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,8 @@ def test_it_runs_as_a_user_without_rights() -> None:
 
 
 def test_it_starts_the_worker_and_names_its_port() -> None:
-    assert arguments("ENTRYPOINT") == [['["haystream"]']]
+    assert arguments("ENTRYPOINT") == [['["entrypoint"]']]
+    assert os.access(ROOT / "deploy" / "entrypoint", os.X_OK)
     assert arguments("CMD") == [['["worker"]']]
     assert arguments("EXPOSE") == [[str(Settings().port)]]
 
@@ -60,6 +62,13 @@ def test_what_it_sets_is_known_and_writable_folders_are_below_tmp() -> None:
     ours = {name.removeprefix(PREFIX).lower() for name in values if name.startswith(PREFIX)}
     assert ours <= Settings.model_fields.keys()
     assert values["NUMBA_CACHE_DIR"].startswith("/tmp/")
+
+
+def test_kernels_are_compiled_by_the_build_and_copied_from_where_it_put_them() -> None:
+    [build] = [words for words in arguments("RUN") if words[0].startswith("NUMBA_CACHE_DIR=")]
+    place = build[0].removeprefix("NUMBA_CACHE_DIR=")
+    assert f'cp -R {place} "$NUMBA_CACHE_DIR"' in (ROOT / "deploy" / "entrypoint").read_text()
+    assert place.startswith(arguments("COPY")[-2][-1])  # what the last stage takes from the first
 
 
 def test_it_has_two_stages_on_one_pinned_image() -> None:
