@@ -1,0 +1,180 @@
+"""The worker process on a real Kafka and a real Valkey."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from support.pipeline import Pipeline, page, until
+
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream_service.errors import UserError
+from haystream_service.settings import Settings
+from haystream_service.store.base import Store
+from haystream_service.wire import decode_dead_letter, encode_item, encode_verdict
+from haystream_service.worker import kafka
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+
+@pytest.fixture
+def settings(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> Settings:
+    return Settings(
+        kafka=kafka.bootstrap,
+        redis=redis_url,
+        topic_prefix=topic_prefix,
+        redis_prefix=redis_prefix,
+        group=topic_prefix,
+        partitions=2,
+    )
+
+
+@pytest_asyncio.fixture
+async def pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
+    async with Pipeline(settings) as pipeline:
+        yield pipeline
+
+
+def item(number: int) -> Item:
+    sender, recipient = random.Random(number).sample(["ann", "bo", "cy", "dee", "eve"], 2)
+    return Item(f"item-{number}", "default", sender, (recipient,))
+
+
+def verdict(number: int, query_id: str = "q") -> Verdict:
+    outcome = list(Outcome)[number % 3]
+    return Verdict(f"v{number}", query_id, f"item-{number}", "zoe", outcome, 1_700_000_000_000_000 + number)
+
+
+async def test_from_topics_to_rankings_and_back_after_a_restart(pipeline: Pipeline) -> None:
+    events: list[Event] = [
+        Query("q"),
+        Query("r", policy=Policy("bayes-ucb")),
+        *(item(n) for n in range(60)),
+        *(verdict(n) for n in range(30)),
+        *(replace(verdict(n, "r"), verdict_id=f"r{n}") for n in range(20, 50)),
+    ]
+    worker = await pipeline.worker()
+    await pipeline.say(*events)
+    await pipeline.assert_is_the_fold(events)
+    assert page(worker, "/healthz")[0] == 200
+    assert page(worker, "/readyz") == (200, "ok\n")
+    assert page(worker, "/router/")[0] == page(worker, "/table/")[0] == 404
+    metrics = page(worker, "/metrics")[1]
+    assert 'haystream_events_total{kind="verdict",outcome="applied"} 60.0' in metrics
+    assert "haystream_verdict_to_ranking_seconds_count 60.0" in metrics
+
+    async def lag_is_known() -> bool:
+        lags = [
+            line for line in page(worker, "/metrics")[1].splitlines() if line.startswith("haystream_consumer_lag")
+        ]
+        return len(lags) == 6 and all(line.endswith(" 0.0") for line in lags)
+
+    await until(lag_is_known, "six partitions without lag in the metrics")
+    await asyncio.to_thread(worker.stop)
+    later: list[Event] = [verdict(n) for n in range(30, 40)]
+    await pipeline.say(*later)
+    await pipeline.worker()
+    await pipeline.assert_is_the_fold([*events, *later])
+    revisions = [ranking.revision for ranking in await pipeline.rankings("q")]
+    assert revisions == sorted(revisions)
+    assert await pipeline.records("dead-letters") == []
+
+
+async def test_bad_records_become_dead_letters_and_the_partition_goes_on(pipeline: Pipeline) -> None:
+    events: list[Event] = [Query("q"), item(1), verdict(1)]
+    await pipeline.say(*events)
+    await pipeline.worker()
+    await pipeline.drained()
+    bad = [
+        ("queries", b"q", None, "malformed_json"),
+        ("queries", b"q", b"[]", "malformed_json"),
+        ("items", None, b"\xff\xfe", "malformed_json"),
+        ("items", b"item-1", encode_item(replace(item(1), sender="zed")), "item_conflict"),
+        ("verdicts", b"q", encode_verdict(replace(verdict(1), analyst="max")), "verdict_conflict"),
+        ("verdicts", b"nobody", encode_verdict(verdict(2, "nobody")), "unknown_query"),
+    ]
+    for topic, key, value, _ in bad:
+        await pipeline.say_raw(topic, key, value)
+    more: list[Event] = [item(2), verdict(2)]
+    await pipeline.say(*more)
+    await pipeline.assert_is_the_fold([*events, *more])
+    letters = [decode_dead_letter(record.value) for record in await pipeline.records("dead-letters")]
+    found = sorted((letter.source.topic, letter.error.code.value, payload) for letter, payload in letters)
+    topic = pipeline.settings.topic
+    assert found == sorted((topic(name), code, value or b"") for name, _, value, code in bad)
+
+
+async def test_two_workers_share_the_work_and_one_takes_over(pipeline: Pipeline) -> None:
+    queries = [Query(f"q{n}") for n in range(6)]
+    events: list[Event] = [*queries, *(item(n) for n in range(40))]
+    first, _ = await asyncio.gather(pipeline.worker(), pipeline.worker())
+    await pipeline.say(*events)
+    for number in range(40):
+        said = replace(verdict(number, f"q{number % 6}"))
+        events.append(said)
+        await pipeline.say(said)
+        if number == 20:
+            await asyncio.to_thread(first.stop)
+    await pipeline.assert_is_the_fold(events)
+
+
+async def test_an_emptied_store_is_not_worked_on_until_it_is_rebuilt(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = [Query("q"), *(item(n) for n in range(20)), *(verdict(n) for n in range(10))]
+    worker = await pipeline.worker()
+    await pipeline.say(*events)
+    await pipeline.drained()
+    with pytest.raises(UserError, match="still has members"):
+        await _rebuild(pipeline.settings, pipeline.store)
+    await asyncio.to_thread(worker.stop)
+    await pipeline.store.wipe()
+    later: list[Event] = [verdict(n) for n in range(10, 15)]
+    await pipeline.say(*later)
+    starting = asyncio.create_task(pipeline.worker())
+
+    async def refuses() -> bool:
+        idle = pipeline._workers[-1]
+        return idle.running and "haystream rebuild" in page(idle, "/readyz")[1]
+
+    await until(refuses, "the worker says that the store is lost")
+    assert await pipeline.store.query_ids() == set()
+    await _rebuild(pipeline.settings, pipeline.store)
+    await starting
+    await pipeline.assert_is_the_fold([*events, *later])
+
+
+async def _rebuild(settings: Settings, store: Store) -> None:
+    from haystream_service.worker.rebuilding import Rebuild
+
+    class Silent:
+        def advance(self, by: float = 1) -> None:
+            pass
+
+    publisher = kafka.KafkaPublisher(settings)
+    try:
+        rebuild = Rebuild(settings, store, publisher)
+        await rebuild.check_idle()
+        await rebuild.run(lambda *_: Silent())
+    finally:
+        await publisher.close()
+
+
+async def test_topics_are_made_once_and_with_one_number_of_partitions(settings: Settings) -> None:
+    assert await kafka.ensure_topics(settings) == 2
+    assert await kafka.ensure_topics(settings.model_copy(update={"partitions": 5})) == 2
+    assert await kafka.committed_offsets(settings) == {}
+
+
+async def test_topics_that_differ_in_partitions_are_refused(settings: Settings) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    await admin.start()
+    for name, partitions in (("queries", 2), ("verdicts", 3)):
+        await admin.create_topics([NewTopic(settings.topic(name), partitions, 1)])
+    await admin.close()
+    with pytest.raises(UserError, match="equally many partitions"):
+        await kafka.ensure_topics(settings)

@@ -1,0 +1,79 @@
+"""Whether what a worker left behind is what an offline fold of the same events gives."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from haystream.collection import Collection
+from haystream.events import Event
+from haystream.fold import State, step
+from haystream.query import QueryState
+from haystream.report import report
+from haystream_service.store.base import Store
+from haystream_service.wire.records import NextItems
+
+WITHIN = 1e-4
+"""What every mean is accurate to at the default tolerance."""
+
+
+def offline(events: Iterable[Event]) -> State:
+    """The fold of the events."""
+    state = State()
+    for event in events:
+        step(state, event)
+    return state
+
+
+async def assert_is_the_fold(store: Store, rankings: Iterable[NextItems], events: Iterable[Event]) -> None:
+    """The facts are exactly those of an offline fold; the posterior and the latest rankings agree with it."""
+    latest: dict[str, NextItems] = {}
+    for ranking in rankings:
+        if ranking.query_id not in latest or ranking.revision > latest[ranking.query_id].revision:
+            latest[ranking.query_id] = ranking
+    state = offline(events)
+    assert await store.query_ids() == set(state.queries)
+    for query_id, expected in state.queries.items():
+        collection = await _collection(store, expected.collection.name)
+        assert sorted(collection.item_ids) == sorted(expected.collection.item_ids)
+        await _assert_facts(store, query_id, expected)
+        expected.settle()
+        await _assert_tables(store, query_id, expected, collection)
+        _assert_ranking(latest[query_id], expected)
+
+
+async def _collection(store: Store, name: str) -> Collection:
+    collection = Collection(name)
+    for item in await store.read_items(name, 0, limit=1_000_000):
+        assert collection.add(item), f"{item.item_id} is twice in the log"
+    return collection
+
+
+async def _assert_facts(store: Store, query_id: str, expected: QueryState) -> None:
+    stored = await store.load_query(query_id)
+    assert stored is not None
+    assert stored.settings == expected.settings
+    assert stored.position.cursor == len(expected.collection)
+    assert len(stored.verdicts) == len(expected.verdicts)
+    assert {verdict.verdict_id: verdict for verdict in stored.verdicts} == expected.verdicts
+
+
+async def _assert_tables(store: Store, query_id: str, expected: QueryState, stored: Collection) -> None:
+    """The stored rows follow the stored log's order; the fold may have seen the items in another."""
+    graph, engine = expected.collection.graph, expected.engine
+    edges = await store.read_edges(query_id)
+    which = np.array([graph.edge_between(stored.graph.names(e)) for e in range(len(edges))], dtype=np.int32)
+    np.testing.assert_array_equal(edges[:, :2], np.column_stack(engine.counts(which)))
+    np.testing.assert_allclose(edges[:, 2:], np.column_stack(engine.edges(which)), atol=WITHIN)
+    people = await store.read_participants(query_id)
+    who = np.array([graph.participant(stored.participants[p]) for p in range(len(people))], dtype=np.int32)
+    np.testing.assert_allclose(people, np.column_stack(engine.unconstrained(who)), atol=WITHIN)
+
+
+def _assert_ranking(ranking: NextItems, expected: QueryState) -> None:
+    wanted = expected.ranking()
+    assert (ranking.screened, ranking.found) == (wanted.screened, wanted.found)
+    # Items whose scores differ by less than the tolerance may change places; the scores themselves agree.
+    scores = {item.item_id: item.score for item in report(expected).items}
+    published = [item.score for item in ranking.items]
+    np.testing.assert_allclose(published, [item.score for item in wanted.items], atol=WITHIN)
+    np.testing.assert_allclose(published, [scores[item.item_id] for item in ranking.items], atol=WITHIN)

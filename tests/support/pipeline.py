@@ -1,0 +1,159 @@
+"""Real Kafka, a real store and worker processes, as a test sees them."""
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from haystream.events import Event, Item, Query, Verdict
+from haystream_service.demo.stage import WorkerProcess
+from haystream_service.settings import PREFIX, Settings
+from haystream_service.store.redis import RedisStore
+from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
+from haystream_service.wire.records import NextItems
+from haystream_service.worker import kafka
+from haystream_service.worker.records import BrokerUnavailable
+from support.equality import assert_is_the_fold
+
+PATIENCE = 120.0
+"""Seconds until a condition that does not come true fails the test."""
+LOOK = 0.05
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Return once the condition holds; servers that do not answer just now count as: not yet."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if await condition():
+                return
+        except (KafkaError, BrokerUnavailable, OSError):
+            pass
+        assert time.monotonic() < give_up, f"not within {PATIENCE:g} s: {what}"
+        await asyncio.sleep(LOOK)
+
+
+class Pipeline:
+    """Produces events, reads results, and starts workers. An async context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix)
+        self._producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, enable_idempotence=True)
+        self._workers: list[WorkerProcess] = []
+
+    async def __aenter__(self) -> Self:
+        await kafka.ensure_topics(self.settings)
+        await self._producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.stop()
+        for worker in self._workers:
+            await asyncio.to_thread(worker.close)
+        await self.store.wipe()
+        await self.store.close()
+
+    async def worker(self, **settings: str) -> WorkerProcess:
+        """Another worker process, ready."""
+        ours = self.settings.model_dump(mode="json", exclude_none=True, exclude={"host", "port"})
+        worker = WorkerProcess({PREFIX + name.upper(): str(value) for name, value in {**ours, **settings}.items()})
+        self._workers.append(worker)
+        await asyncio.to_thread(worker.start)
+        return worker
+
+    async def say(self, *events: Event) -> None:
+        """Produce the events, and wait until the broker has them."""
+        values = [_encoded(event) for event in events]
+        sent = [await self._producer.send(self.settings.topic(t), v, key=k) for t, k, v in values]
+        await asyncio.gather(*sent)
+
+    async def say_raw(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Produce anything."""
+        await self._producer.send_and_wait(self.settings.topic(topic), value, key=key)
+
+    async def records(self, topic: str) -> list[ConsumerRecord]:
+        """All that is in the topic now."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.settings.kafka, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            partitions = [TopicPartition(self.settings.topic(topic), p) for p in range(self.settings.partitions)]
+            consumer.assign(partitions)
+            await consumer.seek_to_beginning(*partitions)
+            ends = await consumer.end_offsets(partitions)
+            found: list[ConsumerRecord] = []
+            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    found += records
+            return found
+        finally:
+            await consumer.stop()
+
+    async def rankings(self, query_id: str | None = None) -> list[NextItems]:
+        """The rankings published so far, of one query or of all."""
+        rankings = [decode_ranking(record.value) for record in await self.records("next-items")]
+        return [ranking for ranking in rankings if query_id in {None, ranking.query_id}]
+
+    async def drained(self) -> None:
+        """Return when the group has committed everything that is in the source topics."""
+
+        async def committed() -> bool:
+            offsets = await kafka.committed_offsets(self.settings)
+            partitions = [
+                TopicPartition(self.settings.topic(topic), p)
+                for topic in kafka.SOURCES
+                for p in range(self.settings.partitions)
+            ]
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.settings.kafka)
+            await consumer.start()
+            try:
+                ends = await consumer.end_offsets(partitions)
+            finally:
+                await consumer.stop()
+            return all(offsets.get(tp, 0) >= end for tp, end in ends.items())
+
+        await until(committed, "everything committed")
+
+    async def assert_is_the_fold(self, events: Iterable[Event]) -> None:
+        """Once everything is read and ranked, it is what an offline fold gives."""
+        events = list(events)
+        await self.drained()
+        items = sum(isinstance(event, Item) for event in events)
+
+        async def ranked() -> bool:
+            queries = [await self.store.load_query(query_id) for query_id in await self.store.query_ids()]
+            published = {(r.query_id, r.revision) for r in await self.rankings()}
+            return all(
+                query is not None
+                and query.position.cursor >= items
+                and (query.settings.query_id, query.revision) in published
+                for query in queries
+            )
+
+        await until(ranked, "every query ranked with all items, and published")
+        await assert_is_the_fold(self.store, await self.rankings(), events)
+
+
+def page(worker: WorkerProcess, path: str) -> tuple[int, str]:
+    """Status and text of one of the worker's pages."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def _encoded(event: Event) -> tuple[str, bytes, bytes]:
+    match event:
+        case Query():
+            return "queries", event.query_id.encode(), encode_query(event)
+        case Item():
+            return "items", event.item_id.encode(), encode_item(event)
+        case Verdict():
+            return "verdicts", event.query_id.encode(), encode_verdict(event)
