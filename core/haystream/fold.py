@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from haystream.collection import Collection
 from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream.events import Event, Item, Query, Verdict
-from haystream.query import QueryState
+from haystream.query import QueryState, check_same
 
 
 @dataclass(slots=True)
 class State:
-    """Everything: the collections, the queries, and the verdicts of queries that are not open yet."""
+    """Everything: the collections, the queries, and (by query and verdict id) what waits for its query."""
 
     collections: dict[str, Collection] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
-    orphans: dict[str, list[Verdict]] = field(default_factory=dict)
+    orphans: dict[str, dict[str, Verdict]] = field(default_factory=dict)
     tolerance: float = DEFAULT_TOLERANCE
 
     def collection(self, name: str) -> Collection:
@@ -63,7 +63,7 @@ def _query(state: State, settings: Query) -> tuple[str, ...]:
         return (settings.query_id,) if known.apply_settings(settings) else ()
     query = QueryState(settings, state.collection(settings.collection), tolerance=state.tolerance)
     state.queries[settings.query_id] = query
-    for verdict in state.orphans.pop(settings.query_id, ()):
+    for verdict in state.orphans.pop(settings.query_id, {}).values():
         query.apply_verdict(verdict)
     return (settings.query_id,)
 
@@ -71,6 +71,7 @@ def _query(state: State, settings: Query) -> tuple[str, ...]:
 def _verdict(state: State, verdict: Verdict) -> tuple[str, ...]:
     query = state.queries.get(verdict.query_id)
     if query is None:
-        state.orphans.setdefault(verdict.query_id, []).append(verdict)
+        waiting = state.orphans.setdefault(verdict.query_id, {})
+        check_same(waiting.setdefault(verdict.verdict_id, verdict), verdict)
         return ()
     return (verdict.query_id,) if query.apply_verdict(verdict) else ()

@@ -215,6 +215,12 @@ def _union(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
 
 
+def check_same(known: Verdict, verdict: Verdict) -> None:
+    """Raise Rejected(VERDICT_CONFLICT) unless the verdict is the one known by its id."""
+    if known != verdict:
+        raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
+
+
 def check_supported(settings: Query) -> None:
     """Raise Rejected(UNSUPPORTED) unless this version can serve the settings."""
     if settings.policy.name not in POLICIES:

@@ -143,6 +143,7 @@ class Queue:
         self._set_variance = Growing(np.float64)
         self._tournament = Tournament()
         self._step = -1
+        self._reasons: dict[int, tuple[Share, ...]] = {}
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
@@ -200,6 +201,8 @@ class Queue:
         self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)
         which = self._marked.data[: self._marks].copy()
         self._marks = 0
+        # What moved no edge of a set by the tolerance has not moved its shares either.
+        self._reasons = {s: because for s, because in self._reasons.items() if not self._flags.data[s]}
         terms = np.empty((len(which), 2))
         for column in (self._set_score, self._set_mean, self._set_variance):
             column.resize(len(sets))
@@ -286,5 +289,8 @@ class Queue:
             )
 
     def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
-        largest = engine.shares(self._collection.sets.edges(which))[:BECAUSE]
-        return tuple(Share(self._collection.graph.names(edge), share) for edge, share in largest)
+        if which not in self._reasons:
+            largest = engine.shares(self._collection.sets.edges(which))[:BECAUSE]
+            names = self._collection.graph.names
+            self._reasons[which] = tuple(Share(names(edge), share) for edge, share in largest)
+        return self._reasons[which]

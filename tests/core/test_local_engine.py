@@ -188,3 +188,22 @@ def test_a_moving_policy_scores_as_if_from_scratch(policy: str) -> None:
     one, other = report(step_by_step.queries["q"]).items, report(at_once.queries["q"]).items
     assert [i.item_id for i in one] == [i.item_id for i in other]
     np.testing.assert_allclose([i.score for i in one], [i.score for i in other], atol=CLOSE)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_every_item_may_bring_a_new_edge(correlation: float) -> None:
+    """Settled after each, so that every edge comes in locally and nothing is solved afresh."""
+    state, _ = step(State(tolerance=TIGHT), Query("q", prior=Prior(correlation=correlation)))
+    for each in line(50):
+        step(state, each)
+    query = state.queries["q"]
+    query.settle()
+    rng = np.random.default_rng(5)
+    for number in range(60):
+        u, v = rng.choice(60, 2, replace=False)
+        step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))
+        judged = query.collection.item_ids[rng.integers(len(query.collection))]
+        step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.5 else Outcome.IRRELEVANT))
+        query.settle()
+    assert query.collection.precisions[correlation, TIGHT].builds == 1
+    assert_agrees(query)

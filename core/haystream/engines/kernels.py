@@ -16,6 +16,7 @@ from haystream.engines.relax import (
     Scratch,
     System,
     begin,
+    change_row,
     forget,
     relax,
     touch,
@@ -66,29 +67,206 @@ class People(NamedTuple):
     seen_variance: Floats
 
 
+class Priors(NamedTuple):
+    """Second-order priors of some edges' P, every member of shape (k,); meanings as in `Edges`."""
+
+    prior_mean: Floats
+    noise: Floats
+    on_tail: Floats
+    on_head: Floats
+    residual: Floats
+    bound: Flags
+    """1 where a Fréchet bound had to replace the covariance."""
+
+
 @compiled
 def edge_priors(
     table: Floats,
     tail: Ints,
     head: Ints,
+    which: Ints,
     mean: Floats,
     scale: Floats,
     inverse_edge: Floats,
-    out: Floats,
-) -> int:
-    """Rows of `out` (5, edges): E[P], s, β̃ at the tail, β̃ at the head, Var(η). Returns the infeasible edges."""
-    infeasible = 0
-    for e in range(len(tail)):
+    out: Priors,
+) -> None:
+    """The priors of the edges in `which`, row i of `out` for which[i]."""
+    for i in range(len(which)):
+        e = which[i]
         u, v = tail[e], head[e]
         covariance = scale[u] * scale[v] * inverse_edge[e]
         p, noise, beta_u, beta_v, residual, bound = edge_prior(table, mean[u], mean[v], covariance)
-        out[0, e] = p
-        out[1, e] = noise
-        out[2, e] = scale[u] * beta_u
-        out[3, e] = scale[v] * beta_v
-        out[4, e] = residual
-        infeasible += bound
-    return infeasible
+        out.prior_mean[i] = p
+        out.noise[i] = noise
+        out.on_tail[i] = scale[u] * beta_u
+        out.on_head[i] = scale[v] * beta_v
+        out.residual[i] = residual
+        out.bound[i] = bound
+
+
+@compiled
+def move(moved: Ints, moved_flags: Flags, count: int, participant: int) -> int:
+    """List a participant among the moved, once; the new count."""
+    if moved_flags[participant] == 0:
+        moved_flags[participant] = 1
+        moved[count] = participant
+        count += 1
+    return count
+
+
+@compiled
+def follow_row(
+    system: System,
+    edges: Edges,
+    people: People,
+    participant: int,
+    which: Ints,
+    deltas: Floats,
+    tolerance_0: float,
+    tolerance_1: float,
+    column: Scratch,
+    room: Scratch,
+    touched: Ints,
+    moved: Ints,
+    moved_flags: Flags,
+    moved_count: int,
+) -> tuple[int, float, float]:
+    """Add to Λ what was added to Q, at one participant: entries `deltas` of the edges in `which`.
+
+    Returns the new length of `moved`, and by how much rhsᵀx grew for either right-hand side.
+    """
+    x, r = people.x, people.r
+    for i in range(len(which)):  # r = b - Λx of the new Λ
+        u, v = edges.tail[which[i]], edges.head[which[i]]
+        for side in range(RIGHT_HAND_SIDES):
+            r[side, u] -= deltas[i] * x[side, v]
+            r[side, v] -= deltas[i] * x[side, u]
+    count = change_row(
+        system,
+        edges.tail,
+        edges.head,
+        participant,
+        which,
+        deltas,
+        people.variance,
+        edges.covariance,
+        tolerance_0,
+        column,
+        room,
+        touched,
+    )
+    for i in range(count):
+        moved_count = move(moved, moved_flags, moved_count, touched[i])
+    gain_0, gain_1 = 0.0, 0.0
+    for side in range(RIGHT_HAND_SIDES):
+        began = touch(room, participant, 0)
+        for i in range(len(which)):
+            began = touch(room, edges.tail[which[i]], began)
+            began = touch(room, edges.head[which[i]], began)
+        tolerance = tolerance_0 if side == 0 else tolerance_1
+        reached, gain = relax(system, x[side], r[side], people.rhs[side], tolerance, room, began)
+        if side == 0:
+            gain_0 = gain
+        else:
+            gain_1 = gain
+        for i in range(reached):
+            t = room.touched[i]
+            room.flags[t] = 0
+            if side == 0:
+                moved_count = move(moved, moved_flags, moved_count, t)
+    return moved_count, gain_0, gain_1
+
+
+@compiled
+def rescale(
+    system: System,
+    people: People,
+    noise: Floats,
+    scale: Floats,
+    inverse_edge: Floats,
+    used_edge: Floats,
+    touched: Ints,
+    tolerance: float,
+    edge_flags: Flags,
+    stale_edges: Ints,
+    moved: Ints,
+    moved_flags: Flags,
+    moved_count: int,
+) -> tuple[int, int]:
+    """Renew D at `touched` (`scale`, row by row) and find the edges there that have no prior yet, or a stale one.
+
+    Compares with what was used, not with the last change, so that many small changes do not add up unseen.
+    Returns how many edges there are, and the new length of `moved`.
+    """
+    count = 0
+    for i in range(len(touched)):
+        u = touched[i]
+        rescaled = abs(scale[i] - people.scale[u]) > tolerance * people.scale[u]
+        if rescaled:
+            people.scale[u] = scale[i]
+            moved_count = move(moved, moved_flags, moved_count, u)
+        first = system.start[u]
+        for j in range(first, first + system.degree[u]):
+            e = system.incident[j]
+            new = noise[e] == 0.0
+            stale = new or rescaled or abs(inverse_edge[e] - used_edge[e]) > tolerance
+            if stale and edge_flags[e] & 2 == 0:
+                edge_flags[e] |= 2
+                stale_edges[count] = e
+                count += 1
+    for i in range(count):
+        e = stale_edges[i]
+        used_edge[e] = inverse_edge[e]
+        edge_flags[e] &= 1
+    return count, moved_count
+
+
+@compiled
+def renew_unscreened(
+    system: System,
+    edges: Edges,
+    people: People,
+    which: Ints,
+    priors: Priors,
+    tolerance_1: float,
+    room: Scratch,
+) -> float:
+    """Give new priors to the edges of `which` that carry no weight: only the second right-hand side moves.
+
+    Returns by how much its rhsᵀx grew.
+    """
+    began, gain = 0, 0.0
+    r, rhs, x = people.r[1], people.rhs[1], people.x[1]
+    for i in range(len(which)):
+        e = which[i]
+        if edges.weight[e] != 0.0:
+            continue
+        u, v = edges.tail[e], edges.head[e]
+        at_u = edges.coefficient[1, e] * (priors.on_tail[i] - edges.on_tail[e])
+        at_v = edges.coefficient[1, e] * (priors.on_head[i] - edges.on_head[e])
+        if at_u != 0.0 or at_v != 0.0:
+            r[u] += at_u
+            r[v] += at_v
+            rhs[u] += at_u
+            rhs[v] += at_v
+            gain += at_u * x[u] + at_v * x[v]
+            began = touch(room, u, began)
+            began = touch(room, v, began)
+        take_prior(edges, e, priors, i)
+    reached, more = relax(system, x, r, rhs, tolerance_1, room, began)
+    for i in range(reached):
+        room.flags[room.touched[i]] = 0
+    return gain + more
+
+
+@compiled
+def take_prior(edges: Edges, edge: int, priors: Priors, row: int) -> None:
+    """Copy a row of priors to an edge."""
+    edges.prior_mean[edge] = priors.prior_mean[row]
+    edges.noise[edge] = priors.noise[row]
+    edges.on_tail[edge] = priors.on_tail[row]
+    edges.on_head[edge] = priors.on_head[row]
+    edges.residual[edge] = priors.residual[row]
 
 
 @compiled
@@ -123,7 +301,7 @@ def change_edge(
     x, r, rhs = people.x, people.r, people.rhs
     dw = weight - edges.weight[edge]
     dc = (coefficient_0 - edges.coefficient[0, edge], coefficient_1 - edges.coefficient[1, edge])
-    gains = [0.0, 0.0]
+    gain_0, gain_1 = 0.0, 0.0
     listed = 0
     if dw != 0.0:
         listed = begin(column, u, beta_u, listed)
@@ -133,11 +311,16 @@ def change_edge(
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
         for side in range(RIGHT_HAND_SIDES):
             step = (dc[side] - dw * (beta_u * x[side, u] + beta_v * x[side, v])) / gamma
+            along = 0.0
             for i in range(listed):
                 t = column.touched[i]
                 x[side, t] += step * K[t]
                 r[side, t] += step * column.r[t]
-                gains[side] += step * K[t] * rhs[side, t]
+                along += K[t] * rhs[side, t]
+            if side == 0:
+                gain_0 += step * along
+            else:
+                gain_1 += step * along
         shrink = dw / gamma
         for i in range(listed):
             t = column.touched[i]
@@ -161,7 +344,8 @@ def change_edge(
         edges.coefficient[side, edge] += dc[side]
         rhs[side, u] += dc[side] * beta_u
         rhs[side, v] += dc[side] * beta_v
-        gains[side] += dc[side] * (beta_u * x[side, u] + beta_v * x[side, v])
+    gain_0 += dc[0] * (beta_u * x[0, u] + beta_v * x[0, v])
+    gain_1 += dc[1] * (beta_u * x[1, u] + beta_v * x[1, v])
     for side in range(RIGHT_HAND_SIDES):
         began = 0
         for i in range(listed):
@@ -170,16 +354,17 @@ def change_edge(
         began = touch(room, v, began)
         tolerance = tolerance_0 if side == 0 else tolerance_1
         reached, gain = relax(system, x[side], r[side], rhs[side], tolerance, room, began)
-        gains[side] += gain
+        if side == 0:
+            gain_0 += gain
+        else:
+            gain_1 += gain
         for i in range(reached):
             t = room.touched[i]
             room.flags[t] = 0
-            if side == 0 and moved_flags[t] == 0:
-                moved_flags[t] = 1
-                moved[moved_count] = t
-                moved_count += 1
+            if side == 0:
+                moved_count = move(moved, moved_flags, moved_count, t)
     forget(column, listed)
-    return moved_count, gains[0], gains[1]
+    return moved_count, gain_0, gain_1
 
 
 @compiled

@@ -1,33 +1,43 @@
 """The linear form on the sparse precision: a verdict costs what its neighbourhood costs (NOTES, sections 1-4).
 
-The state that matters is the solution x of Λx = b with its residual, and the entries of Λ⁻¹ on the graph. A
-change of an edge's data is a rank-one change of Λ, applied locally. Growth of the graph, or a new prior, is
-taken in by `settle`, which then solves afresh, from the last solution.
+The state that matters is the solution x of Λx = b with its residual, and the entries of Λ⁻¹ on the graph. All
+that happens is local: an edge's data change Λ by rank one, a new edge by a few rows, and what a new edge does
+to D and so to the priors of edges near by is taken in edge by edge. Only a graph that is largely new is solved
+afresh.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from haystream.engines.columns import Columns
 from haystream.engines.kernels import (
-    RIGHT_HAND_SIDES,
-    Edges,
-    People,
+    Priors,
     change_edge,
     collect_shares,
     edge_posteriors,
     edge_priors,
+    follow_row,
+    move,
+    renew_unscreened,
+    rescale,
     settle_moved,
+    take_prior,
 )
-from haystream.engines.relax import Floats, Ints, inverse_entries, relax, scratch, system
+from haystream.engines.relax import TOUCHED, Floats, Ints, inverse_entries, relax
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models.relevance import conditional_table
-from haystream.prior import Precision, prior_means
+from haystream.prior import Precision, RowChange, prior_means
 
 DEFAULT_TOLERANCE = 1e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of Z at the prior,
 about). Errors of the adjusted means stay within 1/(1 − δ) times as much: 5e-5 here, half the promised 1e-4."""
+
+VARIANCE_TOLERANCE = 30.0
+"""The right-hand side behind the variance of what remains is solved so much less closely, in units of the items
+on an edge: the relative error of that standard deviation is below 0.2 % at the default tolerance (h is about 0.1
+an item, so it is at most 30 × 1e-5 / 0.1 / 2), and a new item then costs a few pushes instead of thousands."""
 
 
 class LocalEngine:
@@ -44,162 +54,257 @@ class LocalEngine:
         self._precision = precision
         self._tolerance = tolerance
         self._table = conditional_table(prior.conditional)
-        self._n = self._y = self._offered = np.zeros(0)
-        self._x = np.zeros((RIGHT_HAND_SIDES, 0))
-        self._settled_size = (-1, -1)
+        self._columns = Columns()
+        self._build, self._position = 0, 0
         self._moved_count = 0
         self._told_edges: list[int] = []
+        self._square = self._own = 0.0
+        self._form_0 = self._form_1 = 0.0
+        self._offered_total = 0.0
 
-    # ---- changes ----
+    # ---- data ----
 
     def observe(self, edge: int, screened: float, relevant: float) -> None:
-        """Add screenings on an edge: one local update, or a note for `settle` where the graph has grown."""
-        self._resize_counts()
-        self._n[edge] += screened
-        self._y[edge] += relevant
-        self._change(edge)
+        """Add screenings on an edge: one local update."""
+        self._resize()
+        self._columns.n[edge] += screened
+        self._columns.y[edge] += relevant
+        self._refresh(edge)
 
     def offer(self, edge: int, items: float) -> None:
         """Add unscreened items on an edge."""
-        self._resize_counts()
-        self._offered[edge] += items
-        self._change(edge)
+        self._resize()
+        self._columns.offered[edge] += items
+        self._offered_total += items
+        self._refresh(edge)
 
-    def _resize_counts(self) -> None:
-        missing = self._graph.edges - len(self._n)
-        if missing > 0:
-            self._n, self._y, self._offered = (
-                np.concatenate([a, np.zeros(missing)]) for a in (self._n, self._y, self._offered)
-            )
-
-    def _change(self, edge: int) -> None:
-        if self._stale():
+    def _resize(self) -> None:
+        """Rows for what the graph got; its new edges carry nothing until `settle` lets them in."""
+        graph, columns = self._graph, self._columns
+        known = columns.participants
+        if known == len(graph) and columns.edge_count == graph.edges:
             return
-        n, y, offered = float(self._n[edge]), float(self._y[edge]), float(self._offered[edge])
-        edges = self._edges
-        residual, noise = float(edges.residual[edge]), float(edges.noise[edge])
-        old_w, old_c = float(edges.weight[edge]), float(edges.coefficient[0, edge])
+        columns.resize(graph)
+        mean = prior_means(graph, self._prior, known)
+        columns.people.prior_mean[known : len(graph)] = mean
+        columns.people.scale[known : len(graph)] = np.sqrt(mean * (1.0 - mean))
+        for participant in range(known, len(graph)):
+            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+
+    def _refresh(self, edge: int) -> None:
+        """Bring an edge's weight and coefficients in line with its counts and its prior."""
+        columns, edges = self._columns, self._columns.edges
+        noise, residual = float(edges.noise[edge]), float(edges.residual[edge])
+        if noise == 0.0:
+            return  # not let in yet
+        n, y, offered = float(columns.n[edge]), float(columns.y[edge]), float(columns.offered[edge])
         weight = n / (n * residual + noise) if n > 0 else 0.0
         deviation = y / n - float(edges.prior_mean[edge]) if n > 0 else 0.0
+        free = 1.0 - residual * weight
+        self._change(edge, weight, weight * deviation, offered * free)
+        square, own = weight * deviation * deviation, offered * offered * residual * free
+        self._square += square - float(columns.square[edge])
+        self._own += own - float(columns.own[edge])
+        columns.square[edge], columns.own[edge] = square, own
+
+    def _change(self, edge: int, weight: float, coefficient_0: float, coefficient_1: float) -> None:
+        columns = self._columns
         self._moved_count, gain_0, gain_1 = change_edge(
-            self._system,
-            edges,
-            self._people,
+            columns.system,
+            columns.edges,
+            columns.people,
             edge,
             weight,
-            weight * deviation,
-            offered * (1.0 - residual * weight),
-            self._tolerance,
-            self._tolerance * self._offered_scale,
-            self._column,
-            self._room,
-            self._moved,
-            self._moved_flags,
+            coefficient_0,
+            coefficient_1,
+            *self._tolerances(),
+            columns.column,
+            columns.room,
+            columns.moved,
+            columns.moved_flags,
             self._moved_count,
         )
-        self._square += weight * deviation * deviation - (old_c * old_c / old_w if old_w else 0.0)
         self._form_0 += gain_0
         self._form_1 += gain_1
-        own = offered * offered * residual * (1.0 - residual * weight)
-        self._own += own - self._own_of[edge]
-        self._own_of[edge] = own
-        if not self._edge_flags[edge]:
-            self._edge_flags[edge] = 1
+        self._tell(edge)
+
+    def _tell(self, edge: int) -> None:
+        if not self._columns.edge_flags[edge]:
+            self._columns.edge_flags[edge] = 1
             self._told_edges.append(edge)
 
-    def _stale(self) -> bool:
-        return self._settled_size != (len(self._graph), self._graph.edges)
+    def _tolerances(self) -> tuple[float, float]:
+        """Of the two right-hand sides: see VARIANCE_TOLERANCE for the second."""
+        items = max(1.0, self._offered_total / max(self._graph.edges, 1))
+        return self._tolerance, VARIANCE_TOLERANCE * self._tolerance * items
 
     # ---- settling ----
 
     def settle(self) -> tuple[Ints, Ints]:
         """Take in growth, then name the participants and edges whose readings changed."""
-        if self._stale():
+        self._resize()
+        precision, columns = self._precision, self._columns
+        precision.grow()
+        if precision.builds != self._build:
             self._rebuild()
-            return np.arange(len(self._graph), dtype=np.int32), np.arange(self._graph.edges, dtype=np.int32)
+            self._build, self._position = precision.builds, len(precision.changes)
+            everyone = np.arange(columns.participants, dtype=np.int32)
+            return everyone, np.arange(columns.edge_count, dtype=np.int32)
+        if self._position < len(precision.changes):
+            self._follow(precision.changes[self._position :])
+            self._position = len(precision.changes)
         told = len(self._told_edges)
-        self._changed_edges[:told] = self._told_edges
+        columns.changed_edges[:told] = self._told_edges
         people, count = settle_moved(
-            self._system,
-            self._people,
+            columns.system,
+            columns.people,
             self._tolerance,
-            self._moved,
-            self._moved_flags,
+            columns.moved,
+            columns.moved_flags,
             self._moved_count,
-            self._changed,
-            self._edge_flags,
-            self._changed_edges,
+            columns.changed,
+            columns.edge_flags,
+            columns.changed_edges,
             told,
         )
         self._moved_count = 0
         self._told_edges.clear()
-        edges = np.sort(self._changed_edges[:count])
-        self._edge_flags[edges] = 0
-        return np.sort(self._changed[:people]), edges
+        edges = np.sort(columns.changed_edges[:count])
+        columns.edge_flags[edges] = 0
+        return np.sort(columns.changed[:people]), edges
+
+    def _follow(self, changes: Sequence[RowChange]) -> None:
+        """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
+        columns = self._columns
+        for change in changes:
+            self._moved_count, gain_0, gain_1 = follow_row(
+                columns.system,
+                columns.edges,
+                columns.people,
+                change.participant,
+                change.edges,
+                change.deltas,
+                *self._tolerances(),
+                columns.column,
+                columns.room,
+                columns.changed,
+                columns.moved,
+                columns.moved_flags,
+                self._moved_count,
+            )
+            self._form_0 += gain_0
+            self._form_1 += gain_1
+        touched = np.unique(np.concatenate([change.touched for change in changes]))
+        count, self._moved_count = rescale(
+            columns.system,
+            columns.people,
+            columns.edges.noise,
+            self._precision.scale(columns.people.prior_mean[touched], touched),
+            self._precision.inverse_edge,
+            columns.used_edge,
+            touched,
+            self._tolerance,
+            columns.edge_flags,
+            columns.changed_edges,
+            columns.moved,
+            columns.moved_flags,
+            self._moved_count,
+        )
+        self._renew(columns.changed_edges[:count].copy())
+
+    def _renew(self, which: Ints) -> None:
+        """Give these edges the priors that hold now: those with data are taken out and put back."""
+        columns, edges, people = self._columns, self._columns.edges, self._columns.people
+        priors = self._priors(which)
+        columns.bound[which] = priors.bound
+        new = edges.noise[which] == 0.0
+        screened = edges.weight[which] > 0.0
+        self._form_1 += renew_unscreened(
+            columns.system, edges, people, which, priors, self._tolerances()[1], columns.room
+        )
+        without = which[~screened & ~new]
+        own = columns.offered[without] ** 2 * edges.residual[without]
+        self._own += float((own - columns.own[without]).sum())
+        columns.own[without] = own
+        for edge in without.tolist():
+            self._tell(edge)
+        for row in np.flatnonzero(screened).tolist():
+            self._change(int(which[row]), 0.0, 0.0, 0.0)
+            take_prior(edges, int(which[row]), priors, row)
+        for edge in which[screened | new].tolist():
+            self._refresh(edge)
+
+    def _priors(self, which: Ints) -> Priors:
+        edges, people = self._columns.edges, self._columns.people
+        priors = Priors(*np.empty((5, len(which))), np.empty(len(which), np.uint8))
+        inverse_edge = self._precision.inverse_edge
+        edge_priors(
+            self._table, edges.tail, edges.head, which, people.prior_mean, people.scale, inverse_edge, priors
+        )
+        return priors
 
     def _rebuild(self) -> None:
-        graph, precision = self._graph, self._precision
-        self._resize_counts()
-        precision.grow()
-        m, edges = len(graph), graph.edges
-        tail, head = graph.tail.copy(), graph.head.copy()
-        mean = prior_means(graph, self._prior)
-        scale = precision.scale(mean)
-        columns = np.empty((5, edges))
-        self._infeasible = edge_priors(self._table, tail, head, mean, scale, precision.inverse_edge, columns)
-        p_mean, noise, on_tail, on_head, residual = columns
-        n, y, offered = self._n, self._y, self._offered
-        weight = n / (n * residual + noise)
-        deviation = np.divide(y, n, out=p_mean.copy(), where=n > 0) - p_mean
-        leverage = residual * weight
-        coefficient = np.stack([weight * deviation, offered * (1.0 - leverage)])
+        """Solve everything afresh, from the last solution."""
+        columns, precision = self._columns, self._precision
+        m, count = columns.participants, columns.edge_count
+        people, edges = columns.people, columns.edges
+        tail, head = edges.tail, edges.head
+        everyone, every_edge = np.arange(m, dtype=np.int32), np.arange(count, dtype=np.int32)
+
+        people.scale[:m] = precision.scale(people.prior_mean[:m])
+        columns.used_edge[:count] = precision.inverse_edge
+        priors = self._priors(every_edge)
+        columns.bound[:count] = priors.bound
+        for column, values in zip(edges[2:7], priors[:5], strict=True):
+            column[:count] = values
+        n, y, offered = columns.n[:count], columns.y[:count], columns.offered[:count]
+        weight = n / (n * priors.residual + priors.noise)
+        deviation = np.divide(y, n, out=priors.prior_mean.copy(), where=n > 0) - priors.prior_mean
+        free = 1.0 - priors.residual * weight
+        edges.weight[:count] = weight
+        edges.coefficient[:, :count] = weight * deviation, offered * free
+        columns.square[:count] = weight * deviation * deviation
+        columns.own[:count] = offered * offered * priors.residual * free
 
         def at_people(at_tail: Floats, at_head: Floats) -> Floats:
             return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
 
-        diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
-        off = precision.off + weight * on_tail * on_head
-        rhs = np.stack([at_people(c * on_tail, c * on_head) for c in coefficient])
-        x = np.zeros((RIGHT_HAND_SIDES, m))
-        x[:, : self._x.shape[1]] = self._x
-        applied = [diagonal * row + at_people(off * row[head], off * row[tail]) for row in x]
-        self._x = x
-        self._system = system(graph, diagonal, off)
-        self._column, self._room = scratch(m), scratch(m)
-        self._offered_scale = max(1.0, float(offered.sum()) / max(edges, 1))
-        r = rhs - np.stack(applied)
-        for side, tolerance in enumerate((self._tolerance, self._tolerance * self._offered_scale)):
-            self._room.touched[:] = np.arange(m)
-            self._room.flags[:] = 2
-            relax(self._system, x[side], r[side], rhs[side], tolerance, self._room, m)
-            self._room.flags[:] = 0
-        variance, covariance = precision.inverse_diagonal.copy(), precision.inverse_edge.copy()
+        on_tail, on_head = priors.on_tail, priors.on_head
+        columns.diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
+        columns.off[:count] = precision.off + weight * on_tail * on_head
+        for side, tolerance in enumerate(self._tolerances()):
+            c, x = edges.coefficient[side, :count], people.x[side]
+            people.rhs[side, :m] = at_people(c * on_tail, c * on_head)
+            applied = columns.diagonal[:m] * x[:m]
+            applied += at_people(columns.off[:count] * x[head], columns.off[:count] * x[tail])
+            people.r[side, :m] = people.rhs[side, :m] - applied
+            columns.room.touched[:m] = everyone
+            columns.room.flags[:m] = TOUCHED
+            relax(columns.system, x, people.r[side], people.rhs[side], tolerance, columns.room, m)
+            columns.room.flags[:m] = 0
+        people.variance[:m], edges.covariance[:count] = precision.inverse_diagonal, precision.inverse_edge
         if weight.any():
-            everyone = np.arange(m, dtype=np.int32)
-            inverse_entries(self._system, everyone, self._tolerance, variance, covariance, self._room)
-        self._edges = Edges(tail, head, p_mean, noise, on_tail, on_head, residual, weight, coefficient, covariance)
-        self._people = People(mean, scale, variance, x, r, rhs, mean + scale * x[0], scale * scale * variance)
-        self._square = float((weight * deviation * deviation).sum())
-        self._own_of = offered * offered * residual * (1.0 - leverage)
-        self._own = float(self._own_of.sum())
-        self._form_0, self._form_1 = float(rhs[0] @ x[0]), float(rhs[1] @ x[1])
-        self._moved, self._changed = np.empty(m, np.int32), np.empty(m, np.int32)
-        self._moved_flags = np.zeros(m, np.uint8)
+            inverse_entries(
+                columns.system, everyone, self._tolerance, people.variance, edges.covariance, columns.room
+            )
+        people.seen_mean[:m], people.seen_variance[:m] = self.unconstrained(everyone)
+        self._square = float(columns.square[:count].sum())
+        self._own = float(columns.own[:count].sum())
+        self._form_0, self._form_1 = (float(people.rhs[side, :m] @ people.x[side, :m]) for side in (0, 1))
+        columns.moved_flags[:] = 0
+        columns.edge_flags[:] = 0
         self._moved_count = 0
-        self._edge_flags = np.zeros(edges, np.uint8)
-        self._changed_edges = np.empty(edges, np.int32)
         self._told_edges.clear()
-        self._settled_size = (m, edges)
 
     # ---- readings ----
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats]:
         """Screened n and relevant y."""
-        return self._n[edges], self._y[edges]
+        return self._columns.n[edges], self._columns.y[edges]
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of Z before the constraint."""
-        people, scale = self._people, self._people.scale[participants]
+        people, scale = self._columns.people, self._columns.people.scale[participants]
         mean = people.prior_mean[participants] + scale * people.x[0, participants]
         return mean, scale * scale * people.variance[participants]
 
@@ -211,14 +316,15 @@ class LocalEngine:
 
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of P."""
+        columns = self._columns
         mean, variance = np.empty(len(edges)), np.empty(len(edges))
         edge_posteriors(
             self._table,
-            self._edges,
-            self._people,
+            columns.edges,
+            columns.people,
             edges,
-            self._n,
-            self._y,
+            columns.n,
+            columns.y,
             self.discrepancy(),
             mean,
             variance,
@@ -235,25 +341,26 @@ class LocalEngine:
 
     def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`: one local solve."""
-        which = np.asarray(edges, dtype=np.int32)
-        found, values = np.empty(self._graph.edges, np.int32), np.empty(self._graph.edges)
+        columns = self._columns
+        found, values = columns.changed_edges, columns.values
         count = collect_shares(
-            self._system,
-            self._edges,
-            which,
+            columns.system,
+            columns.edges,
+            np.asarray(edges, dtype=np.int32),
             self._tolerance,
-            self._column,
-            self._edge_flags,
+            columns.column,
+            columns.edge_flags,
             found,
             values,
         )
         total = dict(zip(found[:count].tolist(), values[:count].tolist(), strict=True))
         for e in edges:
-            if self._n[e] > 0:  # the edge's own data speak of its own η too: ρ_e d_e = Var(η_e) w_e d_e
-                own = self._edges.residual[e] * self._edges.coefficient[0, e] / len(edges)
+            if columns.n[e] > 0:  # the edge's own data speak of its own η too: ρ_e d_e = Var(η_e) w_e d_e
+                own = columns.edges.residual[e] * columns.edges.coefficient[0, e] / len(edges)
                 total[e] = total.get(e, 0.0) + float(own)
-        return sorted(((e, share) for e, share in total.items() if share != 0.0), key=lambda pair: -abs(pair[1]))
+        shares = [(e, share) for e, share in total.items() if share != 0.0]
+        return sorted(shares, key=lambda pair: -abs(pair[1]))
 
     def infeasible(self) -> int:
         """Edges where a Fréchet bound had to replace the prior's covariance."""
-        return self._infeasible
+        return int(self._columns.bound[: self._columns.edge_count].sum())

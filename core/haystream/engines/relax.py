@@ -162,3 +162,73 @@ def inverse_entries(
         for i in range(first, first + system.degree[u]):
             on_edge[system.incident[i]] = room.x[system.contact[i]]
         forget(room, listed)
+
+
+@compiled
+def change_row(
+    system: System,
+    tail: Ints,
+    head: Ints,
+    participant: int,
+    edges: Ints,
+    deltas: Floats,
+    on_participant: Floats,
+    on_edge: Floats,
+    tolerance: float,
+    column: Scratch,
+    other: Scratch,
+    touched: Ints,
+) -> int:
+    """Add `deltas` to the off-diagonal entries of `edges`, all of them at `participant`; correct the inverse.
+
+    With u the participant and a the deltas at the edges' other ends, Λ' = Λ + e_u aᵀ + a e_uᵀ. Two local solves,
+    k = Λ⁻¹e_u and l = Λ⁻¹a, give Λ'⁻¹ = Λ⁻¹ − [k l] S⁻¹ [k l]ᵀ with S = [[k_u, 1 + aᵀk], [1 + aᵀk, aᵀl]]
+    (Woodbury). `on_participant` and `on_edge` hold the entries of Λ⁻¹ on the graph. The participants whose
+    entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
+    """
+    listed = begin(column, participant, 1.0, 0)
+    listed, _ = relax(system, column.x, column.r, column.r, tolerance, column, listed)
+    at_u, at_a = column.x, other.x
+    scale = 0.0
+    for i in range(len(edges)):
+        scale = max(scale, abs(deltas[i]))
+    reached = 0
+    for i in range(len(edges)):  # solved for a / scale: a tiny change is as exact, relatively, as a large one
+        e = edges[i]
+        v = head[e] if tail[e] == participant else tail[e]
+        on_edge[e] = at_u[v]  # a new edge's entry is not known yet; an old one's is as good as new
+        if scale > 0.0:
+            reached = begin(other, v, deltas[i] / scale, reached)
+    reached, _ = relax(system, other.x, other.r, other.r, tolerance, other, reached)
+    s11, s12, s22 = at_u[participant], 1.0, 0.0
+    for i in range(len(edges)):
+        e = edges[i]
+        v = head[e] if tail[e] == participant else tail[e]
+        s12 += deltas[i] * at_u[v]
+        s22 += deltas[i] * scale * at_a[v]
+    determinant = s11 * s22 - s12 * s12
+    kk, kl, ll = s22 / determinant, -s12 * scale / determinant, s11 * scale * scale / determinant
+    for i in range(listed):
+        reached = touch(other, column.touched[i], reached)
+    count = 0
+    for i in range(reached):
+        t = other.touched[i]
+        if at_u[t] == 0.0 and at_a[t] == 0.0:
+            continue
+        change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
+        on_participant[t] -= change
+        first = system.start[t]
+        for j in range(first, first + system.degree[t]):
+            v = system.contact[j]
+            if v > t and (at_u[v] != 0.0 or at_a[v] != 0.0):
+                on_edge[system.incident[j]] -= (
+                    kk * at_u[t] * at_u[v] + kl * (at_u[t] * at_a[v] + at_a[t] * at_u[v]) + ll * at_a[t] * at_a[v]
+                )
+        if abs(change) > 1e-3 * tolerance or t == participant:
+            touched[count] = t
+            count += 1
+    for i in range(len(edges)):
+        system.off[edges[i]] += deltas[i]
+    forget(column, listed)
+    forget(other, reached)
+    return count

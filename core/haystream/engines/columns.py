@@ -1,0 +1,78 @@
+"""The local engine's arrays: columns per participant and per edge, with spare room so that growth is amortised."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.engines.kernels import RIGHT_HAND_SIDES, Edges, People
+from haystream.engines.relax import Flags, Floats, Ints, scratch, system
+from haystream.graph import Graph
+
+
+def _grown(array: NDArray[np.generic], room: int, fill: float) -> NDArray[np.generic]:
+    """A copy with `room` entries along the last axis, the new ones holding `fill`."""
+    grown = np.full((*array.shape[:-1], room), fill, dtype=array.dtype)
+    grown[..., : array.shape[-1]] = array
+    return grown
+
+
+class Columns:
+    """State and scratch of one engine. Arrays are longer than what is in use; `people` and `edges` bundle them
+    for the kernels, and are new objects after `resize`. An edge that has no noise yet (0) is not let in yet.
+    """
+
+    def __init__(self) -> None:
+        self.participants = 0
+        self.edge_count = 0
+        side = (RIGHT_HAND_SIDES, 0)
+        none, sides = np.zeros(0), np.zeros(side)
+        self.people = People(none, none, none, sides, sides, sides, none, none)
+        ints = np.zeros(0, np.int32)
+        self.edges = Edges(ints, ints, none, none, none, none, none, none, sides, none)
+        self.system = system(Graph(), none, none)
+        self.diagonal: Floats = none
+        self.off: Floats = none
+        self.n: Floats = none
+        self.y: Floats = none
+        self.offered: Floats = none
+        self.square: Floats = none
+        """What the edge adds to Σ w d²."""
+        self.own: Floats = none
+        """What the edge's own η adds to the variance of what remains: L² Var(η)(1 − ρ)."""
+        self.used_edge: Floats = none
+        """The entry of Q⁻¹ that the edge's prior was made with."""
+        self.bound: Flags = np.zeros(0, np.uint8)
+        self.edge_flags: Flags = np.zeros(0, np.uint8)
+        self.changed_edges: Ints = ints
+        self.values: Floats = none
+        self.column, self.room = scratch(0), scratch(0)
+        self.moved: Ints = ints
+        self.moved_flags: Flags = np.zeros(0, np.uint8)
+        self.changed: Ints = ints
+
+    def resize(self, graph: Graph) -> None:
+        """Follow the graph: its new participants and edges get rows that say nothing yet."""
+        self.participants, self.edge_count = len(graph), graph.edges
+        if len(self.diagonal) < len(graph):
+            self._grow_people(max(16, 2 * len(graph)))
+        if len(self.off) < graph.edges:
+            self._grow_edges(max(16, 2 * graph.edges))
+        self.edges = self.edges._replace(tail=graph.tail, head=graph.head)
+        self.system = system(graph, self.diagonal, self.off)
+
+    def _grow_people(self, room: int) -> None:
+        fill = People(0.5, 0.5, 1.0, 0.0, 0.0, 0.0, np.inf, np.inf)  # type: ignore[arg-type]
+        grown = (_grown(a, room, f) for a, f in zip(self.people, fill, strict=True))  # type: ignore[arg-type]
+        self.people = People(*grown)  # type: ignore[arg-type]
+        self.diagonal = _grown(self.diagonal, room, 1.0)  # type: ignore[assignment]
+        self.moved = _grown(self.moved, room, 0)  # type: ignore[assignment]
+        self.moved_flags = _grown(self.moved_flags, room, 0)  # type: ignore[assignment]
+        self.changed = np.zeros(room, np.int32)
+        self.column, self.room = scratch(room), scratch(room)
+
+    def _grow_edges(self, room: int) -> None:
+        floats = (_grown(a, room, 0.0) for a in self.edges[2:])
+        self.edges = Edges(self.edges.tail, self.edges.head, *floats)  # type: ignore[arg-type]
+        for name in ("off", "n", "y", "offered", "square", "own", "used_edge", "bound", "edge_flags"):
+            setattr(self, name, _grown(getattr(self, name), room, 0))
+        self.changed_edges = np.zeros(room, np.int32)
+        self.values = np.zeros(room)
