@@ -125,7 +125,7 @@ class QueryState:
             share = share_of(len(edges))
             self._queue.add(item)
             for edge in edges:
-                self._engine.offer(edge, share)
+                self._engine.record(edge, offered=share)
             holding = self._holding.get(self.collection.item_ids[item])
             if holding is not None:
                 self._judge(item, Outcome.RETRACTED, holding.outcome)
@@ -143,10 +143,7 @@ class QueryState:
         self.screened += screened
         self.found += found
         for edge in edges:
-            if screened or found:
-                self._engine.observe(edge, screened * share, found * share)
-            if offered:
-                self._engine.offer(edge, offered * share)
+            self._engine.record(edge, screened=screened * share, relevant=found * share, offered=offered * share)
         if offered:
             self._queue.offer(item, available=after == Outcome.RETRACTED)
 

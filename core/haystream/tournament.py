@@ -30,38 +30,43 @@ def better(score: Floats, tie: Hashes, a: int, b: int) -> int:
 
 
 @compiled
-def replay_matches(score: Floats, tie: Hashes, terms: Floats, best: Ints, sums: Floats, leaves: Ints) -> None:
-    """Bring the inner nodes above `leaves` up to date. Node 1 is the root; node i has children 2i and 2i + 1."""
+def replay_match(node: int, score: Floats, tie: Hashes, terms: Floats, best: Ints, sums: Floats) -> None:
+    """Bring one inner node up to date. Node 1 is the root; node i has children 2i and 2i + 1."""
     size = len(score)
-    for i in range(len(leaves)):
-        node = (leaves[i] + size) // 2
-        while node >= 1:
-            left, right = 2 * node, 2 * node + 1
-            if left >= size:
-                a, b = left - size, right - size
-                best[node] = better(score, tie, a, b)
-                sums[node, 0] = terms[a, 0] + terms[b, 0]
-                sums[node, 1] = terms[a, 1] + terms[b, 1]
-            else:
-                best[node] = better(score, tie, best[left], best[right])
-                sums[node, 0] = sums[left, 0] + sums[right, 0]
-                sums[node, 1] = sums[left, 1] + sums[right, 1]
-            node //= 2
+    left, right = 2 * node, 2 * node + 1
+    if left >= size:
+        a, b = left - size, right - size
+        best[node] = better(score, tie, a, b)
+        sums[node, 0] = terms[a, 0] + terms[b, 0]
+        sums[node, 1] = terms[a, 1] + terms[b, 1]
+    else:
+        best[node] = better(score, tie, best[left], best[right])
+        sums[node, 0] = sums[left, 0] + sums[right, 0]
+        sums[node, 1] = sums[left, 1] + sums[right, 1]
+
+
+@compiled
+def replay_matches(score: Floats, tie: Hashes, terms: Floats, best: Ints, sums: Floats, leaves: Ints) -> None:
+    """Bring the inner nodes above `leaves` (ascending; overwritten) up to date, level by level, each once."""
+    size, count = len(score), len(leaves)
+    for i in range(count):
+        leaves[i] += size
+    while count > 0 and leaves[0] > 1:
+        parents = 0
+        for i in range(count):
+            node = leaves[i] // 2
+            if parents == 0 or leaves[parents - 1] != node:
+                leaves[parents] = node
+                parents += 1
+                replay_match(node, score, tie, terms, best, sums)
+        count = parents
 
 
 @compiled
 def replay_all(score: Floats, tie: Hashes, terms: Floats, best: Ints, sums: Floats) -> None:
     """Bring every inner node up to date."""
-    size = len(score)
-    for node in range(size - 1, 0, -1):
-        left, right = 2 * node, 2 * node + 1
-        if left >= size:
-            a, b = left - size, right - size
-            best[node] = better(score, tie, a, b)
-            sums[node] = terms[a] + terms[b]
-        else:
-            best[node] = better(score, tie, best[left], best[right])
-            sums[node] = sums[left] + sums[right]
+    for node in range(len(score) - 1, 0, -1):
+        replay_match(node, score, tie, terms, best, sums)
 
 
 class Tournament:
@@ -98,7 +103,7 @@ class Tournament:
         if 4 * len(which) > self.size:
             replay_all(self._score, self._tie, self._terms, self._best, self._sums)
         else:
-            replay_matches(self._score, self._tie, self._terms, self._best, self._sums, which)
+            replay_matches(self._score, self._tie, self._terms, self._best, self._sums, np.sort(which))
 
     def score(self, entry: int) -> float:
         """The rounded score of an entry."""

@@ -45,7 +45,7 @@ def engine_on_line(conditional: Conditional, data: list[tuple[int, int]]) -> Ref
     )
     engine = ReferenceEngine(graph, prior)
     for edge, (n, y) in enumerate(data):
-        engine.observe(edge, n, y)
+        engine.record(edge, screened=n, relevant=y)
     engine.settle()
     return engine
 

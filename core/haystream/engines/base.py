@@ -13,16 +13,15 @@ Ints = NDArray[np.int32]
 class Engine(Protocol):
     """The posterior of one query: counts in, adjusted expectations and variances out.
 
-    Indexes are the collection's. Tell the engine what changed (`observe`, `offer`, and growth, which it sees
-    for itself), then `settle`, then read. Between a change and `settle` the readings are of neither state.
+    Indexes are the collection's. Tell the engine what changed (`record`; growth it sees for itself), then
+    `settle`, then read. Between a change and `settle` the readings are of neither state.
     """
 
-    def observe(self, edge: int, screened: float, relevant: float) -> None:
-        """Add (or, with negative numbers, take back) screenings on an edge."""
-        ...
+    def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
+        """Add to (or, with negative numbers, take from) an edge's counts.
 
-    def offer(self, edge: int, items: float) -> None:
-        """Add (or take back) unscreened items on an edge: what expected remaining counts."""
+        `offered` counts the unscreened items on the edge, which expected remaining is about.
+        """
         ...
 
     def settle(self) -> tuple[Ints, Ints]:

@@ -32,7 +32,9 @@ from haystream.prior import Precision, RowChange, prior_means
 
 DEFAULT_TOLERANCE = 1e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of Z at the prior,
-about). Errors of the adjusted means stay within 1/(1 − δ) times as much: 5e-5 here, half the promised 1e-4."""
+about). The error of an adjusted mean of Z is at most tolerance × D/(1 − δ), 2e-5 at the defaults, and what readers
+were told of it may lag by one tolerance more. Errors of covariances add up from verdict to verdict, as a random
+walk of steps of about tolerance: they are what keeps this below the promised 1e-4."""
 
 VARIANCE_TOLERANCE = 30.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items
@@ -64,18 +66,14 @@ class LocalEngine:
 
     # ---- data ----
 
-    def observe(self, edge: int, screened: float, relevant: float) -> None:
-        """Add screenings on an edge: one local update."""
+    def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
+        """Add to an edge's counts: one local update."""
         self._resize()
-        self._columns.n[edge] += screened
-        self._columns.y[edge] += relevant
-        self._refresh(edge)
-
-    def offer(self, edge: int, items: float) -> None:
-        """Add unscreened items on an edge."""
-        self._resize()
-        self._columns.offered[edge] += items
-        self._offered_total += items
+        columns = self._columns
+        columns.n[edge] += screened
+        columns.y[edge] += relevant
+        columns.offered[edge] += offered
+        self._offered_total += offered
         self._refresh(edge)
 
     def _resize(self) -> None:

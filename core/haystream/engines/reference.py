@@ -29,16 +29,12 @@ class ReferenceEngine:
         self._table = conditional_table(prior.conditional)
         self._n = self._y = self._offered = np.zeros(0)
 
-    def observe(self, edge: int, screened: float, relevant: float) -> None:
-        """Add screenings on an edge."""
+    def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
+        """Add to an edge's counts."""
         self._grow()
         self._n[edge] += screened
         self._y[edge] += relevant
-
-    def offer(self, edge: int, items: float) -> None:
-        """Add unscreened items on an edge."""
-        self._grow()
-        self._offered[edge] += items
+        self._offered[edge] += offered
 
     def settle(self) -> tuple[Ints, Ints]:
         """Adjust the prior by all the data, from scratch."""
