@@ -79,9 +79,7 @@ class Script:
 class RedisStore(Store):
     """A `Store` in Redis 7+ or Valkey. A call that takes more than `timeout` seconds is given up."""
 
-    def __init__(
-        self, client: Redis | RedisCluster, *, prefix: str = "haystream", timeout: float = 5.0
-    ) -> None:
+    def __init__(self, client: Redis | RedisCluster, *, prefix: str = "haystream", timeout: float = 5.0) -> None:
         # The two clients share every command used here, but no base class that says so.
         self._redis = cast(Any, client)
         self._keys = Keys(prefix)
@@ -91,9 +89,7 @@ class RedisStore(Store):
         self._load = Script("load.lua")
 
     @classmethod
-    def connect(
-        cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False
-    ) -> Self:
+    def connect(cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False) -> Self:
         """A store on the server (or one node of the cluster) at `url`; connects at the first call.
 
         The client neither waits nor tries again by itself: `timeout` and the callers do that, and count it.
@@ -122,11 +118,12 @@ class RedisStore(Store):
     @override
     async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
         log = self._keys.log(collection)
-        async with self._answering():
-            entries = await self._redis.xrange(log, min=f"{after + 1}-0", count=limit)
-        if not entries and wait > 0:
+        if wait <= 0:
+            async with self._answering():
+                entries = await self._redis.xrange(log, min=f"{after + 1}-0", count=limit)
+        else:
+            # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
             async with self._answering(wait):
-                # Redis takes a BLOCK of 0 milliseconds to mean: for ever.
                 block = max(1, int(wait * 1000))
                 streams = await self._redis.xread({log: f"{after}-0"}, count=limit, block=block)
             entries = streams[0][1] if streams else []

@@ -16,6 +16,9 @@ CHUNK = 5000
 """Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
 YIELD_EVERY = 250
 """Items added between two looks at the event loop: some 2 ms."""
+LINGER_SECONDS = 0.01
+"""Items are gathered for so long, on their way into the log and out of it: one round trip for many. Nobody waits
+for an item as an analyst does for the answer to a verdict."""
 WAIT_SECONDS = 2.0
 """How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
 
@@ -56,7 +59,8 @@ class Intake:
 
     def _open(self, collection: str) -> Mailbox[NewItem]:
         async def handle(batch: list[NewItem]) -> None:
-            await self._append(collection, batch)
+            await asyncio.sleep(LINGER_SECONDS)
+            await self._append(collection, [*batch, *mailbox.take()])
             if not len(mailbox):
                 # Anybody can name a collection: one that is quiet takes no memory.
                 self._mailboxes.pop(collection, None)
@@ -122,6 +126,8 @@ class Follower:
             self._grown = asyncio.Event()
             for listener in list(self.listeners.values()):
                 listener()
+        if 0 < len(items) < CHUNK:
+            await asyncio.sleep(LINGER_SECONDS)
 
 
 class Followers:
