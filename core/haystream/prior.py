@@ -24,6 +24,11 @@ of a participant who has 100,000 then changes nothing, but for every 64th, inste
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
 
+SOLVES_PER_EDGE = 32
+"""What a new edge costs locally, all told, in units of one local solve, measured at 1,000 and 100,000 edges (14 and
+39). Computing afresh costs one solve a participant."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """Some off-diagonal entries of Q at one participant changed by `deltas`; (Q⁻¹) moved at `touched`."""
@@ -128,7 +133,7 @@ class GraphPrecision:
             self._rooms = scratch(2 * len(graph)), scratch(2 * len(graph))
             self._touched = np.zeros(2 * len(graph), np.int32)
         new = graph.edges - known
-        if 8 * new > len(graph):  # about four solves an edge, against one per participant
+        if not self.builds or (new >= 8 and SOLVES_PER_EDGE * new > len(graph)):
             self._compute()
         else:
             for edge in range(known, graph.edges):

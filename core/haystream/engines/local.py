@@ -234,7 +234,8 @@ class LocalEngine:
 
     def _priors(self, which: Ints) -> Priors:
         edges, people = self._columns.edges, self._columns.people
-        priors = Priors(*np.empty((5, len(which))), np.empty(len(which), np.uint8))
+        a, b, c, d, e = np.empty((5, len(which)))
+        priors = Priors(a, b, c, d, e, np.empty(len(which), np.uint8))
         inverse_edge = self._precision.inverse_edge
         edge_priors(
             self._table, edges.tail, edges.head, which, people.prior_mean, people.scale, inverse_edge, priors

@@ -185,21 +185,27 @@ def change_row(
     k = Λ⁻¹e_u and l = Λ⁻¹a, give Λ'⁻¹ = Λ⁻¹ − [k l] S⁻¹ [k l]ᵀ with S = [[k_u, 1 + aᵀk], [1 + aᵀk, aᵀl]]
     (Woodbury). `on_participant` and `on_edge` hold the entries of Λ⁻¹ on the graph. The participants whose
     entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
+
+    What the solves leave out is multiplied by the deltas, so small deltas are solved for less closely. An edge
+    whose entry was 0 is new: its entry of the inverse is not known yet, and is read off a close solve.
     """
-    listed = begin(column, participant, 1.0, 0)
-    listed, _ = relax(system, column.x, column.r, column.r, tolerance, column, listed)
-    at_u, at_a = column.x, other.x
-    scale = 0.0
+    scale, new = 0.0, False
     for i in range(len(edges)):
         scale = max(scale, abs(deltas[i]))
+        new = new or system.off[edges[i]] == 0.0
+    loose = min(tolerance / max(scale, tolerance), 0.1)
+    listed = begin(column, participant, 1.0, 0)
+    listed, _ = relax(system, column.x, column.r, column.r, tolerance if new else loose, column, listed)
+    at_u, at_a = column.x, other.x
     reached = 0
-    for i in range(len(edges)):  # solved for a / scale: a tiny change is as exact, relatively, as a large one
+    for i in range(len(edges)):
         e = edges[i]
         v = head[e] if tail[e] == participant else tail[e]
-        on_edge[e] = at_u[v]  # a new edge's entry is not known yet; an old one's is as good as new
+        if system.off[e] == 0.0:
+            on_edge[e] = at_u[v]
         if scale > 0.0:
             reached = begin(other, v, deltas[i] / scale, reached)
-    reached, _ = relax(system, other.x, other.r, other.r, tolerance, other, reached)
+    reached, _ = relax(system, other.x, other.r, other.r, loose, other, reached)
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):
         e = edges[i]
