@@ -148,6 +148,35 @@ async def test_an_emptied_store_is_not_worked_on_until_it_is_rebuilt(
     await pipeline.assert_is_the_fold([*events, *later])
 
 
+async def test_a_worker_whose_store_is_emptied_ends_and_refuses_nothing(pipeline: Pipeline) -> None:
+    worker = await pipeline.worker()
+    await pipeline.say(Query("q"))
+    await pipeline.drained()
+    await pipeline.store.wipe()
+    await pipeline.say(verdict(1, "another"))
+
+    async def ended() -> bool:
+        return not worker.running
+
+    await until(ended, "the worker process ends by itself")
+    assert worker._process is not None
+    assert worker._process.poll() == 1
+    assert "haystream rebuild" in worker.log.read_text()
+    assert await pipeline.records("dead-letters") == []
+
+
+async def test_a_worker_told_to_stop_ends_well(pipeline: Pipeline) -> None:
+    events: list[Event] = [Query("q"), *(item(n) for n in range(50)), *(verdict(n) for n in range(40))]
+    worker = await pipeline.worker()
+    await pipeline.say(*events)
+    process = worker._process
+    assert process is not None
+    await asyncio.to_thread(worker.stop)
+    assert process.returncode == 0
+    await pipeline.worker()
+    await pipeline.assert_is_the_fold(events)
+
+
 async def _rebuild(settings: Settings, store: Store) -> None:
     from haystream_service.worker.rebuilding import Rebuild
 

@@ -32,6 +32,9 @@ LOOK_SECONDS = 5.0
 LOST_SECONDS = 2.0
 """Between two looks whether a lost store was rebuilt."""
 
+STOP_SECONDS = 10.0
+"""For Faust to leave the group and stop, once everything is committed. k8s' grace period has room for it."""
+
 T = TypeVar("T")
 
 
@@ -176,7 +179,10 @@ async def _running(app: faust.App, worker: Worker) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await app.stop()
+        try:
+            await asyncio.wait_for(app.stop(), STOP_SECONDS)
+        except TimeoutError:
+            log.warning("Faust did not stop within %g s", STOP_SECONDS)
         starting.cancel()
         await asyncio.wait([starting])
 
@@ -203,6 +209,7 @@ async def _look(server: Server) -> None:
         except Exception as error:  # noqa: BLE001 - try again: a look that fails must end nothing
             server.metrics.server_errors.labels("kafka").inc()
             log.warning("cannot tell the lag: %r", error)
+        await server.ready()  # for its metric
 
 
 async def _drain(app: faust.App, server: Server) -> None:
