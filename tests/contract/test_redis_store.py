@@ -60,9 +60,7 @@ async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix:
     await store.close()
 
 
-async def test_others_read_the_tables_as_plain_float64(
-    store: RedisStore, client: Any, redis_prefix: str
-) -> None:
+async def test_others_read_the_tables_as_plain_float64(store: RedisStore, client: Any, redis_prefix: str) -> None:
     rows = np.array([[1.0, 0.5, 0.25, 0.125], [2.0, 1.0, 0.75, 0.0625]])
     await store.save_query(change("q", Patch(np.array([0, 1], np.uint32), rows)))
     second = await client.getrange(Keys(redis_prefix).query("q", "edges"), 32, 63)

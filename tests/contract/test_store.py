@@ -60,9 +60,7 @@ async def test_items_are_appended_once_in_order_with_one_answer_each(store: Any)
 
 async def test_an_item_without_roles_is_not_the_same_as_one_with(store: Any) -> None:
     plain = Item("i", "mail", None, ("ann", "bo"))
-    assert (await store.append_items("mail", [plain, Item("i", "mail", "ann", ("bo",))]))[
-        1
-    ] is Appended.CONFLICT
+    assert (await store.append_items("mail", [plain, Item("i", "mail", "ann", ("bo",))]))[1] is Appended.CONFLICT
     assert await store.read_items("mail", 0, limit=1) == [plain]
 
 
