@@ -1,0 +1,35 @@
+"""The cache of machine code: an edit of a function that another file's loop calls must not go unnoticed."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from haystream import compiled as module
+
+CALLEE = "from haystream.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x {sign} 1.0\n"
+CALLER = (
+    "from haystream.compiled import compiled\nfrom haystream.callee import inner\n\n"
+    "@compiled\ndef outer(x):\n    return 10.0 * inner(x)\n"
+)
+
+
+def run(folder: Path) -> float:
+    code = "from haystream.caller import outer; print(outer(2.0))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, env={"PATH": ""}
+    )
+    return float(done.stdout)
+
+
+def test_an_edit_of_a_callee_in_another_file_is_compiled_in(tmp_path: Path) -> None:
+    package = tmp_path / "haystream"
+    package.mkdir()
+    shutil.copy(module.__file__, package / "compiled.py")
+    (package / "__init__.py").touch()
+    (package / "caller.py").write_text(CALLER)
+    (package / "callee.py").write_text(CALLEE.format(sign="+"))
+    assert run(tmp_path) == 30.0
+    assert list(package.rglob("*.nbc")), "nothing was cached, so this test shows nothing"
+    (package / "callee.py").write_text(CALLEE.format(sign="-"))
+    assert run(tmp_path) == 10.0
