@@ -33,13 +33,17 @@ from haystream.prior import Precision, RowChange, prior_means
 DEFAULT_TOLERANCE = 1e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of Z at the prior,
 about). The error of an adjusted mean of Z is at most tolerance × D/(1 − δ), 2e-5 at the defaults, and what readers
-were told of it may lag by one tolerance more. Errors of covariances add up from verdict to verdict, as a random
+were told of it may lag by TELLING tolerances more. Errors of covariances add up from verdict to verdict, as a random
 walk of steps of about tolerance: they are what keeps this below the promised 1e-4."""
 
 VARIANCE_TOLERANCE = 100.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items
 on an edge: the relative error of that standard deviation is below 0.5 % at the default tolerance (h is about 0.1
 an item, so it is at most 100 × 1e-5 / 0.1 / 2), and a new item then costs a few pushes instead of thousands."""
+
+TELLING = 3.0
+"""Readers are told of a participant, and its edges are scored again, when its adjusted mean or variance is so many
+tolerances from what they were last told. It halves the work of a verdict near hubs."""
 
 
 class LocalEngine:
@@ -156,7 +160,7 @@ class LocalEngine:
         people, count = settle_moved(
             columns.system,
             columns.people,
-            self._tolerance,
+            TELLING * self._tolerance,
             columns.moved,
             columns.moved_flags,
             self._moved_count,
