@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from support.equality import EXACT
 from support.pipeline import Pipeline, frozen, page, until
 
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
@@ -29,6 +30,7 @@ async def pipeline(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefi
         redis_prefix=topic_prefix,
         group=topic_prefix,
         partitions=3,
+        tolerance=EXACT,
         item_publish_seconds=0.05,
         instance_id=topic_prefix,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from support.equality import EXACT
 from support.pipeline import Pipeline, page, until
 
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
@@ -30,6 +31,7 @@ def settings(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -
         redis_prefix=redis_prefix,
         group=topic_prefix,
         partitions=2,
+        tolerance=EXACT,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
-from support.equality import assert_is_the_fold
+from support.equality import EXACT, assert_is_the_fold
 
 from haystream.events import Event, Item, Outcome, Policy, Prior, Query, Status, Verdict
 from haystream_service.metrics import Metrics
@@ -45,7 +45,7 @@ class Process:
             publisher or MemoryPublisher(world.broker),
             caught_up=self.consumer.caught_up,
             metrics=self.metrics,
-            limits=Limits(item_publish_seconds=0.0, max_batch=20),
+            limits=Limits(item_publish_seconds=0.0, max_batch=20, tolerance=EXACT),
         )
 
     async def start(self, partitions: set[int]) -> "Process":

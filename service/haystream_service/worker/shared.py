@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store
@@ -29,7 +30,7 @@ class Limits:
     mailbox_size: int = 10_000
     item_publish_seconds: float = 0.25
     """How long new items may wait for a ranking of their own. Verdicts never wait."""
-    tolerance: float = 1e-6
+    tolerance: float = DEFAULT_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
