@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from haystream_service.bench.names import GraphName
 from haystream_service.errors import UserError
 
 app = typer.Typer(
@@ -20,6 +21,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Measure what haystream costs on this machine, beside what others cost.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(bench, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Config = Annotated[
@@ -170,6 +178,45 @@ def import_(
     from haystream_service.commands import import_ as command
 
     command.run(kind.value, path, to=to, collection=collection, config=config, json=json)
+
+
+@bench.command("engine")
+def bench_engine(
+    edges: Annotated[
+        list[int] | None,
+        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
+    ] = None,
+    graph: Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")] = (
+        GraphName.PREFERENTIAL
+    ),
+    items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0, help="The budget of each operation, at each size.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw cost against edges.")] = None,
+    json: Json = False,
+) -> None:
+    """Time the engine event by event, from 1,000 to 1,000,000 edges.
+
+    In the same run: the paper's batch update, the reference engine,
+    conjugate gradients and bayesianbandits, on the same verdicts. A million
+    edges take minutes to build and gigabytes to hold.
+
+    \b
+    haystream bench engine
+    haystream bench engine --edges 1000 --edges 100000 --png cost.png
+    HAYSTREAM_DATA=data haystream bench engine --graph web-notredame --json
+    """
+    from haystream_service.commands import bench as command
+
+    command.run_engine(
+        edges=edges or [1_000, 10_000, 100_000, 1_000_000],
+        graph=graph,
+        items_per_edge=items_per_edge,
+        seconds=seconds,
+        seed=seed,
+        png=png,
+        json=json,
+    )
 
 
 def main() -> NoReturn:

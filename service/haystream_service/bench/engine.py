@@ -1,0 +1,208 @@
+"""The engine on one graph: builds a query, gives it verdicts, items and edges, and times every step.
+
+Runs in a process of its own, so that its peak of memory is that of this graph alone. Everything goes through the
+fold, as in a worker; what a worker adds (Kafka, Redis, JSON) is not in here.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import perf_counter
+
+import numpy as np
+
+from haystream.events import Event, Policy, Query
+from haystream.fold import State, step
+from haystream.query import QueryState
+from haystream.ranking import Ranking
+from haystream.warm import warm
+from haystream_service.bench import baselines, graphs
+from haystream_service.bench.names import GraphName
+from haystream_service.bench.samples import Samples, Timing, timing, within
+from haystream_service.bench.search import Arrivals, Search
+from haystream_service.commands.console import notes
+
+QUERY = "bench"
+MOST = 2000
+"""Samples of an operation, at most: enough for a 99th percentile."""
+SHARE = 0.05
+"""Of the items, what share one operation may give verdicts on: a search reads a small part of what there is."""
+BEFORE = 1000
+"""Verdicts that a query has when it starts cold."""
+STEPPING = ("bayes-ucb", "thompson")
+"""Policies whose scores move with every verdict even where the posterior does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One graph to measure. `seconds` is the budget of each operation."""
+
+    graph: GraphName
+    edges: int
+    items_per_edge: int
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found on one graph."""
+
+    edges: int
+    participants: int
+    items: int
+    operations: dict[str, Timing]
+    cold_start_s: dict[str, float]
+    """Where the cold start's time went, in seconds."""
+    changed_bytes: float
+    """Median size of the table rows that a verdict changed, which a worker writes to Redis."""
+    peak_bytes: int
+    """Peak resident memory of the process, which has nothing else in it but Python and its libraries."""
+    idle_bytes: int
+    """Resident memory before anything was built."""
+    baselines: list[baselines.Row]
+
+
+def measure(job: Job) -> Measured:
+    """Measure everything on one graph; reports its phases on standard error."""
+    warm()
+    idle = peak_memory()
+    say = _teller(job)
+    say("folding items in")
+    state, search, cold = _started_cold(job, say)
+    query = state.queries[QUERY]
+    collection = query.collection
+    size = collection.graph.edges, len(collection.graph), len(collection)
+    rng = np.random.default_rng([job.seed, 1])
+    bench = _Bench(state, query, search, Samples(), job.seconds)
+    say("verdicts")
+    before, known = baselines.Counts.of(query), len(search.screenings)
+    changed = bench.verdicts()
+    peak = peak_memory()
+    say("baselines")
+    rows = baselines.on_graph(
+        query, before, search.screenings[known:], job.seconds, graph=job.graph, tolerance=state.tolerance
+    )
+    say("changed verdicts, items, edges")
+    bench.changes()
+    arrivals = Arrivals(collection, rng)
+    bench.arrivals("new-item", arrivals.on_known_edge)
+    bench.arrivals("new-edge", arrivals.on_new_edge)
+    for policy in STEPPING:
+        say(policy)
+        bench.policy(policy)
+    operations = bench.samples.timings()
+    operations["cold-start"] = timing([sum(cold.values())])
+    return Measured(*size, operations, cold, changed, peak, idle, rows)
+
+
+def _teller(job: Job) -> Callable[[str], None]:
+    begin = perf_counter()
+
+    def say(phase: str) -> None:
+        notes.print(f"  {job.graph} {job.edges:,}: {phase} ({perf_counter() - begin:.0f} s)")
+
+    return say
+
+
+def _started_cold(job: Job, say: Callable[[str], None]) -> tuple[State, Search, dict[str, float]]:
+    """A query made from its facts (items, settings, verdicts), who searches in it, and the seconds of each part."""
+    stream = graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed)
+    state, cold = State(), {}
+    collection = state.collection(graphs.COLLECTION)
+    begin = perf_counter()
+    for item in stream:
+        step(state, item)
+        if job.graph == GraphName.THREADS and collection.graph.edges >= job.edges:
+            break
+    cold["items"] = perf_counter() - begin
+    search = Search(QUERY, collection, np.random.default_rng([job.seed, 2]))
+    verdicts = [search.verdict(()) for _ in range(min(BEFORE, int(SHARE * len(collection))))]
+    say("first posterior")
+    begin = perf_counter()
+    step(state, Query(QUERY))
+    for verdict in verdicts:
+        step(state, verdict)
+    state.queries[QUERY].settle()
+    cold["posterior"] = perf_counter() - begin
+    begin = perf_counter()
+    state.queries[QUERY].ranking()
+    cold["top-50"] = perf_counter() - begin
+    return state, search, cold
+
+
+@dataclass(slots=True)
+class _Bench:
+    state: State
+    query: QueryState
+    search: Search
+    samples: Samples
+    seconds: float
+
+    def verdicts(self) -> float:
+        """Verdict by verdict: the whole, and its parts. Returns the median of bytes changed."""
+        changed, top = [], self.query.ranking().items
+        self.query.drain()
+        for _ in self._within():
+            verdict = self.search.verdict(top)
+            begin = perf_counter()
+            step(self.state, verdict)
+            self.query.settle()
+            settled = perf_counter()
+            top = self.query.ranking().items
+            ranked = perf_counter()
+            changes = self.query.drain()
+            drained = perf_counter()
+            self.samples.add("verdict", ranked - begin)
+            self.samples.add("posterior", settled - begin)
+            self.samples.add("top-50", ranked - settled)
+            self.samples.add("drain", drained - ranked)
+            rows = (changes.participants, changes.edges)
+            changed.append(sum(table.index.nbytes + table.rows.nbytes for table in rows))
+        return float(np.median(changed))
+
+    def changes(self) -> None:
+        """Verdicts that are taken back or turned round."""
+        for _ in self._within():
+            self._fold("changed-verdict", self.search.change())
+
+    def arrivals(self, operation: str, arrive: Callable[[], Event]) -> None:
+        """New items."""
+        for _ in self._within():
+            self._fold(operation, arrive())
+
+    def policy(self, name: str) -> None:
+        """Verdicts under another policy; then back to the first."""
+        first = self.query.settings
+        step(self.state, replace(first, policy=Policy(name)))
+        top = self.query.ranking().items
+        for _ in self._within():
+            top = self._fold(f"verdict-{name}", self.search.verdict(top)).items
+        step(self.state, first)
+        self.query.settle()
+
+    def _fold(self, operation: str, event: Event) -> Ranking:
+        """One event in, and the ranking out."""
+        begin = perf_counter()
+        step(self.state, event)
+        ranking = self.query.ranking()
+        self.samples.add(operation, perf_counter() - begin)
+        self.query.drain()
+        return ranking
+
+    def _within(self) -> Iterator[int]:
+        return within(self.seconds, most=min(MOST, int(SHARE * len(self.query.collection)), self.search.unjudged()))
+
+
+def peak_memory() -> int:
+    """Peak resident memory of this process, in bytes.
+
+    Linux says it per program (VmHWM); elsewhere `ru_maxrss` has to do, which a forked child inherits.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return getrusage(RUSAGE_SELF).ru_maxrss * 1024

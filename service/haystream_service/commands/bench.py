@@ -1,0 +1,133 @@
+"""`haystream bench`: what it costs, measured on this machine."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from haystream_service.bench import baselines, chart, engine, graphs, report
+from haystream_service.bench.engine import Job, Measured
+from haystream_service.bench.names import GraphName
+from haystream_service.commands.console import notes, write_json
+from haystream_service.errors import UserError
+
+T = TypeVar("T")
+
+
+def run_engine(
+    *,
+    edges: Sequence[int],
+    graph: GraphName,
+    items_per_edge: int,
+    seconds: float,
+    seed: int,
+    png: Path | None,
+    json: bool,
+) -> None:
+    """Measure the engine at every size, and the baselines. Raises `UserError`."""
+    graphs.files(graph)
+    if png is not None:
+        chart.check()
+    sizes: list[Measured] = []
+    failed: list[dict[str, Any]] = []
+    notes.print("baselines on the paper's largest network")
+    network = alone(partial(baselines.on_network, seconds=seconds, seed=seed))
+    for wanted in sorted(set(edges)):
+        notes.print(f"{graph}, {wanted:,} edges")
+        job = Job(graph, wanted, items_per_edge, seconds, seed)
+        try:
+            measured = alone(partial(engine.measure, job))
+        except BrokenProcessPool:
+            failed.append(
+                {
+                    "graph": graph,
+                    "edges": wanted,
+                    "reason": "its process came to an early end: too little memory, perhaps",
+                }
+            )
+            notes.print(f"  {failed[-1]['reason']}")
+            continue
+        if all(measured.edges != size.edges for size in sizes):  # a real graph may be smaller than what is wanted
+            sizes.append(measured)
+    if not sizes:
+        raise UserError("no size could be measured")
+    options = {"seconds": seconds, "seed": seed, "items_per_edge": items_per_edge, "failed": failed}
+    result = report.as_json(graph, sizes, network, **options)
+    if png is not None:
+        chart.draw(result, png)
+        notes.print(f"drawn in {png}")
+    if json:
+        write_json(result)
+    else:
+        _print(result)
+
+
+def alone(work: Callable[[], T]) -> T:
+    """Do it in a process of its own: its peak of memory is its own, and what it leaves behind slows nobody."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work).result()
+
+
+def _print(result: dict[str, Any]) -> None:
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(_operations(result))
+    out.print(_baselines(result))
+    for row in result["baselines"]:
+        if row["skipped"] is not None:
+            out.print(f"{row['baseline']} was skipped: {escape(row['skipped'])}")
+    memory = Table("graph", "edges", "participants", "items", "peak MiB", "changed bytes/verdict", title="memory")
+    for row in result["memory"]:
+        numbers = (row["edges"], row["participants"], row["items"], row["peak_bytes"] >> 20)
+        memory.add_row(row["graph"], *map(_number, numbers), _number(row["changed_bytes_per_verdict"]))
+    out.print(memory)
+    verdicts = {True: "[green]met[/]", False: "[red]missed[/]", None: "-"}
+    against = Table("target", "measured", "", title="targets")
+    for target in result["targets"]:
+        against.add_row(target["target"], target["measured"], verdicts[target["met"]])
+    out.print(against)
+
+
+def _operations(result: dict[str, Any]) -> Table:
+    table = Table(
+        "operation", "edges", "p50 µs", "p99 µs", "p50, times the smallest size's", "samples", title="engine"
+    )
+    for row in sorted(result["results"], key=lambda row: (_first(result, row["operation"]), row["edges"])):
+        ratio = "" if row["ratio_to"] is None else f"{row['ratio_to']:.2f}"
+        numbers = (row["edges"], row["p50_us"], row["p99_us"])
+        table.add_row(row["operation"], *map(_number, numbers), ratio, _number(row["samples"]))
+    return table
+
+
+def _first(result: dict[str, Any], operation: str) -> int:
+    return [row["operation"] for row in result["results"]].index(operation)
+
+
+def _baselines(result: dict[str, Any]) -> Table:
+    title = "baselines, a verdict; times haystream's new posterior on the same verdicts"
+    table = Table("baseline", "graph", "edges", "p50 µs", "p99 µs", "times", "largest difference", title=title)
+    for row in result["baselines"]:
+        edges = _number(row["edges"])
+        if row["p50_us"] is None:
+            table.add_row(row["baseline"], row["graph"], edges, "skipped")
+            continue
+        unfinished = row["verdicts"] < row["of_verdicts"]
+        name = (
+            f"{row['baseline']} (first {row['verdicts']} of {row['of_verdicts']})"
+            if unfinished
+            else row["baseline"]
+        )
+        difference = "" if row["max_difference"] is None else f"{row['max_difference']:.1e}"
+        times = "" if row["ratio_to"] is None else f"{row['ratio_to']:,.1f}"
+        table.add_row(name, row["graph"], edges, _number(row["p50_us"]), _number(row["p99_us"]), times, difference)
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,230 @@
+"""The benchmarks run and say what the contract asks for. How long things took is nobody's business here."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haystream.events import Outcome, Query
+from haystream.fold import State, step
+from haystream_service import cli
+from haystream_service.bench import baselines, chart, graphs, report
+from haystream_service.bench.baselines import Counts, Row
+from haystream_service.bench.engine import Measured
+from haystream_service.bench.names import GraphName
+from haystream_service.bench.samples import FEWEST, Samples, Timing, within
+from haystream_service.bench.search import Arrivals, Search
+from haystream_service.errors import UserError
+
+OPERATIONS = {
+    *("verdict", "posterior", "top-50", "drain", "changed-verdict", "new-item", "new-edge"),
+    *("verdict-bayes-ucb", "verdict-thompson", "cold-start"),
+}
+
+
+def run(*arguments: object, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["haystream", "bench", "engine", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    return left.value.code  # type: ignore[return-value]
+
+
+@pytest.fixture
+def nothing_real(monkeypatch, tmp_path):
+    """No data: the simulated stand-ins are used."""
+    monkeypatch.setenv("HAYSTREAM_DATA", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def small() -> State:
+    state = State()
+    for item in graphs.items(GraphName.PREFERENTIAL, edges=60, items_per_edge=5, seed=1):
+        step(state, item)
+    step(state, Query("q"))
+    return state
+
+
+@pytest.mark.usefixtures("nothing_real")
+def test_the_command_prints_one_object_of_the_contracts_shape(monkeypatch, capfdbinary, tmp_path):
+    code = run(
+        *("--edges", 200, "--edges", 100, "--items-per-edge", 6, "--seconds", 0, "--json"),
+        *("--png", tmp_path / "cost.png"),
+        monkeypatch=monkeypatch,
+    )
+    out, err = capfdbinary.readouterr()
+    assert code == 0, err.decode()
+    result = json.loads(out)
+    assert result["failed"] == []
+
+    for edges in (100, 200):
+        rows = {row["operation"]: row for row in result["results"] if row["edges"] == edges}
+        assert set(rows) == OPERATIONS
+        for row in rows.values():
+            assert row["graph"] == "preferential"
+            assert 0 < row["p50_us"] <= row["p99_us"]
+            assert row["samples"] >= (1 if row["operation"] == "cold-start" else FEWEST)
+            assert row["ratio_to_edges"] == 100
+    assert all(row["ratio_to"] == 1.0 for row in result["results"] if row["edges"] == 100)
+
+    seen = {(row["baseline"], row["edges"]) for row in result["baselines"]}
+    assert {("paper-batch", 1836), ("reference", 1836), *(("scipy-cg", e) for e in (100, 200, 1836))} <= seen
+    for row in result["baselines"]:
+        assert row["operation"] == "verdict"
+        if row["max_difference"] is not None:  # the work was the same work
+            assert row["max_difference"] < 1e-4
+    assert [size["items"] for size in result["memory"]] == [600, 1200]
+    assert {target["met"] for target in result["targets"]} <= {True, False, None}
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("nothing_real")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--graph", "web-notredame"), "set HAYSTREAM_DATA"),
+        (("--graph", "threads-math-sx"), "set HAYSTREAM_DATA"),
+        (("--graph", "small-world"), "small-world"),
+        (("--edges", "0"), "--edges"),
+    ],
+)
+def test_wrong_use_is_said_in_words(monkeypatch, capfdbinary, arguments, said):
+    assert run(*arguments, monkeypatch=monkeypatch) == 2
+    out, err = capfdbinary.readouterr()
+    assert out == b""
+    assert said in err.decode()
+    assert "Traceback" not in err.decode()
+
+
+def test_the_table_names_every_target(monkeypatch, capsys):
+    size = Measured(
+        edges=1_000_000,
+        participants=200_000,
+        items=5_000_000,
+        operations={name: Timing(2e3, 3e3, 20) for name in OPERATIONS},
+        cold_start_s={"items": 1.0},
+        changed_bytes=100.0,
+        peak_bytes=5 << 30,
+        idle_bytes=0,
+        baselines=[Row("scipy-cg", "", "preferential", 1_000_000, 200_000, None, 0, 10, None, "no time")],
+    )
+    monkeypatch.setattr(
+        "haystream_service.commands.bench.alone", lambda work: None if "network" in str(work) else size
+    )
+    assert run("--edges", 1_000_000, monkeypatch=monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert "scipy-cg was skipped: no time" in out
+    assert [target.met for target in report.targets([size], None)] == [False, None, None, True, None, False, None]
+
+
+def test_a_preferential_graph_has_hubs_and_no_loops():
+    pairs = graphs.preferential(20_000, np.random.default_rng(0))
+    assert len(pairs) == len(graphs.distinct(pairs)) == 20_000
+    assert (pairs[:, 0] < pairs[:, 1]).all()
+    degree = np.bincount(pairs.ravel())
+    assert len(degree) == pytest.approx(4000, rel=0.1)
+    assert degree.max() > 20 * degree.mean()
+
+
+def test_threads_lie_on_all_pairs():
+    first, second = graphs.threads(np.array([3, 1, 2]), np.array([7, 5, 6, 5, 6, 5]))
+    assert first.pairs() == (("p5", "p6"), ("p5", "p7"), ("p6", "p7"))
+    assert second.pairs() == (("p5", "p6"),)
+    assert first.item_id != second.item_id
+
+
+@pytest.mark.parametrize("graph", [GraphName.THREADS, GraphName.WEB])
+def test_real_graphs_are_read(graph):
+    data = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
+    if not (data / graphs.FILES[graph][0]).is_file():
+        pytest.skip(f"no {data}: set HAYSTREAM_DATA to the folder with the data")
+    state = State()
+    for item in graphs.items(graph, edges=500, items_per_edge=2, seed=0):
+        step(state, item)
+        if state.collections["default"].graph.edges >= 500:
+            break
+    assert state.collections["default"].graph.edges >= 500
+
+
+def test_an_analyst_concentrates_changes_and_never_repeats(small):
+    query = small.queries["q"]
+    search = Search("q", query.collection, np.random.default_rng(0))
+    for _ in range(40):
+        verdict = search.verdict(query.ranking().items)
+        assert verdict.outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)
+        step(small, verdict)
+    assert len(set(search.screened)) == 40
+    for _ in range(20):
+        before = dict(search.judged)
+        changed = search.change()
+        assert before[changed.item_id] != changed.outcome
+        step(small, changed)
+    assert query.screened == sum(outcome != Outcome.RETRACTED for outcome in search.judged.values())
+
+
+def test_arrivals_are_what_they_say(small):
+    graph = small.collections["default"].graph
+    arrivals = Arrivals(small.collections["default"], np.random.default_rng(0))
+    for arrive, more in ((arrivals.on_known_edge, 0), (arrivals.on_new_edge, 1)):
+        for _ in range(30):
+            before = graph.edges
+            step(small, arrive())
+            assert graph.edges == before + more
+
+
+@pytest.mark.parametrize("graph", ["preferential", "threads"])
+def test_every_baseline_does_the_same_work(graph):
+    state = State()
+    rng = np.random.default_rng(5)
+    if graph == "preferential":
+        stream = graphs.items(GraphName.PREFERENTIAL, edges=80, items_per_edge=4, seed=2)
+    else:
+        sizes = rng.integers(2, 5, size=60)
+        members = np.concatenate([rng.choice(40, size, replace=False) for size in sizes])
+        stream = graphs.threads(sizes, members)
+    for item in stream:
+        step(state, item)
+    step(state, Query("q"))
+    query = state.queries["q"]
+    query.settle()
+    before, search = Counts.of(query), Search("q", query.collection, rng)
+    for _ in range(30):
+        step(state, search.verdict(query.ranking().items))
+    query.settle()
+    rows = baselines.on_graph(query, before, search.screenings, 5, graph=graph, tolerance=state.tolerance)
+    assert {row.baseline for row in rows} >= {"scipy-cg"}
+    for row in rows:
+        assert row.skipped is None
+        assert row.verdicts == 30
+        assert row.max_difference < 1e-4
+
+
+def test_a_missing_library_is_a_reason_not_an_error(monkeypatch, small):
+    monkeypatch.setitem(sys.modules, "bayesianbandits", None)
+    query = small.queries["q"]
+    query.settle()
+    search = Search("q", query.collection, np.random.default_rng(0))
+    search.verdict(())
+    rows = baselines.on_graph(query, Counts.of(query), search.screenings, 0, graph="g", tolerance=1e-5)
+    assert "pip install 'haystream[bench]'" in rows[1].skipped
+
+
+def test_a_missing_pen_is_said_before_anything_is_measured(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install 'haystream\[bench\]'"):
+        chart.check()
+
+
+def test_a_budget_is_kept_but_for_the_fewest():
+    assert list(within(0.0, most=5)) == list(range(5))
+    assert list(within(0.0, most=1000)) == list(range(FEWEST))
+    assert list(within(1e9, most=30)) == list(range(30))
+
+
+def test_percentiles_are_in_microseconds():
+    samples = Samples()
+    for seconds in (1e-6, 2e-6, 3e-6):
+        samples.add("op", seconds)
+    assert samples.timings()["op"] == Timing(2.0, pytest.approx(2.98), 3)
