@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from haystream.compiled import compiled
 from haystream.engines.relax import (
+    COLUMN_TOLERANCE,
     Flags,
     Floats,
     Ints,
@@ -306,7 +307,7 @@ def change_edge(
     if dw != 0.0:
         listed = begin(column, u, beta_u, listed)
         listed = begin(column, v, beta_v, listed)
-        listed, _ = relax(system, column.x, column.r, column.r, tolerance_0, column, listed)
+        listed, _ = relax(system, column.x, column.r, column.r, COLUMN_TOLERANCE * tolerance_0, column, listed)
         K = column.x
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
         for side in range(RIGHT_HAND_SIDES):

@@ -33,8 +33,8 @@ from haystream.prior import Precision, RowChange, prior_means
 DEFAULT_TOLERANCE = 1e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of Z at the prior,
 about). The error of an adjusted mean of Z is at most tolerance × D/(1 − δ), 2e-5 at the defaults, and what readers
-were told of it may lag by TELLING tolerances more. Errors of covariances add up from verdict to verdict, as a random
-walk of steps of about tolerance: they are what keeps this below the promised 1e-4."""
+were told of it may lag by TELLING tolerances more. Errors of covariances add up (see COLUMN_TOLERANCE); with them
+the error of an edge's mean is some 2e-5 after hundreds of verdicts on a small graph, where 1e-4 is promised."""
 
 VARIANCE_TOLERANCE = 100.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items

@@ -22,6 +22,11 @@ Flags = NDArray[np.uint8]
 QUEUED, TOUCHED = 1, 2
 """Bits of `Scratch.flags`: waiting in the ring; already listed in `touched`."""
 
+COLUMN_TOLERANCE = 0.1
+"""Columns of the inverse that correct its entries are solved so much more closely than x. A solve never reaches quite
+far enough, always to the same side, so what it leaves out adds up from one correction to the next; errors of x do
+not, they stay in its residual."""
+
 
 class System(NamedTuple):
     """A matrix on the graph: the contacts of u are contact[start[u] … start[u] + degree[u] − 1]."""
@@ -157,11 +162,23 @@ def inverse_entries(
         u = which[j]
         listed = begin(room, u, 1.0, 0)
         listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
-        on_participant[u] = room.x[u]
-        first = system.start[u]
-        for i in range(first, first + system.degree[u]):
-            on_edge[system.incident[i]] = room.x[system.contact[i]]
+        read_column(system, u, room.x, on_participant, on_edge)
         forget(room, listed)
+
+
+@compiled
+def read_column(system: System, u: int, column: Floats, on_participant: Floats, on_edge: Floats) -> None:
+    """Take what a column of the inverse says of a participant and its contacts."""
+    on_participant[u] = column[u]
+    first = system.start[u]
+    for i in range(first, first + system.degree[u]):
+        on_edge[system.incident[i]] = column[system.contact[i]]
+
+
+@compiled
+def other_end(tail: Ints, head: Ints, edge: int, participant: int) -> int:
+    """Whom the edge joins the participant to."""
+    return head[edge] if tail[edge] == participant else tail[edge]
 
 
 @compiled
@@ -186,34 +203,35 @@ def change_row(
     (Woodbury). `on_participant` and `on_edge` hold the entries of Λ⁻¹ on the graph. The participants whose
     entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
 
-    What the solves leave out is multiplied by the deltas, so small deltas are solved for less closely. An edge
-    whose entry was 0 is new: its entry of the inverse is not known yet, and is read off a close solve.
+    The solves are COLUMN_TOLERANCE close, or less for small deltas, which multiply what they leave out. Where the
+    one edge is new, its ends' entries are read off their columns, which are solved anyway.
     """
-    scale, new = 0.0, False
-    for i in range(len(edges)):
-        scale = max(scale, abs(deltas[i]))
-        new = new or system.off[edges[i]] == 0.0
-    loose = min(tolerance / max(scale, tolerance), 0.1)
+    first_edge = edges[0]
+    new = len(edges) == 1 and system.off[first_edge] == 0.0
+    unit = deltas[0] if new else 0.0
+    if not new:
+        for i in range(len(edges)):
+            unit = max(unit, abs(deltas[i]))
+    close = COLUMN_TOLERANCE * tolerance
+    loose = close if new else min(close / max(unit, close), 0.1)
     listed = begin(column, participant, 1.0, 0)
-    listed, _ = relax(system, column.x, column.r, column.r, tolerance if new else loose, column, listed)
-    at_u, at_a = column.x, other.x
+    listed, _ = relax(system, column.x, column.r, column.r, loose, column, listed)
     reached = 0
     for i in range(len(edges)):
-        e = edges[i]
-        v = head[e] if tail[e] == participant else tail[e]
-        if system.off[e] == 0.0:
-            on_edge[e] = at_u[v]
-        if scale > 0.0:
-            reached = begin(other, v, deltas[i] / scale, reached)
+        v = other_end(tail, head, edges[i], participant)
+        reached = begin(other, v, 1.0 if new else deltas[i] / unit, reached)
     reached, _ = relax(system, other.x, other.r, other.r, loose, other, reached)
+    at_u, at_a = column.x, other.x
+    if new:
+        read_column(system, participant, at_u, on_participant, on_edge)
+        read_column(system, other_end(tail, head, first_edge, participant), at_a, on_participant, on_edge)
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):
-        e = edges[i]
-        v = head[e] if tail[e] == participant else tail[e]
+        v = other_end(tail, head, edges[i], participant)
         s12 += deltas[i] * at_u[v]
-        s22 += deltas[i] * scale * at_a[v]
+        s22 += deltas[i] * unit * at_a[v]
     determinant = s11 * s22 - s12 * s12
-    kk, kl, ll = s22 / determinant, -s12 * scale / determinant, s11 * scale * scale / determinant
+    kk, kl, ll = s22 / determinant, -s12 * unit / determinant, s11 * unit * unit / determinant
     for i in range(listed):
         reached = touch(other, column.touched[i], reached)
     count = 0
