@@ -192,6 +192,9 @@ def bench_engine(
     items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
     seconds: Annotated[float, typer.Option(min=0, help="The budget of each operation, at each size.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
+    tolerance: Annotated[
+        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
+    ] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw cost against edges.")] = None,
     json: Json = False,
 ) -> None:
@@ -214,6 +217,7 @@ def bench_engine(
         items_per_edge=items_per_edge,
         seconds=seconds,
         seed=seed,
+        tolerance=tolerance,
         png=png,
         json=json,
     )

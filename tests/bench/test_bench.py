@@ -106,6 +106,7 @@ def test_the_table_names_every_target(monkeypatch, capsys):
         operations={name: Timing(2e3, 3e3, 20) for name in OPERATIONS},
         cold_start_s={"items": 1.0},
         changed_bytes=100.0,
+        changed_edges=3.0,
         peak_bytes=5 << 30,
         idle_bytes=0,
         baselines=[Row("scipy-cg", "", "preferential", 1_000_000, 200_000, None, 0, 10, None, "no time")],

@@ -82,7 +82,7 @@ class Counts:
             self.y[edge] += share * screening.relevant
 
 
-def on_network(*, seconds: float, seed: int) -> Search1000:
+def on_network(*, seconds: float, seed: int, tolerance: float) -> Search1000:
     """The engine and all baselines on the paper's largest network, over a search of 1,000 verdicts.
 
     It is the Enron network nearest to the paper's where HAYSTREAM_DATA has it, else a simulated one of that size.
@@ -97,7 +97,7 @@ def on_network(*, seconds: float, seed: int) -> Search1000:
     else:
         pairs = graphs.preferential(PAPER_EDGES, rng, contacts=PAPER_EDGES / PAPER_PARTICIPANTS)
         name, stream = "preferential", graphs.spread(pairs, 6, rng)
-    state = State()
+    state = State(tolerance=tolerance)
     for item in stream:
         step(state, item)
     step(state, Query(QUERY))
@@ -119,7 +119,7 @@ def on_network(*, seconds: float, seed: int) -> Search1000:
     solvers: list[Callable[[], Solver]] = [
         partial(BatchUpdate, form),
         partial(Reference, query.collection, prior),
-        partial(WarmGradients, form, state.tolerance),
+        partial(WarmGradients, form, tolerance),
         partial(BayesianBandits, form, is_sparse=False),
         partial(BayesianBandits, form, is_sparse=True),
     ]

@@ -43,6 +43,7 @@ class Job:
     items_per_edge: int
     seconds: float
     seed: int
+    tolerance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Measured:
     """Where the cold start's time went, in seconds."""
     changed_bytes: float
     """Median size of the table rows that a verdict changed, which a worker writes to Redis."""
+    changed_edges: float
+    """Median number of edges whose posterior a verdict changed."""
     peak_bytes: int
     """Peak resident memory of the process, which has nothing else in it but Python and its libraries."""
     idle_bytes: int
@@ -78,7 +81,7 @@ def measure(job: Job) -> Measured:
     bench = _Bench(state, query, search, Samples(), job.seconds)
     say("verdicts")
     before, known = baselines.Counts.of(query), len(search.screenings)
-    changed = bench.verdicts()
+    changed_bytes, changed_edges = bench.verdicts()
     peak = peak_memory()
     say("baselines")
     rows = baselines.on_graph(
@@ -94,7 +97,7 @@ def measure(job: Job) -> Measured:
         bench.policy(policy)
     operations = bench.samples.timings()
     operations["cold-start"] = timing([sum(cold.values())])
-    return Measured(*size, operations, cold, changed, peak, idle, rows)
+    return Measured(*size, operations, cold, changed_bytes, changed_edges, peak, idle, rows)
 
 
 def _teller(job: Job) -> Callable[[str], None]:
@@ -109,7 +112,7 @@ def _teller(job: Job) -> Callable[[str], None]:
 def _started_cold(job: Job, say: Callable[[str], None]) -> tuple[State, Search, dict[str, float]]:
     """A query made from its facts (items, settings, verdicts), who searches in it, and the seconds of each part."""
     stream = graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed)
-    state, cold = State(), {}
+    state, cold = State(tolerance=job.tolerance), {}
     collection = state.collection(graphs.COLLECTION)
     begin = perf_counter()
     for item in stream:
@@ -140,9 +143,9 @@ class _Bench:
     samples: Samples
     seconds: float
 
-    def verdicts(self) -> float:
-        """Verdict by verdict: the whole, and its parts. Returns the median of bytes changed."""
-        changed, top = [], self.query.ranking().items
+    def verdicts(self) -> tuple[float, float]:
+        """Verdict by verdict: the whole, and its parts. Returns the medians of bytes and of edges changed."""
+        changed, edges, top = [], [], self.query.ranking().items
         self.query.drain()
         for _ in self._within():
             verdict = self.search.verdict(top)
@@ -160,7 +163,8 @@ class _Bench:
             self.samples.add("drain", drained - ranked)
             rows = (changes.participants, changes.edges)
             changed.append(sum(table.index.nbytes + table.rows.nbytes for table in rows))
-        return float(np.median(changed))
+            edges.append(len(changes.edges.index))
+        return float(np.median(changed)), float(np.median(edges))
 
     def changes(self) -> None:
         """Verdicts that are taken back or turned round."""

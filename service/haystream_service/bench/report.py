@@ -46,6 +46,7 @@ def as_json(graph: str, sizes: list[Measured], network: Search1000 | None, **run
                 "peak_bytes": size.peak_bytes,
                 "idle_bytes": size.idle_bytes,
                 "changed_bytes_per_verdict": size.changed_bytes,
+                "changed_edges_per_verdict": size.changed_edges,
             }
             for size in sizes
         ],

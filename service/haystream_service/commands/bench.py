@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream_service.bench import baselines, chart, engine, graphs, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
@@ -28,6 +29,7 @@ def run_engine(
     items_per_edge: int,
     seconds: float,
     seed: int,
+    tolerance: float | None,
     png: Path | None,
     json: bool,
 ) -> None:
@@ -35,13 +37,14 @@ def run_engine(
     graphs.files(graph)
     if png is not None:
         chart.check()
+    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
     sizes: list[Measured] = []
     failed: list[dict[str, Any]] = []
     notes.print("baselines on the paper's largest network")
-    network = alone(partial(baselines.on_network, seconds=seconds, seed=seed))
+    network = alone(partial(baselines.on_network, seconds=seconds, seed=seed, tolerance=tolerance))
     for wanted in sorted(set(edges)):
         notes.print(f"{graph}, {wanted:,} edges")
-        job = Job(graph, wanted, items_per_edge, seconds, seed)
+        job = Job(graph, wanted, items_per_edge, seconds, seed, tolerance)
         try:
             measured = alone(partial(engine.measure, job))
         except BrokenProcessPool:
@@ -58,7 +61,13 @@ def run_engine(
             sizes.append(measured)
     if not sizes:
         raise UserError("no size could be measured")
-    options = {"seconds": seconds, "seed": seed, "items_per_edge": items_per_edge, "failed": failed}
+    options = {
+        "seconds": seconds,
+        "seed": seed,
+        "tolerance": tolerance,
+        "items_per_edge": items_per_edge,
+        "failed": failed,
+    }
     result = report.as_json(graph, sizes, network, **options)
     if png is not None:
         chart.draw(result, png)
@@ -82,10 +91,20 @@ def _print(result: dict[str, Any]) -> None:
     for row in result["baselines"]:
         if row["skipped"] is not None:
             out.print(f"{row['baseline']} was skipped: {escape(row['skipped'])}")
-    memory = Table("graph", "edges", "participants", "items", "peak MiB", "changed bytes/verdict", title="memory")
+    memory = Table(
+        "graph",
+        "edges",
+        "participants",
+        "items",
+        "peak MiB",
+        "edges/verdict",
+        "bytes/verdict",
+        title="memory, and what a verdict changes",
+    )
     for row in result["memory"]:
         numbers = (row["edges"], row["participants"], row["items"], row["peak_bytes"] >> 20)
-        memory.add_row(row["graph"], *map(_number, numbers), _number(row["changed_bytes_per_verdict"]))
+        changed = (row["changed_edges_per_verdict"], row["changed_bytes_per_verdict"])
+        memory.add_row(row["graph"], *map(_number, (*numbers, *changed)))
     out.print(memory)
     verdicts = {True: "[green]met[/]", False: "[red]missed[/]", None: "-"}
     against = Table("target", "measured", "", title="targets")
