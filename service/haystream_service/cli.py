@@ -68,9 +68,16 @@ def demo(
     screenings: Annotated[int, typer.Option(min=1, help="Stop when so many items have been screened.")] = 500,
     source: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="An item table with a column relevant; default: a simulation."),
+        typer.Option(
+            metavar="PATH",
+            help="An item table with a column relevant, or a mail archive, of which all mail with the word money "
+            "or finance is relevant; default: a simulation.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the simulation, and of the random order.")] = 0,
+    edges: Annotated[
+        int, typer.Option(min=56, max=1_000_000, help="Pairs who write to each other in the simulation, about.")
+    ] = 750,
+    seed: Annotated[int, typer.Option(min=0, help="Of the simulation.")] = 0,
     json: Json = False,
 ) -> None:
     """Watch it find relevant mail.
@@ -79,14 +86,27 @@ def demo(
     items, and plays the analyst: takes the top item, gives the true verdict,
     and so on. Stops all that it started.
 
+    A mail archive is an mbox or .eml file, a Maildir, or a folder of messages.
+    It holds no verdicts, so the paper's rule gives them: a mail is relevant if
+    its subject or body has the word "money" or "finance".
+
     \b
     haystream demo
     haystream demo --headless --json --seconds 20
     haystream demo --source mails.csv.gz
+    haystream demo --source ~/Maildir
     """
     from haystream_service.commands import demo as command
 
-    command.run(headless=headless, seconds=seconds, screenings=screenings, source=source, seed=seed, json=json)
+    command.run(
+        headless=headless,
+        seconds=seconds,
+        screenings=screenings,
+        source=source,
+        edges=edges,
+        seed=seed,
+        json=json,
+    )
 
 
 @app.command()

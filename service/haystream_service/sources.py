@@ -1,7 +1,11 @@
-"""Where items with a known truth come from: a simulated network, or an item table. For the demo and benchmarks."""
+"""Where items with a known truth come from: a simulated network, an item table, or a mail archive.
 
+For the demo and benchmarks. Of a mail archive the truth is the paper's rule, `money_or_finance`.
+"""
+
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -14,7 +18,7 @@ from numpy.typing import NDArray
 
 from haystream.events import Item, Pair
 from haystream_service.errors import UserError
-from haystream_service.importers import Skipped, read_csv
+from haystream_service.importers import Imported, Skipped, mail_reader, money_or_finance, read_csv
 from haystream_service.wire import to_item
 
 CLIQUE = 8
@@ -23,6 +27,7 @@ REWIRED = 0.1
 """The share of pairs that lead out of their cave."""
 RELEVANT_GIVEN = (0.0, 0.2, 0.9)
 """P of an edge with no, one, two relevant participants (section 5.2.1)."""
+ITEMS_PER_EDGE = 30.0
 
 
 class Source(Protocol):
@@ -94,14 +99,14 @@ class SyntheticSource:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSource:
-    """The labelled rows of an item table, in the table's order."""
+class LabelledSource:
+    """The labelled items of a table or a mail archive, in its order."""
 
     name: str
     items: tuple[Item, ...]
     labels: dict[str, bool]
     skipped: Counter[str]
-    """Rows that were left out, by code; `unlabelled` where `relevant` says neither yes nor no."""
+    """What was left out, by code; `unlabelled` where a row's `relevant` says neither yes nor no."""
 
     @property
     def edges(self) -> int:
@@ -129,7 +134,7 @@ def synthetic(
     seed: int = 0,
     edges: int = 750,
     rho: float = 0.9,
-    items_per_edge: float = 30,
+    items_per_edge: float = ITEMS_PER_EDGE,
     collection: str = "default",
 ) -> SyntheticSource:
     """The network of sections 5.2.1 and 5.1.3: a relaxed caveman graph of about so many edges, relevance that
@@ -175,21 +180,45 @@ def infect(graph: "nx.Graph[int]", rho: float, rng: np.random.Generator) -> NDAr
     return relevance
 
 
-def table(path: Path, *, collection: str = "default") -> TableSource:
+def read_source(path: Path, *, collection: str = "default") -> LabelledSource:
+    """A mail archive (mbox file, .eml file, Maildir, folder of messages), judged by `money_or_finance`, or else
+    a table. Raises `UserError`.
+    """
+    return mail(path, collection=collection) if mail_reader(path) else table(path, collection=collection)
+
+
+def table(path: Path, *, collection: str = "default") -> LabelledSource:
     """The items of a table that has a column `relevant`. Raises `UserError` if no row can be used."""
+    rows = read_csv(path, collection=collection)
+    return _labelled(path, rows, "rows", "it needs a column relevant, with 1 or 0")
+
+
+def mail(path: Path, *, collection: str = "default") -> LabelledSource:
+    """The messages of an archive, relevant if the paper's rule says so. Raises `UserError` if none can be used."""
+    read = mail_reader(path)
+    if read is None:
+        raise UserError(f"{path} is no mail archive: neither a folder, nor an mbox or .eml file")
+    messages = read(path, collection=collection, rule=money_or_finance)
+    return _labelled(path, messages, "messages", "it needs mail with a sender and a recipient")
+
+
+def _labelled(path: Path, results: Iterable[Imported], what: str, needs: str) -> LabelledSource:
     items: dict[str, Item] = {}
     labels: dict[str, bool] = {}
     skipped: Counter[str] = Counter()
-    for row in read_csv(path, collection=collection):
-        if isinstance(row, Skipped):
-            skipped[row.code] += 1
-        elif not isinstance(row.labels, dict):
+    for result in results:
+        if isinstance(result, Skipped):
+            skipped[result.code] += 1
+        elif not isinstance(result.labels, dict):
             skipped["unlabelled"] += 1
-        elif row.item_id in items:
+        elif result.item_id in items:
             skipped["repeated"] += 1
         else:
-            items[row.item_id] = to_item(row)
-            labels[row.item_id] = bool(row.labels["relevant"])
+            items[result.item_id] = to_item(result)
+            labels[result.item_id] = bool(result.labels["relevant"])
     if not items:
-        raise UserError(f"{path} has no row that can be used: it needs a column relevant, with 1 or 0")
-    return TableSource(path.name, tuple(items.values()), labels, skipped)
+        why = ", ".join(f"{count} {code}" for code, count in skipped.most_common()) or "it is empty"
+        raise UserError(f"{path} has no {what} that can be used ({why}): {needs}")
+    # A file's name need not be text.
+    name = os.fsencode(path.name or path.resolve().name).decode(errors="replace")
+    return LabelledSource(name, tuple(items.values()), labels, skipped)

@@ -2,71 +2,32 @@
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import numpy as np
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any
 
 from haystream.events import Outcome, Query, Verdict
+from haystream_service.demo.bus import Bus
+from haystream_service.demo.progress import Progress, Screened
 from haystream_service.errors import UserError
 from haystream_service.sources import Source
-from haystream_service.wire import encode_item, encode_query, encode_verdict
+from haystream_service.wire import NextItems, encode_item, encode_query, encode_verdict
+from haystream_service.wire.records import RankedItemRecord
 
 QUERY_ID = "demo"
 PATIENCE = 30.0
-"""Seconds to wait for a ranking before giving up: a cold worker needs a few, a working one milliseconds."""
+"""Seconds to wait for a ranking that is due: a cold worker needs a few, a working one milliseconds."""
+STREAMING = 0.5
+"""The share of the time in which the items are sent: verdicts and new items are to come at the same time."""
+READING = 0.8
+"""The share of the time in which the verdicts are given, if rankings come as fast as that."""
 BURST = 200
-"""Items sent between two looks at the clock."""
+"""Items sent between two looks at the clock, at most."""
 
 
-class Bus(Protocol):
-    """The way to the worker and back."""
-
-    async def send(self, topic: str, key: str, value: bytes) -> None:
-        """Write to a topic; returns when the broker has it."""
-        ...
-
-    async def send_items(self, items: list[tuple[str, bytes]]) -> None:
-        """Write (item_id, value) pairs to the items topic; returns when the broker has them."""
-        ...
-
-    async def next_ranking(self) -> dict[str, Any]:
-        """The next value of next-items."""
-        ...
-
-
-@dataclass(slots=True)
-class Progress:
-    """How the play goes; the screen draws it, the summary reads it."""
-
-    source: Source
-    screenings: int
-    """How many to do at most."""
-    items: int = 0
-    """Sent so far."""
-    verdicts: int = 0
-    screened: int = 0
-    found: int = 0
-    expected_remaining: tuple[float, float] = (0.0, 0.0)
-    elapsed: float = 0.0
-    latencies: list[float] = field(default_factory=list)
-    """Seconds from sending a verdict to holding the ranking that knows it."""
-    recent: deque[tuple[str, tuple[str, ...], bool]] = field(default_factory=lambda: deque(maxlen=8))
-    """The last items screened: id, participants, whether relevant."""
-    because: list[dict[str, Any]] = field(default_factory=list)
-    """Why the last item was on top."""
-
-    @property
-    def random_found(self) -> float:
-        """What so many screenings find in random order, on average: the share of relevant items in the source."""
-        return self.screened * self.source.relevant / max(len(self.source), 1)
-
-    def percentiles(self) -> dict[str, float]:
-        """p50, p95, p99 of the latency in milliseconds."""
-        values = 1e3 * np.percentile(self.latencies, [50, 95, 99]) if self.latencies else np.full(3, np.nan)
-        return dict(zip(("p50", "p95", "p99"), np.round(values, 2).tolist(), strict=True))
+class NoAnswer(UserError):  # noqa: N818 - it says what happened
+    """No ranking came although one was due."""
 
 
 async def play(
@@ -77,84 +38,129 @@ async def play(
     screenings: int,
     on_progress: Callable[[Progress], None],
 ) -> Progress:
-    """Run until the time is over, enough is screened, or nothing is left to read."""
+    """Run until the time is over, so many items are screened, or nothing is left to read.
+
+    The time begins when the worker has answered the opening of the query. The ranking of a verdict that was
+    given is waited for even beyond its end.
+
+    Raises:
+        NoAnswer: the query, or a verdict, got no ranking within `PATIENCE`; or no item was ever ranked.
+    """
     progress = Progress(source, screenings)
-    began = time.monotonic()
-    await bus.send("queries", QUERY_ID, encode_query(Query(QUERY_ID)))
-    stream = asyncio.create_task(_stream(bus, source, progress, over=0.15 * seconds))
-    try:
-        await _analyse(bus, source, progress, began, seconds, stream, on_progress)
-    finally:
-        stream.cancel()
-        await asyncio.gather(stream, return_exceptions=True)
+    desk = Desk()
+    async with _beside(desk.keep(bus)):
+        await bus.send("queries", QUERY_ID, encode_query(Query(QUERY_ID)))
+        await _due(desk.until(lambda _: True))
+        progress.began = time.monotonic()
+        analyst = Analyst(bus, desk, progress, on_progress)
+        async with _beside(_stream(bus, progress, on_progress, over=STREAMING * seconds)):
+            await analyst.work(seconds)
+    progress.ended = time.monotonic()
+    if not progress.verdicts:
+        raise NoAnswer(f"no item was ranked within {seconds:g} seconds")
     return progress
 
 
-async def _stream(bus: Bus, source: Source, progress: Progress, *, over: float) -> None:
-    """Send all items, spread evenly over so many seconds, or as fast as they go."""
-    began = time.monotonic()
-    batch: list[tuple[str, bytes]] = []
-    for item in source:
-        batch.append((item.item_id, encode_item(item)))
-        if len(batch) == BURST or progress.items + len(batch) == len(source):
-            await bus.send_items(batch)
-            progress.items += len(batch)
-            batch.clear()
-            await asyncio.sleep(max(0.0, began + over * progress.items / len(source) - time.monotonic()))
+class Desk:
+    """Where the rankings arrive. Only the newest lies there: a worker may publish an older one again."""
+
+    def __init__(self) -> None:
+        self._newest: NextItems | None = None
+        self._came = asyncio.Event()
+
+    async def keep(self, bus: Bus) -> None:
+        """Take in rankings, for ever."""
+        while True:
+            ranking = await bus.next_ranking()
+            if self._newest is None or ranking.revision > self._newest.revision:
+                self._newest = ranking
+                self._came.set()
+
+    async def until(self, wanted: Callable[[NextItems], bool]) -> NextItems:
+        """The newest ranking, as soon as it is `wanted`."""
+        while self._newest is None or not wanted(self._newest):
+            self._came.clear()
+            await self._came.wait()
+        return self._newest
 
 
-async def _analyse(
-    bus: Bus,
-    source: Source,
-    progress: Progress,
-    began: float,
-    seconds: float,
-    stream: "asyncio.Task[None]",
-    on_progress: Callable[[Progress], None],
-) -> None:
-    judged: set[str] = set()
-    ranking: dict[str, Any] = {"items": [], "screened": 0}
-    pace = 0.8 * seconds / progress.screenings
-    while progress.verdicts < progress.screenings and progress.elapsed < seconds:
-        item = next((item for item in ranking["items"] if item["item_id"] not in judged), None)
-        if item is None:
-            if stream.done() and progress.items == len(source) == len(judged):
+class Analyst:
+    """Reads what is on top, and knows the truth."""
+
+    def __init__(self, bus: Bus, desk: Desk, progress: Progress, on_progress: Callable[[Progress], None]) -> None:
+        self._bus = bus
+        self._desk = desk
+        self._progress = progress
+        self._on_progress = on_progress
+        self._read: set[str] = set()
+
+    async def work(self, seconds: float) -> None:
+        """Read until the time is over, enough is screened, or nothing is left."""
+        progress, began = self._progress, time.monotonic()
+        pace = READING * seconds / progress.screenings
+        most = min(progress.screenings, len(progress.source))
+        while progress.verdicts < most and (left := began + seconds - time.monotonic()) > 0:
+            item = await self._top_item(left)
+            if item is None:
                 return
-            ranking = await _next(bus)
-        else:
-            judged.add(item["item_id"])
-            ranking = await _judge(bus, source, progress, item)
-            on_progress(progress)
-            await asyncio.sleep(max(0.0, began + pace * progress.verdicts - time.monotonic()))
-        progress.elapsed = time.monotonic() - began
-        if stream.done():
-            stream.result()
+            await self._judge(item)
+            self._on_progress(progress)
+            await asyncio.sleep(began + pace * progress.verdicts - time.monotonic())
+
+    async def _top_item(self, seconds: float) -> RankedItemRecord | None:
+        """The first of the newest ranking that was not read yet; None if the time ends before there is one."""
+        ranking = self._desk.until(lambda ranking: self._unread(ranking) is not None)
+        try:
+            return self._unread(await asyncio.wait_for(ranking, seconds))
+        except TimeoutError:
+            return None
+
+    def _unread(self, ranking: NextItems) -> RankedItemRecord | None:
+        return next((item for item in ranking.items if item.item_id not in self._read), None)
+
+    async def _judge(self, item: RankedItemRecord) -> None:
+        """Give the true verdict and wait for a ranking that knows it."""
+        progress = self._progress
+        relevant = progress.source.truth(item.item_id)
+        outcome = Outcome.RELEVANT if relevant else Outcome.IRRELEVANT
+        self._read.add(item.item_id)
+        progress.verdicts += 1
+        verdict_id, now = f"v{progress.verdicts:06}", int(time.time() * 1e6)
+        verdict = Verdict(verdict_id, QUERY_ID, item.item_id, "demo", outcome, now)
+        sent = time.monotonic()
+        await self._bus.send("verdicts", QUERY_ID, encode_verdict(verdict))
+        ranking = await _due(self._desk.until(lambda ranking: ranking.screened >= progress.verdicts))
+        progress.latencies.append(time.monotonic() - sent)
+        progress.screened, progress.found = ranking.screened, ranking.found
+        progress.expected_remaining = ranking.expected_remaining
+        progress.recent.append(Screened(item.item_id, item.participants, relevant, item.because))
 
 
-async def _judge(bus: Bus, source: Source, progress: Progress, item: dict[str, Any]) -> dict[str, Any]:
-    """Give the true verdict and wait for the ranking that knows it."""
-    relevant = source.truth(item["item_id"])
-    outcome = Outcome.RELEVANT if relevant else Outcome.IRRELEVANT
-    progress.verdicts += 1
-    verdict = Verdict(
-        f"v{progress.verdicts:06}", QUERY_ID, item["item_id"], "demo", outcome, int(time.time() * 1e6)
-    )
-    sent = time.monotonic()
-    await bus.send("verdicts", QUERY_ID, encode_verdict(verdict))
-    ranking = await _next(bus)
-    while ranking["screened"] < progress.verdicts:
-        ranking = await _next(bus)
-    progress.latencies.append(time.monotonic() - sent)
-    progress.screened, progress.found = ranking["screened"], ranking["found"]
-    remaining = ranking["expected_remaining"]
-    progress.expected_remaining = remaining["mean"], remaining["sd"]
-    progress.recent.append((item["item_id"], tuple(item["participants"]), relevant))
-    progress.because = item["because"]
-    return ranking
+async def _stream(bus: Bus, progress: Progress, on_progress: Callable[[Progress], None], *, over: float) -> None:
+    """Send all items, spread evenly over so many seconds, or as fast as they go."""
+    began, source = time.monotonic(), progress.source
+    items, size = iter(source), min(BURST, 1 + len(source) // BURST)
+    while burst := list(islice(items, size)):
+        await bus.send_items([(item.item_id, encode_item(item)) for item in burst])
+        progress.items += len(burst)
+        on_progress(progress)
+        await asyncio.sleep(began + over * progress.items / len(source) - time.monotonic())
 
 
-async def _next(bus: Bus) -> dict[str, Any]:
+async def _due(ranking: Awaitable[NextItems]) -> NextItems:
     try:
-        return await asyncio.wait_for(bus.next_ranking(), PATIENCE)
+        return await asyncio.wait_for(ranking, PATIENCE)
     except TimeoutError:
-        raise UserError(f"no ranking came for {PATIENCE:g} seconds: is the worker running?") from None
+        raise NoAnswer(f"no ranking came for {PATIENCE:g} seconds") from None
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do the work beside the block, and no longer than that. If the work fails, so does the block, at once."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(work)
+            yield
+            task.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

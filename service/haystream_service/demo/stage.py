@@ -6,28 +6,35 @@ import secrets
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
 from haystream.warm import warm
-from haystream_service.demo.play import Bus
+from haystream_service.commands.console import notes
+from haystream_service.demo.bus import Bus, KafkaBus, MemoryBus
+from haystream_service.demo.play import NoAnswer
+from haystream_service.errors import UserError
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
 from haystream_service.metrics import Metrics
 from haystream_service.settings import PREFIX, Settings, load
+from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.store.redis import RedisStore
+from haystream_service.worker.kafka import TOPICS
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.worker import Worker
 
-TOPICS = ("queries", "items", "verdicts", "next-items", "dead-letters")
 IN_MEMORY = "in memory (this process)"
+LOG_LINES = 15
+
+Server = TypeVar("Server", bound=LocalServer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,9 @@ class WorkerProcess(LocalServer):
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(data_dir=None, start_seconds=90.0)
-        self._settings = {**settings, f"{PREFIX}HOST": "127.0.0.1", f"{PREFIX}PORT": str(self.port)}
+        # A folder that is removed here, whatever becomes of the process.
+        ours = {"HOST": "127.0.0.1", "PORT": str(self.port), "DATA_DIR": str(self.data_dir)}
+        self._settings = {**settings, **{PREFIX + name: value for name, value in ours.items()}}
 
     def command(self) -> list[str]:
         """The worker, by this interpreter."""
@@ -67,123 +76,124 @@ class WorkerProcess(LocalServer):
             return False  # not yet
 
 
-class KafkaBus:
-    """A `Bus` over Kafka."""
-
-    def __init__(self, settings: Settings, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
-        self._settings = settings
-        self._producer = producer
-        self._consumer = consumer
-
-    async def send(self, topic: str, key: str, value: bytes) -> None:
-        """Write to a topic."""
-        await self._producer.send_and_wait(self._settings.topic(topic), value, key=key.encode())
-
-    async def send_items(self, items: list[tuple[str, bytes]]) -> None:
-        """Write items, many in flight."""
-        topic = self._settings.topic("items")
-        sent = [await self._producer.send(topic, value, key=key.encode()) for key, value in items]
-        await asyncio.gather(*sent)
-
-    async def next_ranking(self) -> dict[str, Any]:
-        """The next value of next-items."""
-        record = await self._consumer.getone()
-        return dict(orjson.loads(record.value))
-
-
-class MemoryBus:
-    """A `Bus` over the in-memory broker."""
-
-    def __init__(self, broker: MemoryBroker) -> None:
-        self._broker = broker
-        self._offset = 0
-
-    async def send(self, topic: str, key: str, value: bytes) -> None:
-        """Write to a topic."""
-        self._broker.produce(topic, key.encode(), value)
-
-    async def send_items(self, items: list[tuple[str, bytes]]) -> None:
-        """Write items."""
-        for key, value in items:
-            self._broker.produce("items", key.encode(), value)
-
-    async def next_ranking(self) -> dict[str, Any]:
-        """The next value of next-items."""
-        message = await self._broker.read(("next-items", 0), self._offset)
-        self._offset += 1
-        return dict(orjson.loads(message.value or b"{}"))
-
-
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
     """Real servers: those that HAYSTREAM_KAFKA and HAYSTREAM_REDIS name, else local ones that stop at the end.
 
     Where a local server cannot be had (no Java), everything runs in memory, on the same handlers.
+
+    Raises:
+        UserError: a server that was named does not answer.
+        ServerUnavailable: the worker does not start.
     """
     async with AsyncExitStack() as stack:
-        named = load()
+        fresh = f"haystream-demo-{secrets.token_hex(4)}"
+        named = load(topic_prefix=fresh, redis_prefix=fresh, group=fresh)
         try:
-            kafka, kafka_name = await asyncio.to_thread(_kafka, stack, named)
-            redis, redis_name = await asyncio.to_thread(_redis, stack, named)
+            async with AsyncExitStack() as servers:
+                redis, redis_name = await _redis(servers, named)
+                kafka, kafka_name = await _kafka(servers, named)
+                stack.push_async_exit(servers.pop_all())
         except ServerUnavailable as missing:
             reason = str(missing).splitlines()[0]
-            on = Stage(await _in_memory(stack), f"{IN_MEMORY}: {reason}", IN_MEMORY)
-        else:
-            fresh = f"haystream-demo-{secrets.token_hex(4)}"
-            settings = load(
-                environ={}, kafka=kafka, redis=redis, topic_prefix=fresh, redis_prefix=fresh, group=fresh
-            )
-            on = Stage(await _on_kafka(stack, settings), kafka_name, redis_name)
-        yield on
+            yield Stage(await _in_memory(stack), f"{IN_MEMORY}: {reason}", IN_MEMORY)
+            return
+        settings = load(environ={}, kafka=kafka, redis=redis, topic_prefix=fresh, redis_prefix=fresh, group=fresh)
+        worker = WorkerProcess(_environment(settings))
+        await _started(stack, worker)  # which creates the topics
+        bus = await _kafka_bus(stack, settings)
+        with _explained(worker):
+            yield Stage(bus, kafka_name, redis_name)
 
 
 def _named(variable: str) -> bool:
     return bool(os.environ.get(PREFIX + variable))
 
 
-def _kafka(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
-    """Address and name of the Kafka to use."""
-    if _named("KAFKA"):
-        return named.kafka, f"Apache Kafka at {named.kafka}"
-    server = stack.enter_context(KafkaServer())
-    return server.bootstrap, f"Apache Kafka at {server.bootstrap} (started here)"
+async def _kafka(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
+    """Address and name of the Kafka to use. One that was named gets rid of our topics in the end."""
+    if not _named("KAFKA"):
+        server = await _started(stack, KafkaServer())
+        return server.bootstrap, f"Apache Kafka at {server.bootstrap} (started here)"
+    admin = AIOKafkaAdminClient(bootstrap_servers=named.kafka)
+    try:
+        await admin.start()
+    except KafkaError as error:
+        raise UserError(f"no Kafka answers at {named.kafka} (HAYSTREAM_KAFKA): {error}") from None
+    finally:
+        await admin.close()
+    stack.push_async_callback(_remove_topics, named)
+    return named.kafka, f"Apache Kafka at {named.kafka}"
 
 
-def _redis(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
-    """URL and name of the Redis to use."""
-    if _named("REDIS"):
-        return named.redis, f"Redis at {named.redis.rpartition('@')[2]}"
-    server = stack.enter_context(ValkeyServer())
-    return server.url, f"Valkey at {server.url} (started here)"
+async def _redis(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
+    """URL and name of the Redis to use. One that was named gets rid of our keys in the end."""
+    if not _named("REDIS"):
+        server = await _started(stack, ValkeyServer())
+        return server.url, f"Valkey at {server.url} (started here)"
+    store = RedisStore.connect(named.redis, prefix=named.redis_prefix)
+    stack.push_async_callback(store.close)
+    await store.ping()
+    stack.push_async_callback(_remove_keys, store)
+    return named.redis, f"Redis at {named.redis.rpartition('@')[2]}"
 
 
-async def _on_kafka(stack: AsyncExitStack, settings: Settings) -> Bus:
-    stack.push_async_callback(_remove_traces, settings)
+async def _started(stack: AsyncExitStack, server: Server) -> Server:
+    """The server, answering; it is closed with the stack. A start that is cancelled is broken off."""
+    stack.push_async_callback(asyncio.to_thread, server.close)
+    starting = asyncio.ensure_future(asyncio.to_thread(server.start))
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(server.stop)
+        await asyncio.gather(starting, return_exceptions=True)  # nothing may be closed under its feet
+        raise
+    return server
+
+
+def _environment(settings: Settings) -> dict[str, str]:
     given = settings.model_dump(include={"kafka", "redis", "topic_prefix", "redis_prefix", "group"})
-    worker = WorkerProcess({PREFIX + name.upper(): str(value) for name, value in given.items()})
-    stack.callback(worker.close)
-    await asyncio.to_thread(worker.start)  # which creates the topics
+    return {PREFIX + name.upper(): str(value) for name, value in given.items()}
+
+
+async def _kafka_bus(stack: AsyncExitStack, settings: Settings) -> Bus:
     consumer = AIOKafkaConsumer(
         settings.topic("next-items"), bootstrap_servers=settings.kafka, auto_offset_reset="earliest"
     )
     producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, enable_idempotence=True)
     for client in (consumer, producer):
-        await client.start()
         stack.push_async_callback(client.stop)
+        await client.start()
     return KafkaBus(settings, producer, consumer)
 
 
-async def _remove_traces(settings: Settings) -> None:
-    """Leave nothing on servers that are not ours; ours are gone with their directories anyway."""
-    if _named("REDIS"):
-        store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix)
-        await store.wipe()
-        await store.close()
-    if _named("KAFKA"):
-        admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+@contextmanager
+def _explained(worker: WorkerProcess) -> Iterator[None]:
+    """With the end of the worker's log, which is removed with the worker, where that does not answer."""
+    try:
+        yield
+    except NoAnswer as error:
+        state = "runs" if worker.running else "has ended"
+        log = "\n".join(worker.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        raise NoAnswer(f"{error}; {worker.name} {state}\n{log}") from None
+
+
+async def _remove_topics(settings: Settings) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    try:
         await admin.start()
         await admin.delete_topics([settings.topic(name) for name in TOPICS])
+    except KafkaError as error:
+        notes.print(f"the topics {settings.topic_prefix}.* were not removed: {error!r}", markup=False)
+    finally:
         await admin.close()
+
+
+async def _remove_keys(store: RedisStore) -> None:
+    try:
+        await store.wipe()
+    except StoreUnavailable as error:
+        notes.print(f"the demo's keys in Redis were not removed: {error}", markup=False)
 
 
 async def _in_memory(stack: AsyncExitStack) -> Bus:
@@ -197,7 +207,7 @@ async def _in_memory(stack: AsyncExitStack) -> Bus:
     )
     await asyncio.to_thread(warm)
     await worker.start()
-    await consumer.assign(worker, {0})
     stack.push_async_callback(worker.close)
     stack.push_async_callback(consumer.stop)
-    return MemoryBus(broker)
+    await consumer.assign(worker, {0})
+    return MemoryBus(broker, worker.failed)

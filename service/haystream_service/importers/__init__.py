@@ -1,7 +1,18 @@
 """Mail archives and tables, as items: iterators of `ItemRecord`, with a `Skipped` where one could not be made."""
 
-from haystream_service.importers.mail import read_eml, read_maildir, read_mbox
+from haystream_service.importers.mail import mail_reader, read_eml, read_maildir, read_mbox
 from haystream_service.importers.results import Imported, ImportFailed, Skipped
+from haystream_service.importers.rules import money_or_finance
 from haystream_service.importers.tables import read_csv
 
-__all__ = ["ImportFailed", "Imported", "Skipped", "read_csv", "read_eml", "read_maildir", "read_mbox"]
+__all__ = [
+    "ImportFailed",
+    "Imported",
+    "Skipped",
+    "mail_reader",
+    "money_or_finance",
+    "read_csv",
+    "read_eml",
+    "read_maildir",
+    "read_mbox",
+]

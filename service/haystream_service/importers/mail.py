@@ -1,11 +1,16 @@
-"""Mail archives: mbox files, Maildirs, and trees with one message a file. Only headers become part of an item."""
+"""Mail archives: mbox files, Maildirs, and trees with one message a file. Only headers become part of an item.
+
+Every reader takes a `rule`: it is asked about each whole message, and its answer kept in the item's labels as
+`relevant`, where the column of that name of a table is kept too.
+"""
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,19 +19,25 @@ from haystream_service.importers.results import Imported, ImportFailed, Skipped,
 from haystream_service.wire import DEFAULT_LIMITS, Limits
 from haystream_service.wire.fields import ID_LENGTH
 
+Rule = Callable[[bytes], bool]
+"""Whether a message is relevant."""
+
 # The parser that never raises; the modern policy's structured headers do, on mail as it is found.
 _PARSER = BytesHeaderParser()
 
 
-def read_mbox(path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS) -> Iterator[Imported]:
+def read_mbox(
+    path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS, rule: Rule | None = None
+) -> Iterator[Imported]:
     """The messages of an mbox file (or .gz of one), in their order. Raises `ImportFailed`."""
+    item = partial(_item, collection=collection, limits=limits, rule=rule)
     with opened(path) as file:
         message: list[bytes] = []
         count, blank_before = 0, True
         for line in file:
             if blank_before and line.startswith(b"From "):
                 if count:
-                    yield _item(f"{path.name}#{count}", b"".join(message), collection, limits)
+                    yield item(f"{path.name}#{count}", b"".join(message))
                 count, message = count + 1, []
             elif count:
                 message.append(line)
@@ -34,23 +45,44 @@ def read_mbox(path: Path, *, collection: str = "default", limits: Limits = DEFAU
                 raise ImportFailed(f"{path} is not an mbox: it does not begin with a line 'From …'")
             blank_before = not line.strip()
         if count:
-            yield _item(f"{path.name}#{count}", b"".join(message), collection, limits)
+            yield item(f"{path.name}#{count}", b"".join(message))
 
 
-def read_maildir(path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS) -> Iterator[Imported]:
+def read_maildir(
+    path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS, rule: Rule | None = None
+) -> Iterator[Imported]:
     """The messages in the `cur` and `new` folders of a Maildir, folders of it included, sorted by path.
 
     A tree that has no such folder is read as one with a message in every file, as Enron's `maildir` is.
     """
     files = list(_files(path))
     kept = [file for file in files if file.parent.name in {"cur", "new"}]
-    return _read_files(kept or files, path, collection, limits)
+    return _read_files(kept or files, path, partial(_item, collection=collection, limits=limits, rule=rule))
 
 
-def read_eml(path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS) -> Iterator[Imported]:
+def read_eml(
+    path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS, rule: Rule | None = None
+) -> Iterator[Imported]:
     """One .eml file, or all of them under a folder, sorted by path."""
     files = [path] if path.is_file() else [file for file in _files(path) if file.suffix.lower() == ".eml"]
-    return _read_files(files, path, collection, limits)
+    return _read_files(files, path, partial(_item, collection=collection, limits=limits, rule=rule))
+
+
+def mail_reader(path: Path) -> Callable[..., Iterator[Imported]] | None:
+    """Which of the readers the path is for, from its name and first bytes; None if it is no mail.
+
+    A folder with .eml files and no `cur` or `new` is a tree of those; any other folder is a Maildir or a tree
+    with a message in every file. Raises `ImportFailed`.
+    """
+    if path.is_dir():
+        files = list(_files(path))
+        maildir = any(file.parent.name in {"cur", "new"} for file in files)
+        return read_eml if not maildir and any(file.suffix.lower() == ".eml" for file in files) else read_maildir
+    if path.suffix.lower() == ".eml":
+        return read_eml
+    with opened(path) as file:
+        mbox = file.read(5) == b"From " or path.name.lower().removesuffix(".gz").endswith(".mbox")
+    return read_mbox if mbox else None
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -61,7 +93,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(names))
 
 
-def _read_files(files: list[Path], root: Path, collection: str, limits: Limits) -> Iterator[Imported]:
+def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Imported]) -> Iterator[Imported]:
     for file in files:
         # A file name need not be text (a Maildir on a Latin-1 system): what is shown of it must be.
         where = os.fsencode(file.relative_to(root) if file != root else file.name).decode(errors="replace")
@@ -70,10 +102,10 @@ def _read_files(files: list[Path], root: Path, collection: str, limits: Limits) 
         except OSError as error:
             yield Skipped(where, "unreadable", error.strerror or str(error))
             continue
-        yield _item(where, message, collection, limits)
+        yield item(where, message)
 
 
-def _item(where: str, message: bytes, collection: str, limits: Limits) -> Imported:
+def _item(where: str, message: bytes, *, collection: str, limits: Limits, rule: Rule | None) -> Imported:
     headers = _PARSER.parsebytes(message)
     senders = _addresses(headers, "From") or _addresses(headers, "Sender")
     fields: dict[str, Any] = {
@@ -83,6 +115,8 @@ def _item(where: str, message: bytes, collection: str, limits: Limits) -> Import
         "recipients": _addresses(headers, "To", "Cc", "Bcc"),
         "sent_at": _sent_at(headers),
     }
+    if rule is not None:
+        fields["labels"] = {"relevant": rule(message)}
     return imported(where, fields, limits=limits)
 
 

@@ -11,6 +11,8 @@ from haystream_service.wire import DEFAULT_LIMITS, Limits
 
 SEPARATOR = ";"
 """Between the people in one cell."""
+SHOWN = 200
+"""Characters of a wrong first line."""
 TRUE, FALSE = {"1", "true", "yes", "relevant"}, {"0", "false", "no", "irrelevant"}
 
 
@@ -44,10 +46,12 @@ def read_csv(path: Path, *, collection: str = "default", limits: Limits = DEFAUL
 
 def _check_columns(path: Path, columns: Any) -> None:
     have = set(columns or ())
+    shown = ", ".join(columns or ())[:SHOWN] or "none"
+    if not shown.isprintable():
+        raise ImportFailed(f"{path} is no table: its first line is not text")
     if "item_id" not in have or not ({"sender", "recipients"} <= have or "participants" in have):
         raise ImportFailed(
-            f"{path} needs the columns item_id, sender and recipients (or item_id and participants);"
-            f" it has {', '.join(columns or ()) or 'none'}"
+            f"{path} needs the columns item_id, sender and recipients (or item_id and participants); it has {shown}"
         )
 
 
