@@ -12,7 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.engines.relax import Floats, Ints, Scratch, change_row, inverse_entries, scratch, system
+from haystream.engines.relax import (
+    Floats,
+    Ints,
+    Scratch,
+    change_row,
+    heal,
+    healing,
+    inverse_entries,
+    let_wait,
+    regrown,
+    scratch,
+    system,
+)
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
 from haystream.graph import Graph
@@ -27,6 +39,11 @@ Q are off by less than 1/1024 of themselves there, whatever the order of events.
 SOLVES_PER_EDGE = 32
 """What a new edge costs locally, all told, in units of one local solve, measured at 1,000 and 100,000 edges (14 and
 39). Computing afresh costs one solve a participant."""
+
+
+HEALED = 4
+"""Participants, of those that new edges moved, whose entries of Q⁻¹ are solved afresh per new edge: their D, and so
+the scale of everything about them, must not drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,7 @@ class GraphPrecision:
         self._inverse_edge = Growing(np.float64)
         self._rooms: tuple[Scratch, Scratch] = scratch(0), scratch(0)
         self._touched = np.zeros(0, np.int32)
+        self._healing = healing(0)
 
     @property
     def diagonal(self) -> Floats:
@@ -132,12 +150,14 @@ class GraphPrecision:
         if len(self._touched) < len(graph):
             self._rooms = scratch(2 * len(graph)), scratch(2 * len(graph))
             self._touched = np.zeros(2 * len(graph), np.int32)
+            self._healing = regrown(self._healing, 2 * len(graph))
         new = graph.edges - known
         if not self.builds or (new >= 8 and SOLVES_PER_EDGE * new > len(graph)):
             self._compute()
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
+            self._heal(HEALED * new)
 
     def _compute(self) -> None:
         graph = self._graph
@@ -149,6 +169,24 @@ class GraphPrecision:
         inverse_entries(matrix, everyone, self.tolerance, self.inverse_diagonal, self.inverse_edge, self._rooms[0])
         self.builds += 1
         self.changes.clear()
+
+    def _heal(self, most: int) -> None:
+        """Solve the entries of Q⁻¹ afresh at some of those where they were corrected longest ago."""
+        if not most:
+            return
+        graph = self._graph
+        count, _ = heal(
+            system(graph, self.diagonal, self.off),
+            self._healing,
+            most,
+            self.tolerance,
+            self.inverse_diagonal,
+            self.inverse_edge,
+            self._rooms[0],
+            self._touched,
+        )
+        nothing = np.zeros(0, np.int32), np.zeros(0)
+        self.changes.append(RowChange(0, *nothing, self._touched[:count].copy()))
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
@@ -191,7 +229,9 @@ class GraphPrecision:
             *self._rooms,
             self._touched,
         )
-        self.changes.append(RowChange(participant, edges, deltas, self._touched[:count].copy()))
+        touched = self._touched[:count].copy()
+        let_wait(self._healing, touched)
+        self.changes.append(RowChange(participant, edges, deltas, touched))
 
 
 class ExplicitPrecision:

@@ -7,6 +7,7 @@ from hypothesis import given
 from support.dense import Dense, solve
 from support.histories import ASYMMETRIC, histories, item, line, verdict
 
+from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream.events import Event, Item, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.query import QueryState
@@ -207,3 +208,24 @@ def test_every_item_may_bring_a_new_edge(correlation: float) -> None:
         query.settle()
     assert query.collection.precisions[correlation, TIGHT].builds == 1
     assert_agrees(query)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_errors_do_not_add_up_over_a_long_history(seed: int) -> None:
+    """Growth and verdicts mixed, each settled, at the default tolerance: the promise of 1e-4."""
+    rng = np.random.default_rng(seed)
+    state, _ = step(State(), Query("q"))
+    query = state.queries["q"]
+    for number in range(800):
+        if number % 2 == 0:
+            u, v = rng.choice(45, 2, replace=False)
+            step(state, item(f"i{number // 2}", f"p{u}", f"p{v}"))
+        judged = f"i{rng.integers(number // 2 + 1)}"
+        outcome = (Outcome.RELEVANT, Outcome.IRRELEVANT, Outcome.RETRACTED)[rng.choice(3, p=[0.4, 0.5, 0.1])]
+        step(state, verdict(number, judged, outcome))
+        query.settle()
+    assert query.collection.precisions[0.8, DEFAULT_TOLERANCE].builds == 1
+    expected, got = dense_of(query), report(query)
+    errors = [abs(p[0] - mean) for p, mean in zip(got.participants.values(), expected.mean, strict=True)]
+    errors += [abs(e.mean - mean) for e, mean in zip(got.edges, expected.edge_mean, strict=True)]
+    assert max(errors) < 1e-4

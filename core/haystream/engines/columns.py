@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.engines.kernels import RIGHT_HAND_SIDES, Edges, People
-from haystream.engines.relax import Flags, Floats, Ints, scratch, system
+from haystream.engines.relax import Flags, Floats, Healing, Ints, healing, regrown, scratch, system
 from haystream.graph import Graph
 
 
@@ -45,6 +45,7 @@ class Columns:
         self.changed_edges: Ints = ints
         self.values: Floats = none
         self.column, self.room = scratch(0), scratch(0)
+        self.healing: Healing = healing(0)
         self.moved: Ints = ints
         self.moved_flags: Flags = np.zeros(0, np.uint8)
         self.changed: Ints = ints
@@ -68,6 +69,7 @@ class Columns:
         self.moved_flags = _grown(self.moved_flags, room, 0)  # type: ignore[assignment]
         self.changed = np.zeros(room, np.int32)
         self.column, self.room = scratch(room), scratch(room)
+        self.healing = regrown(self.healing, room)
 
     def _grow_edges(self, room: int) -> None:
         floats = (_grown(a, room, 0.0) for a in self.edges[2:])

@@ -22,10 +22,10 @@ Flags = NDArray[np.uint8]
 QUEUED, TOUCHED = 1, 2
 """Bits of `Scratch.flags`: waiting in the ring; already listed in `touched`."""
 
-COLUMN_TOLERANCE = 0.1
-"""Columns of the inverse that correct its entries are solved so much more closely than x. A solve never reaches quite
-far enough, always to the same side, so what it leaves out adds up from one correction to the next; errors of x do
-not, they stay in its residual."""
+COLUMN_TOLERANCE = 0.2
+"""Columns of the inverse that correct its entries are solved so much more closely than x. A solve never reaches
+quite far enough, always to the same side, so what it leaves out adds up from one correction to the next, until
+the entry is solved afresh (`heal`); errors of x do not, they stay in its residual."""
 
 
 class System(NamedTuple):
@@ -178,7 +178,7 @@ def read_column(system: System, u: int, column: Floats, on_participant: Floats, 
 @compiled
 def other_end(tail: Ints, head: Ints, edge: int, participant: int) -> int:
     """Whom the edge joins the participant to."""
-    return head[edge] if tail[edge] == participant else tail[edge]
+    return int(head[edge]) if tail[edge] == participant else int(tail[edge])
 
 
 @compiled
@@ -256,3 +256,74 @@ def change_row(
     forget(column, listed)
     forget(other, reached)
     return count
+
+
+class Healing(NamedTuple):
+    """Participants whose entries of the inverse were corrected, waiting to be solved afresh: a ring, first in first
+    out, each at most once. Every member but `state` is (participants,)."""
+
+    ring: Ints
+    waiting: Flags
+    state: Longs
+    """Shape (2,): where the ring begins, and how many wait."""
+
+
+def healing(participants: int) -> Healing:
+    """Nobody waits."""
+    return Healing(np.zeros(participants, np.int32), np.zeros(participants, np.uint8), np.zeros(2, np.int64))
+
+
+def regrown(queue: Healing, participants: int) -> Healing:
+    """The same queue with more room."""
+    larger = healing(participants)
+    begin, count = queue.state
+    if count:
+        let_wait(larger, queue.ring[(begin + np.arange(count)) % len(queue.ring)])
+    return larger
+
+
+@compiled
+def let_wait(queue: Healing, participants: Ints) -> None:
+    """Add participants to those waiting."""
+    for u in participants:
+        if queue.waiting[u] == 0:
+            queue.waiting[u] = 1
+            queue.ring[(queue.state[0] + queue.state[1]) % len(queue.ring)] = u
+            queue.state[1] += 1
+
+
+@compiled
+def heal(
+    system: System,
+    queue: Healing,
+    most: int,
+    tolerance: float,
+    on_participant: Floats,
+    on_edge: Floats,
+    room: Scratch,
+    healed: Ints,
+) -> tuple[int, float]:
+    """Solve the entries of up to `most` of those waiting afresh.
+
+    Returns how many of them (they are in `healed`) had drifted by more than a tenth of the tolerance, and by how
+    much the worst had.
+    """
+    count, drift = 0, 0.0
+    for _ in range(min(most, queue.state[1])):
+        u = queue.ring[queue.state[0]]
+        queue.state[0] = (queue.state[0] + 1) % len(queue.ring)
+        queue.state[1] -= 1
+        queue.waiting[u] = 0
+        listed = begin(room, u, 1.0, 0)
+        listed, _ = relax(system, room.x, room.r, room.r, COLUMN_TOLERANCE * tolerance, room, listed)
+        off = abs(room.x[u] - on_participant[u])
+        first = system.start[u]
+        for i in range(first, first + system.degree[u]):
+            off = max(off, abs(room.x[system.contact[i]] - on_edge[system.incident[i]]))
+        read_column(system, u, room.x, on_participant, on_edge)
+        forget(room, listed)
+        drift = max(drift, off)
+        if off > 0.1 * tolerance:
+            healed[count] = u
+            count += 1
+    return count, drift
