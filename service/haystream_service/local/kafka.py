@@ -111,7 +111,7 @@ class KafkaServer(LocalServer):
 
     def _format(self, run: list[str], properties: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = [*run, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        tool = [*run, "kafka.tools.StorageTool", "format", f"-t={cluster}", "-c", str(properties)]
         done = subprocess.run(tool, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             said = "\n".join((done.stdout + done.stderr).splitlines()[:8])
