@@ -1,3 +1,4 @@
+import gzip
 import os
 from itertools import islice
 from pathlib import Path
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 from haystream_service.errors import UserError
-from haystream_service.sources import infect, synthetic, table
+from haystream_service.importers import money_or_finance
+from haystream_service.sources import infect, mail, read_source, synthetic, table
 
 DATA = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
 
@@ -90,3 +92,102 @@ def test_the_enron_table_is_taken_whole():
         pytest.skip(f"no {file}: set HAYSTREAM_DATA to the folder with the data")
     source = table(file)
     assert (len(source), source.edges, source.relevant, source.skipped) == (7796, 731, 416, {})
+
+
+MAIL = "From: ann@x\nTo: bob@x, cho@x\nMessage-ID: <1@x>\nSubject: Money\n\nhello\n"
+OTHER = "From: bob@x\nTo: ann@x\nMessage-ID: <2@x>\nSubject: lunch\n\nno finances here\n"
+
+
+def archive(tmp_path: Path, kind: str) -> Path:
+    """The two messages, and one that is no item, as they are found on disks."""
+    nobody, mbox = "From: ann@x\n\nfinance\n", f"From ann\n{MAIL}\nFrom bob\n{OTHER}\nFrom ann\nFrom: ann@x\n"
+    match kind:
+        case "all.mbox":
+            (tmp_path / kind).write_text(mbox)
+        case "all.mbox.gz":
+            (tmp_path / kind).write_bytes(gzip.compress(mbox.encode()))
+        case "Inbox":
+            (tmp_path / kind).write_text(mbox)
+        case _:
+            names = {
+                "maildir": ("cur/1", "new/2", "new/3"),
+                "eml": ("a/1.eml", "2.EML", "3.eml"),
+                "tree": ("inbox/1.", "sent/2.", "sent/3."),
+            }[kind]
+            for name, text in zip(names, (MAIL, OTHER, nobody), strict=True):
+                file = tmp_path / kind / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            (tmp_path / kind / "notes.txt").write_text(nobody)
+    return tmp_path / kind
+
+
+@pytest.mark.parametrize("kind", ["all.mbox", "all.mbox.gz", "Inbox", "maildir", "eml", "tree"])
+def test_mail_archives_are_sources(tmp_path, kind):
+    source = read_source(archive(tmp_path, kind))
+    assert {item.item_id: source.truth(item.item_id) for item in source} == {"1@x": True, "2@x": False}
+    assert (len(source), source.edges, source.relevant, source.name) == (2, 2, 1, kind)
+    # A tree without .eml files or Maildir folders has a message in every file, so the notes are read too.
+    assert source.skipped == {"too_few_participants": 2 if kind == "tree" else 1}
+
+
+def test_one_message_is_a_source(tmp_path):
+    (tmp_path / "one.eml").write_text(MAIL)
+    assert [item.item_id for item in read_source(tmp_path / "one.eml")] == ["1@x"]
+
+
+def test_what_is_no_mail_is_a_table(tmp_path):
+    (tmp_path / "mails.csv").write_text("item_id,sender,recipients,relevant\nm1,a,b,1\n")
+    assert len(read_source(tmp_path / "mails.csv")) == 1
+    with pytest.raises(UserError, match="is no mail archive"):
+        mail(tmp_path / "mails.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("gone.mbox", None, "cannot read .*: No such file"),
+        ("empty.mbox", b"", r"no messages that can be used \(it is empty\)"),
+        ("alone.mbox", b"From a\nFrom: a@x\nTo: a@x\n", r"no messages .*\(1 too_few_participants\)"),
+        ("junk.mbox.gz", b"junk", "cannot read .*: Not a gzipped file"),
+        ("empty.csv", b"", "needs the columns .* it has none"),
+        ("alone.csv", b"item_id,sender,recipients,relevant\nm1,a,a,1\n", r"no rows .*\(1 too_few_participants\)"),
+        ("junk.bin", b"\x89PNG\r\n\x1a\n\xff\x00", "is no table: its first line is not text"),
+    ],
+)
+def test_sources_that_cannot_be_used_say_why_in_one_line(tmp_path, name, content, problem):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=problem) as raised:
+        read_source(tmp_path / name)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_empty_folder_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"no messages that can be used \(it is empty\)"):
+        read_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("message", "relevant"),
+    [
+        ("Subject: the MONEY\n\n", True),
+        ("Subject: =?utf-8?b?TW9uZXk=?=\n\n", True),
+        ("Subject: =?nonsense?q?money?=\n\n", True),
+        ("\nask Finance.\n", True),
+        ("\nmoneys, refinance, financed\n", False),
+        ("X-Folder: money\n\n", False),
+        ("Content-Transfer-Encoding: base64\n\nbW9uZXk=\n", True),
+        ("Content-Transfer-Encoding: quoted-printable\n\nmon=\ney\n", True),
+        ("Content-Type: text/plain; charset=nonsense\n\nmoney\n", True),
+        ("Content-Type: text/html\n\n<b>m</b> <p class='money'>finance</p>", True),
+        ("Content-Type: text/html\n\n<p class='money'>lunch</p>", False),
+        ("Content-Type: application/pdf\n\nmoney", False),
+        ("Content-Type: text/plain\nContent-Disposition: attachment\n\nmoney", False),
+        ("Content-Type: multipart/mixed; boundary=b\n\n--b\n\nlunch\n--b\n\nmoney\n--b--\n", True),
+        ("Content-Type: multipart/mixed\n\nmoney", False),
+        ("", False),
+    ],
+)
+def test_the_papers_rule(message, relevant):
+    assert money_or_finance(message.encode()) is relevant
