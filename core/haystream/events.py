@@ -107,11 +107,12 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How edge posteriors become scores. `epsilon` and `seed` matter to the policies that use them."""
+    """How edge posteriors become scores. `epsilon`, `seed` and `horizon` matter to the policies that use them."""
 
     name: str = "greedy"
     epsilon: float = 0.1
     seed: int = 0
+    horizon: int = 20
 
 
 class Status(StrEnum):

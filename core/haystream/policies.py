@@ -28,6 +28,8 @@ class Posteriors:
     """Var[P | Y]."""
     key: NDArray[np.uint64]
     """A stable hash of the edge."""
+    left: Floats
+    """The unscreened items on the edge; one that lies on k edges counts 1/k on each."""
     step: int
     """t: the number of the screening that is being chosen, from 1."""
 
@@ -67,8 +69,20 @@ def thompson(posteriors: Posteriors, policy: Policy) -> Floats:
     return posteriors.mean + ndtri(uniform) * np.sqrt(posteriors.variance)
 
 
+def look_ahead(posteriors: Posteriors, policy: Policy) -> Floats:
+    """Expected finds over expected screenings of 'try one; go on with the rest only if it was relevant'.
+
+    With R = min(left, horizon) and M⁺ = M + Var/M the mean after one relevant item (RATES.md: M⁺ =
+    (MK + 1)/(K + 1) with K = M(1 − M)/Var − 1), M (1 + (R − 1) M⁺) / (1 + (R − 1) M).
+    """
+    mean = posteriors.mean
+    rest = np.clip(posteriors.left, 1.0, policy.horizon) - 1.0
+    return np.asarray((mean + rest * (mean * mean + posteriors.variance)) / (1.0 + rest * mean))
+
+
 POLICIES: Mapping[str, Entry] = MappingProxyType(
     {
+        "look-ahead": Entry(look_ahead, moves_with_step=False),
         "greedy": Entry(greedy, moves_with_step=False),
         "epsilon-greedy": Entry(epsilon_greedy, moves_with_step=True),
         "bayes-ucb": Entry(bayes_ucb, moves_with_step=True),

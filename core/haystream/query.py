@@ -199,7 +199,7 @@ class QueryState:
             Rows(people.astype(np.uint32), np.column_stack(self._engine.unconstrained(people))),
             Rows(
                 edges.astype(np.uint32),
-                np.column_stack([*self._engine.counts(edges), *self._engine.edges(edges)]),
+                np.column_stack([*self._engine.counts(edges)[:2], *self._engine.edges(edges)]),
             ),
         )
 

@@ -195,7 +195,8 @@ class Queue:
             edges = np.arange(graph.edges, dtype=np.int32)
         self._step = step
         if len(edges):
-            posteriors = Posteriors(mean[edges], variance[edges], graph.edge_key[edges], step)
+            left = engine.counts(edges)[2]
+            posteriors = Posteriors(mean[edges], variance[edges], graph.edge_key[edges], left, step)
             score[edges] = entry.score(posteriors, self._policy)
         chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
         self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)

@@ -51,7 +51,7 @@ def report(query: QueryState) -> Report:
     engine, graph = query.engine, query.collection.graph
     means, variances = engine.participants(np.arange(len(graph), dtype=np.int32))
     which = np.arange(graph.edges, dtype=np.int32)
-    columns = [column.tolist() for column in (*engine.counts(which), *engine.edges(which))]
+    columns = [column.tolist() for column in (*engine.counts(which)[:2], *engine.edges(which))]
     mean, noise = query.queue.totals()
     people = dict(zip(graph.participants, zip(means.tolist(), variances.tolist(), strict=True), strict=True))
     edges = (EdgeReport(graph.names(e), *row) for e, row in enumerate(zip(*columns, strict=True)))

@@ -5,15 +5,16 @@ import pytest
 from scipy.stats import kstest, norm
 
 from haystream.events import Policy
-from haystream.policies import POLICIES, Posteriors, bayes_ucb, draws, epsilon_greedy, greedy, thompson
+from haystream.policies import POLICIES, Posteriors, bayes_ucb, draws, epsilon_greedy, greedy, look_ahead, thompson
 
 MEAN = np.array([0.1, 0.5, 0.4])
 VARIANCE = np.array([0.04, 0.01, 0.0])
 KEY = np.array([3, 14, 159], dtype=np.uint64)
+LEFT = np.array([1.0, 5.0, 300.0])
 
 
 def at(step: int) -> Posteriors:
-    return Posteriors(MEAN, VARIANCE, KEY, step)
+    return Posteriors(MEAN, VARIANCE, KEY, LEFT, step)
 
 
 def test_greedy_is_the_mean() -> None:
@@ -41,6 +42,20 @@ def test_epsilon_greedy_explores_in_its_share_of_steps() -> None:
     assert abs(np.mean(explored) - 0.3) < 0.036
     first = np.bincount([int(np.argmax(s)) for s, e in zip(scores, explored, strict=True) if e], minlength=3)
     assert np.all(np.abs(first / first.sum() - 1 / 3) < 5 * np.sqrt(2 / 9 / first.sum()))
+
+
+def test_look_ahead_is_finds_over_screenings_of_try_one_then_the_rest() -> None:
+    expected = []
+    for mean, variance, left in zip(MEAN, VARIANCE, LEFT, strict=True):
+        rest = min(left, 20) - 1
+        if variance:
+            k = mean * (1 - mean) / variance - 1
+            after = (mean * k + 1) / (k + 1)
+        else:
+            after = mean
+        expected.append(mean * (1 + rest * after) / (1 + rest * mean))
+    np.testing.assert_allclose(look_ahead(at(5), Policy()), expected)
+    assert expected[0] == MEAN[0]  # the last item of an edge: nothing to look ahead to
 
 
 def test_draws_are_uniform_and_depend_on_seed_step_and_key_only() -> None:

@@ -228,7 +228,7 @@ async def test_bad_events_become_dead_letters_and_the_rest_goes_on(world: World)
 
 async def test_a_query_that_no_engine_serves_is_a_dead_letter_with_its_verdicts_kept_waiting(world: World) -> None:
     process = await world.process()
-    unsupported = encode_query(Query("q")).replace(b'"greedy"', b'"look-ahead"')
+    unsupported = encode_query(Query("q")).replace(b'"relevance"', b'"rates"')
     world.broker.produce("queries", b"q", unsupported)
     await process.settled()
     assert world.dead_letters() == [("unsupported", unsupported)]

@@ -28,8 +28,8 @@ class Engine(Protocol):
         """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
         ...
 
-    def counts(self, edges: Ints) -> tuple[Floats, Floats]:
-        """Screened n and relevant y on those edges."""
+    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Screened n, relevant y, and unscreened items on offer, on those edges."""
         ...
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:

@@ -329,9 +329,9 @@ class LocalEngine:
 
     # ---- readings ----
 
-    def counts(self, edges: Ints) -> tuple[Floats, Floats]:
-        """Screened n and relevant y."""
-        return self._columns.n[edges], self._columns.y[edges]
+    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Screened n, relevant y and unscreened items."""
+        return self._columns.n[edges], self._columns.y[edges], self._columns.offered[edges]
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of Z before the constraint."""

@@ -71,9 +71,9 @@ class ReferenceEngine:
             self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
         )
 
-    def counts(self, edges: Ints) -> tuple[Floats, Floats]:
-        """Screened n and relevant y."""
-        return self._n[edges], self._y[edges]
+    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Screened n, relevant y and unscreened items."""
+        return self._n[edges], self._y[edges], self._offered[edges]
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of Z before the constraint."""

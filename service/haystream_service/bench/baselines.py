@@ -71,7 +71,7 @@ class Counts:
     @classmethod
     def of(cls, query: QueryState) -> Self:
         """As they are now."""
-        n, y = query.engine.counts(np.arange(query.collection.graph.edges, dtype=np.int32))
+        n, y, _ = query.engine.counts(np.arange(query.collection.graph.edges, dtype=np.int32))
         return cls(n.copy(), y.copy())
 
     def take(self, screening: Screening) -> None:

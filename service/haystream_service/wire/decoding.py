@@ -194,9 +194,4 @@ def _conditional(given: str | ConditionalRecord) -> Conditional:
 
 
 def _policy(record: PolicyRecord) -> Policy:
-    if record.name == "look-ahead":
-        raise Rejected(
-            Code.UNSUPPORTED,
-            "policy.name: this version has greedy, epsilon-greedy, bayes-ucb and thompson, not look-ahead",
-        )
-    return Policy(name=record.name, epsilon=record.epsilon, seed=record.seed)
+    return Policy(name=record.name, epsilon=record.epsilon, seed=record.seed, horizon=record.horizon)

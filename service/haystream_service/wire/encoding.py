@@ -28,6 +28,7 @@ def encode_query(query: Query) -> bytes:
                 "name": query.policy.name,
                 "epsilon": query.policy.epsilon,
                 "seed": query.policy.seed,
+                "horizon": query.policy.horizon,
             },
             "engine": query.engine,
             "top": query.top,

@@ -61,7 +61,7 @@ class PolicyRecord(Record):
     name: Literal["greedy", "epsilon-greedy", "bayes-ucb", "thompson", "look-ahead"] = "greedy"
     epsilon: Share = 0.1
     seed: Seed = 0
-    horizon: Top | None = None
+    horizon: Top = 20
 
 
 class QueryRecord(Record):
