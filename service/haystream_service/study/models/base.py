@@ -1,0 +1,67 @@
+"""What a model of the edges' rates offers to a search, and how one is made."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.query import share_of
+from haystream_service.errors import UserError
+from haystream_service.study.network import Network
+
+Floats = NDArray[np.float64]
+Options = Mapping[str, float]
+
+NO_OPTIONS: Options = MappingProxyType({})
+
+
+class Model(Protocol):
+    """What is believed of P, the rate at which an edge's items turn out relevant."""
+
+    def observe(self, edges: Sequence[int], relevant: bool) -> None:
+        """Take in the verdict on an item of k edges: 1/k screened on each, outcome/k of it relevant."""
+        ...
+
+    def posteriors(self) -> tuple[Floats, Floats]:
+        """Mean and variance of P, each of shape (edges,); not to be written to, good until the next verdict."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Makes a model for a network. `defaults` names the model's constants."""
+
+    make: Callable[[Network, Options], Model]
+    """Gets every option. Imports what is an extra only when it is called, and raises `UserError` without it."""
+    defaults: Options = field(default_factory=lambda: NO_OPTIONS)
+
+    def __call__(self, network: Network, options: Options = NO_OPTIONS) -> Model:
+        """The model before any verdict. Raises `UserError` for an option that it does not have."""
+        for name in options:
+            if name not in self.defaults:
+                known = ", ".join(self.defaults) or "none"
+                raise UserError(f"there is no option {name!r} here: expected one of {known}")
+        return self.make(network, {**self.defaults, **options})
+
+
+class Counts:
+    """Screened n and relevant y, each of shape (edges,)."""
+
+    def __init__(self, edges: int) -> None:
+        self.n = np.zeros(edges)
+        self.y = np.zeros(edges)
+
+    def add(self, edges: Sequence[int], relevant: bool) -> None:
+        """One item more, on these edges."""
+        share = share_of(len(edges))
+        for edge in edges:
+            self.n[edge] += share
+            self.y[edge] += share * relevant
+
+
+def beta_moments(mean: Floats, concentration: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of Beta(m c, (1 − m) c)."""
+    return mean, mean * (1.0 - mean) / (concentration + 1.0)

@@ -1,0 +1,54 @@
+"""haystream's own models, through the engine that a worker uses."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.events import TABLE_1, TABLE_2, Prior, Query
+from haystream.query import make_engine, share_of
+from haystream_service.errors import UserError
+from haystream_service.study.models.base import Build, Floats, Model, Options
+from haystream_service.study.network import Network
+
+TABLES = {1.0: TABLE_1, 2.0: TABLE_2}
+
+
+class BayesLinear:
+    """The local engine. Items on offer, which only expected remaining is about, are not told to it."""
+
+    def __init__(self, network: Network, prior: Prior) -> None:
+        self._engine = make_engine(Query("study", prior=prior), network.collection, DEFAULT_TOLERANCE)
+        self._engine.settle()
+        self._mean, self._variance = self._engine.edges(np.arange(network.edges, dtype=np.int32))
+
+    def observe(self, edges: Sequence[int], relevant: bool) -> None:
+        """Record it."""
+        share = share_of(len(edges))
+        for edge in edges:
+            self._engine.record(edge, screened=share, relevant=share * relevant)
+
+    def posteriors(self) -> tuple[Floats, Floats]:
+        """Settle, and read the edges that moved."""
+        _, edges = self._engine.settle()
+        if len(edges):
+            self._mean[edges], self._variance[edges] = self._engine.edges(edges)
+        return self._mean, self._variance
+
+
+def _relevance(network: Network, options: Options) -> Model:
+    if options["table"] not in TABLES:
+        raise UserError(f"relevance has no table {options['table']:g}: expected 1 or 2")
+    return BayesLinear(
+        network,
+        Prior(
+            model="relevance",
+            mean=options["mean"],
+            correlation=options["correlation"],
+            conditional=TABLES[options["table"]],
+        ),
+    )
+
+
+RELEVANCE = Build(_relevance, {"mean": 0.25, "correlation": 0.8, "table": 2})
+"""The paper's model. `table`: its prior conditional, 1 or 2."""

@@ -1,0 +1,107 @@
+"""The paper's search experiment: screen the item that a policy ranks first, tell the model, and so on.
+
+Items are ranked as a worker ranks them: by the mean of their edges' scores, compared to `RESOLUTION`. Ties go by a
+random order of all items, drawn from the run's seed: so an edge's items are drawn without replacement, and of edges
+that tie, one with many items is as much more likely to be first.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.events import Policy
+from haystream.policies import POLICIES, Posteriors
+from haystream.query import share_of
+from haystream.tournament import RESOLUTION
+from haystream_service.study.models.base import Floats, Model
+from haystream_service.study.network import Ints, Network
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one search screened, in order; every array of shape (screened,)."""
+
+    item: Ints
+    choice: Ints
+    """The item's set: its edge, where items have two parties."""
+    relevant: NDArray[np.bool_]
+
+    @property
+    def found(self) -> int:
+        """The relevant items it found."""
+        return int(self.relevant.sum())
+
+    @property
+    def curve(self) -> NDArray[np.int64]:
+        """Relevant items found by each screening."""
+        return np.cumsum(self.relevant, dtype=np.int64)
+
+    @property
+    def changes(self) -> NDArray[np.int64]:
+        """How often it had gone to another edge by each screening."""
+        return np.cumsum(np.diff(self.choice, prepend=self.choice[:1]) != 0, dtype=np.int64)
+
+    @property
+    def edge_changes(self) -> int:
+        """How often it went to another edge."""
+        return int((np.diff(self.choice) != 0).sum())
+
+
+def search(network: Network, model: Model, policy: Policy, *, steps: int, seed: int) -> Run:
+    """Screen `steps` items, or all if there are fewer. `seed` (in place of the policy's) decides all chance."""
+    items = len(network.relevant)
+    order = np.random.default_rng(seed).permutation(items).astype(np.int32)
+    queue = _Queue(network, order)
+    entry, policy = POLICIES[policy.name], replace(policy, seed=seed)
+    key, left = network.collection.graph.edge_key, network.items_on.copy()
+    edges_of = [network.collection.sets.edges(which) for which in range(len(network.collection.sets))]
+
+    screened = np.empty(min(steps, items), dtype=np.int32)
+    for place in range(len(screened)):
+        mean, variance = model.posteriors()
+        score = entry.score(Posteriors(mean, variance, key, left, place + 1), policy)
+        which = queue.first(score)
+        item = screened[place] = queue.take(which)
+        for edge in edges_of[which]:
+            left[edge] -= share_of(len(edges_of[which]))
+        model.observe(edges_of[which], bool(network.relevant[item]))
+    return Run(screened, network.item_set[screened], network.relevant[screened])
+
+
+class _Queue:
+    """The unscreened items by set, each set's in the run's random order."""
+
+    def __init__(self, network: Network, order: Ints) -> None:
+        sets = len(network.collection.sets)
+        by_set = np.argsort(network.item_set[order], kind="stable")
+        self._item = order[by_set]
+        self._place = by_set
+        """Of each entry of `_item` in the random order: ascending within a set."""
+        self._end = np.cumsum(np.bincount(network.item_set, minlength=sets))
+        self._next = np.concatenate([[0], self._end[:-1]])
+        self._tie = self._place[self._next]
+        self._start, self._edge = network.set_start[:-1], network.set_edge
+        self._size = np.diff(network.set_start)
+        self._alone = bool((self._size == 1).all())
+        self._closed: Floats = np.zeros(sets)
+        """−inf where nothing is left."""
+
+    def first(self, score: Floats) -> int:
+        """The set of the item that comes first: shape of `score` is (edges,)."""
+        of_set = score[self._edge]
+        if not self._alone:
+            of_set = np.add.reduceat(of_set, self._start) / self._size
+        of_set = np.round(of_set / RESOLUTION) + self._closed
+        best = np.flatnonzero(of_set == of_set.max())
+        return int(best[np.argmin(self._tie[best])])
+
+    def take(self, which: int) -> int:
+        """The first unscreened item of a set, which leaves the queue."""
+        place = self._next[which]
+        self._next[which] += 1
+        if self._next[which] == self._end[which]:
+            self._closed[which] = -np.inf
+        else:
+            self._tie[which] = self._place[place + 1]
+        return int(self._item[place])
