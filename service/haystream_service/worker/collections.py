@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from haystream.collection import Collection
 from haystream.errors import Code, Rejected
 from haystream.events import Item
 from haystream_service.store.base import Appended
+from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Record
 from haystream_service.worker.shared import Shared
 
 CHUNK = 5000
 """Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
-YIELD_EVERY = 250
+ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
 LINGER_SECONDS = 0.01
 """Items are gathered for so long, on their way into the log and out of it: one round trip for many. Nobody waits
@@ -89,6 +91,8 @@ class Follower:
 
     def __init__(self, name: str, shared: Shared) -> None:
         self.collection = Collection(name)
+        self.exclusive = Exclusive()
+        """For whoever works with the collection, or with the state of one of its queries."""
         self.listeners: dict[str, Callable[[], None]] = {}
         """By query: called when the collection has grown."""
         self._shared = shared
@@ -117,10 +121,11 @@ class Follower:
         items = await self._shared.retry(
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
         )
-        for number, item in enumerate(items, start=1):
-            collection.add(item)
-            if number % YIELD_EVERY == 0:
+        for begin in range(0, len(items), ADDED_AT_ONCE):
+            if begin:
                 await asyncio.sleep(0)
+            some = items[begin : begin + ADDED_AT_ONCE]
+            await self.exclusive(partial(_add, collection, some), in_thread=False)
         if items:
             self._grown.set()
             self._grown = asyncio.Event()
@@ -128,6 +133,11 @@ class Follower:
                 listener()
         if 0 < len(items) < CHUNK:
             await asyncio.sleep(LINGER_SECONDS)
+
+
+def _add(collection: Collection, items: Sequence[Item]) -> None:
+    for item in items:
+        collection.add(item)
 
 
 class Followers:

@@ -3,36 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import cast
 
 from haystream.errors import Code, Rejected
 from haystream.events import Query, Verdict
 from haystream.query import QueryState
 from haystream_service.metrics import QueryNumbers
-from haystream_service.store.base import Change, Fenced, Patch, Position
-from haystream_service.wire import encode_ranking
+from haystream_service.store.base import Fenced
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.collections import Followers
+from haystream_service.worker.collections import Follower, Followers
+from haystream_service.worker.folding import Folded, Loaded, fold, restore
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.shared import Shared, StateLost
 
 log = logging.getLogger(__name__)
-
-YIELD_EVERY = 1000
-"""Verdicts applied between two looks at the event loop while a query is loaded."""
-
-
-@dataclass(slots=True, eq=False)
-class Loaded:
-    """A query in memory. `revision` is 0 until the first save; `saved` is the position at the last one."""
-
-    state: QueryState
-    revision: int = 0
-    saved: Position = field(default_factory=Position)
-    published: bool = False
-    """Whether this process has published a ranking of the query."""
 
 
 class QueryOwner:
@@ -58,7 +43,7 @@ class QueryOwner:
         self._followers = followers
         self._on_unknown = on_unknown
         self._loaded: Loaded | None = None
-        self._collection: str | None = None
+        self._follower: Follower | None = None
         self._settings_came = asyncio.Event()
         self._growth_timer: asyncio.TimerHandle | None = None
         self._next_growth = 0.0
@@ -103,8 +88,8 @@ class QueryOwner:
         self._loaded = None
         if self._growth_timer is not None:
             self._growth_timer.cancel()
-        if self._collection is not None:
-            self._followers.leave(self._collection, self.query_id)
+        if self._follower is not None:
+            self._followers.leave(self._follower.collection.name, self.query_id)
         self._shared.metrics.queries.forget(self.query_id)
 
     def _growth_due(self) -> None:
@@ -128,10 +113,11 @@ class QueryOwner:
         if loaded is None:
             batch.deliveries += await self._settings_or_all_read(batch)
             loaded = self._loaded = await self._open(batch)
+        folded = None
         if loaded is None:
             self._refuse_all(batch)
         else:
-            self._fold(loaded, batch)
+            folded = await self._fold(loaded, batch)
         await self._tell_rejected(batch)
         if loaded is None:
             self._acknowledge(batch)
@@ -139,8 +125,8 @@ class QueryOwner:
             if not len(self.mailbox):
                 self._on_unknown(self)
             return
-        if batch.applied or loaded.revision == 0 or loaded.state.cursor != loaded.saved.cursor:
-            await self._save_and_publish(loaded, batch)
+        if folded is not None:
+            await self._save_and_publish(loaded, folded)
         elif batch.known or not loaded.published:
             # The crash that brought these again may have come between the save and the publish.
             await self._publish_again()
@@ -157,25 +143,23 @@ class QueryOwner:
                 # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
                 await shared.check_not_lost()
                 return None
-            state = await self._state(stored.settings, at_least=stored.position.cursor)
-            for number, verdict in enumerate(stored.verdicts, start=1):
-                state.apply_verdict(verdict)
-                if number % YIELD_EVERY == 0:
-                    await asyncio.sleep(0)
-            state.settle()
+            follower = await self._follow(stored.settings, at_least=stored.position.cursor)
+            facts = stored.settings, stored.verdicts, follower.collection, shared.limits.tolerance
+            state = await follower.exclusive(lambda: restore(*facts), in_thread=True)
         self._show(state)
         return Loaded(state, stored.revision, stored.position)
 
-    async def _state(self, settings: Query, *, at_least: int = 0) -> QueryState:
-        """A state without verdicts, on a collection that holds all that its log holds now."""
+    async def _follow(self, settings: Query, *, at_least: int = 0) -> Follower:
+        """The query's collection, with all that its log holds now."""
         shared, name = self._shared, settings.collection
         count = await shared.retry(lambda: shared.store.item_count(name))
         if count < at_least:
             raise StateLost(f"collection {name!r} has {count} items and query {self.query_id!r} saw {at_least}")
-        self._collection = name
-        follower = self._followers.join(name, self.query_id, self.grown)
+        if self._follower is not None and self._follower.collection.name != name:
+            self._followers.leave(self._follower.collection.name, self.query_id)  # of settings that were refused
+        follower = self._follower = self._followers.join(name, self.query_id, self.grown)
         await follower.reach(count)
-        return QueryState(settings, follower.collection, tolerance=shared.limits.tolerance)
+        return follower
 
     async def _settings_or_all_read(self, batch: Batch) -> list[Delivery]:
         """Wait for the query's settings, as long as they may still come; what came meanwhile."""
@@ -201,35 +185,27 @@ class QueryOwner:
     async def _open(self, batch: Batch) -> Loaded | None:
         """The new query that the first good settings in the batch ask for."""
         for delivery in batch.of(Kind.QUERY):
+            settings = cast(Query, delivery.event)
+            follower = await self._follow(settings)
             try:
-                return Loaded(await self._state(cast(Query, delivery.event)))
+                return Loaded(QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance))
             except Rejected as error:
                 batch.rejected[delivery] = error
         return None
 
     # ---- one batch ----
 
-    def _fold(self, loaded: Loaded, batch: Batch) -> None:
+    async def _fold(self, loaded: Loaded, batch: Batch) -> Folded | None:
         """Apply what is in the batch, and what the collection got since."""
-        batch.applied.clear()  # of a try that was fenced
-        for delivery in batch.deliveries:
-            if delivery in batch.rejected:
-                continue
-            try:
-                if self._apply_event(loaded, delivery):
-                    batch.applied.add(delivery)
-            except Rejected as error:
-                batch.rejected[delivery] = error
-        loaded.state.catch_up()
-
-    def _apply_event(self, loaded: Loaded, delivery: Delivery) -> bool:
-        event = delivery.event
-        if isinstance(event, Verdict):
-            # Whatever its offset: facts are sets, so this is exact even if the topic was made anew.
-            return loaded.state.apply_verdict(event)
-        # Old settings that come again must not undo newer ones.
-        new = delivery.record.offset > loaded.saved.queries_offset
-        return new and (loaded.state.apply_settings(event) or loaded.revision == 0)
+        assert self._follower is not None
+        folded = await self._follower.exclusive(
+            lambda: fold(loaded, batch, partition=self.partition, clock=self._shared.clock),
+            in_thread=loaded.heavy(batch),
+        )
+        if folded is not None:
+            self._shared.metrics.engine_settle.observe(folded.settle_seconds)
+            self._shared.metrics.touched_participants.observe(folded.touched)
+        return folded
 
     def _refuse_all(self, batch: Batch) -> None:
         for delivery in batch.deliveries:
@@ -243,35 +219,12 @@ class QueryOwner:
                 await self._shared.reject(delivery.record, error)
                 batch.told.add(delivery)
 
-    async def _save_and_publish(self, loaded: Loaded, batch: Batch) -> None:
-        shared, state = self._shared, loaded.state
-        began = shared.clock.monotonic()
-        state.settle()
-        shared.metrics.engine_settle.observe(shared.clock.monotonic() - began)
-        shared.metrics.touched_participants.observe(state.touched)
-        now = shared.clock.now()
-        revision = max(loaded.revision + 1, int(now * 1000))
-        ranking, changes = state.ranking(), state.drain()
-        value = encode_ranking(self.query_id, ranking, revision=revision, published_at=int(now * 1e6))
-        applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
-        new_settings = loaded.revision == 0 or any(isinstance(event, Query) for event in applied)
-        change = Change(
-            query_id=self.query_id,
-            partition=self.partition,
-            expected=loaded.revision,
-            revision=revision,
-            position=batch.position_after(loaded.saved, cursor=state.cursor),
-            settings=state.settings if new_settings else None,
-            verdicts=[event for event in applied if isinstance(event, Verdict)],
-            discrepancy=ranking.discrepancy,
-            ranking=value,
-            participants=Patch(changes.participants.index, changes.participants.rows),
-            edges=Patch(changes.edges.index, changes.edges.rows),
-        )
+    async def _save_and_publish(self, loaded: Loaded, folded: Folded) -> None:
+        shared, change = self._shared, folded.change
         await shared.retry(lambda: shared.store.save_query(change))
-        loaded.revision, loaded.saved = revision, change.position
-        await self._publish(value)
-        self._show(state)
+        loaded.revision, loaded.saved = change.revision, change.position
+        await self._publish(change.ranking)
+        self._show(loaded.state)
 
     async def _publish(self, value: bytes) -> None:
         shared = self._shared

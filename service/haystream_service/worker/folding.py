@@ -1,0 +1,121 @@
+"""What a batch does to a query's state: events in, the change to be saved out. No I/O: it may run in a thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from haystream.collection import Collection
+from haystream.errors import Rejected
+from haystream.events import Query, Verdict
+from haystream.query import QueryState
+from haystream_service.store.base import Change, Patch, Position
+from haystream_service.wire import encode_ranking
+from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.records import Clock
+
+LIGHT_EVENTS = 32
+"""New items and verdicts that are folded in where the event loop runs: they take some milliseconds. A thread
+would cost a lone verdict a tenth of a millisecond, and more where many run."""
+LIGHT_SECONDS = 0.02
+"""A query whose last batch took longer gets a thread: the reference engine, a policy that moves every score."""
+
+
+@dataclass(slots=True, eq=False)
+class Loaded:
+    """A query in memory. `revision` is 0 until the first save; `saved` is the position at the last one."""
+
+    state: QueryState
+    revision: int = 0
+    saved: Position = field(default_factory=Position)
+    published: bool = False
+    """Whether this process has published a ranking of the query."""
+    took: float = 0.0
+    """Seconds that folding in the last batch took."""
+
+    def heavy(self, batch: Batch) -> bool:
+        """Whether folding the batch in may take so long that others should not wait for it."""
+        state = self.state
+        events = len(state.collection) - state.cursor + len(batch.deliveries)
+        # A first batch settles, or at least saves, everything; new settings may ask for another engine.
+        afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
+        return afresh or events > LIGHT_EVENTS or self.took > LIGHT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The change to save, and what computing it took."""
+
+    change: Change
+    settle_seconds: float
+    touched: int
+    """Participants whose mean moved."""
+
+
+def restore(settings: Query, verdicts: Sequence[Verdict], collection: Collection, tolerance: float) -> QueryState:
+    """The state that the facts make, settled."""
+    state = QueryState(settings, collection, tolerance=tolerance)
+    for verdict in verdicts:
+        state.apply_verdict(verdict)
+    state.settle()
+    return state
+
+
+def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock) -> Folded | None:
+    """Apply what is in the batch, and what the collection got since; None if that changes nothing.
+
+    `batch` learns what was applied and what was rejected.
+    """
+    began = clock.monotonic()
+    state = loaded.state
+    batch.applied.clear()  # of a try that was fenced
+    for delivery in batch.deliveries:
+        if delivery in batch.rejected:
+            continue
+        try:
+            if _apply(loaded, delivery):
+                batch.applied.add(delivery)
+        except Rejected as error:
+            batch.rejected[delivery] = error
+    state.catch_up()
+    folded = None
+    if batch.applied or loaded.revision == 0 or state.cursor != loaded.saved.cursor:
+        folded = _change(loaded, batch, partition, clock)
+    loaded.took = clock.monotonic() - began
+    return folded
+
+
+def _apply(loaded: Loaded, delivery: Delivery) -> bool:
+    event = delivery.event
+    if isinstance(event, Verdict):
+        # Whatever its offset: facts are sets.
+        return loaded.state.apply_verdict(event)
+    # Old settings that come again must not undo newer ones.
+    new = delivery.record.offset > loaded.saved.queries_offset
+    return new and (loaded.state.apply_settings(event) or loaded.revision == 0)
+
+
+def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folded:
+    state = loaded.state
+    began = clock.monotonic()
+    state.settle()
+    seconds = clock.monotonic() - began
+    touched = state.touched
+    now = clock.now()
+    revision = max(loaded.revision + 1, int(now * 1000))
+    query_id = state.settings.query_id
+    ranking, changes = state.ranking(), state.drain()
+    applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
+    new_settings = loaded.revision == 0 or any(isinstance(event, Query) for event in applied)
+    change = Change(
+        query_id=query_id,
+        partition=partition,
+        expected=loaded.revision,
+        revision=revision,
+        position=batch.position_after(loaded.saved, cursor=state.cursor),
+        settings=state.settings if new_settings else None,
+        verdicts=[event for event in applied if isinstance(event, Verdict)],
+        discrepancy=ranking.discrepancy,
+        ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
+        participants=Patch(changes.participants.index, changes.participants.rows),
+        edges=Patch(changes.edges.index, changes.edges.rows),
+    )
+    return Folded(change, seconds, touched)

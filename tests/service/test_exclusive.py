@@ -1,0 +1,204 @@
+"""A settle that takes long: the process goes on, and nobody else touches what it works on."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+from support.equality import EXACT, assert_is_the_fold
+
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.query import QueryState
+from haystream_service.metrics import Metrics
+from haystream_service.store.memory import MemoryStore
+from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
+from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.folding import LIGHT_EVENTS
+from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
+from haystream_service.worker.shared import Limits
+from haystream_service.worker.worker import Worker
+
+pytestmark = pytest.mark.asyncio
+
+
+class SlowSettle:
+    """While `slow`, `QueryState.settle` takes until `go` is set, wherever it runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slow = False
+        self.go = threading.Event()
+        self.entered = asyncio.Event()
+        self.threads: list[threading.Thread] = []
+        loop, settle = asyncio.get_running_loop(), QueryState.settle
+
+        def slowly(state: QueryState) -> None:
+            self.threads.append(threading.current_thread())
+            if self.slow:
+                loop.call_soon_threadsafe(self.entered.set)
+                assert self.go.wait(30)
+            settle(state)
+
+        monkeypatch.setattr(QueryState, "settle", slowly)
+
+
+class Followed(MemoryStore):
+    """Tells how far the collection `default` was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+        self.read_on = asyncio.Condition()
+
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
+        items = await super().read_items(collection, after, limit=limit, wait=wait)
+        if collection == "default":
+            async with self.read_on:
+                self.read = after + len(items)
+                self.read_on.notify_all()
+        return items
+
+
+class Running:
+    """A worker on its broker and store."""
+
+    def __init__(self) -> None:
+        self.broker, self.store = MemoryBroker(), Followed()
+        self.consumer = MemoryConsumer(self.broker)
+        self.worker = Worker(
+            self.store,
+            MemoryPublisher(self.broker),
+            caught_up=self.consumer.caught_up,
+            metrics=Metrics(CollectorRegistry(), labelled_queries=1),
+            limits=Limits(item_publish_seconds=0.0, tolerance=EXACT),
+        )
+
+    def say(self, *events: Event) -> None:
+        for event in events:
+            match event:
+                case Query():
+                    self.broker.produce("queries", event.query_id.encode(), encode_query(event))
+                case Item():
+                    self.broker.produce("items", event.item_id.encode(), encode_item(event))
+                case Verdict():
+                    self.broker.produce("verdicts", event.query_id.encode(), encode_verdict(event))
+
+    async def settled(self) -> None:
+        async with asyncio.timeout(30):
+            await self.consumer.drained()
+            await self.worker.drain()
+
+    async def is_the_fold_of(self, *events: Event) -> None:
+        published = [decode_ranking(message.value) for message in self.broker.messages("next-items")]
+        await assert_is_the_fold(self.store, published, list(events))
+
+
+@pytest_asyncio.fixture
+async def running() -> AsyncIterator[Running]:
+    running = Running()
+    await running.worker.start()
+    await running.consumer.assign(running.worker, {0})
+    yield running
+    await running.consumer.stop()
+    await running.worker.close()
+
+
+def items(begin: int, end: int) -> list[Item]:
+    return [Item(f"m{n}", "default", f"p{n}", (f"p{n + 1}",)) for n in range(begin, end)]
+
+
+def verdict(number: int) -> Verdict:
+    return Verdict(f"v{number}", "q", f"m{number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000 + number)
+
+
+async def test_a_long_settle_stops_neither_the_loop_nor_intake_and_the_collection_stands_still(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settling = SlowSettle(monkeypatch)
+    running.say(Query("q"), Query("elsewhere", collection="b"))
+    await running.settled()
+    settling.slow = True
+    few, many = items(0, 2), items(2, 4 * LIGHT_EVENTS)
+    running.say(*many)
+    await settling.entered.wait()
+    settling.slow = False  # for everybody else
+    collection = running.worker.state("q").collection  # type: ignore[union-attr]
+    before = len(collection)
+    running.say(*few, Item("x", "b", "ann", ("bo",)), Verdict("w", "elsewhere", "x", "zoe", Outcome.RELEVANT, 1))
+    async with asyncio.timeout(30):
+        await running.consumer.drained()  # the other query got its ranking, the items are in their log
+        async with running.store.read_on:  # the follower has them, too
+            await running.store.read_on.wait_for(lambda: running.store.read == len(few) + len(many))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(collection) == before
+    settling.go.set()
+    await running.settled()
+    running.say(verdict(1))
+    await running.settled()
+    assert len(collection) == len(few) + len(many)
+    state = running.worker.state("q")
+    assert state is not None
+    assert (state.found, state.cursor) == (1, len(collection))
+
+
+async def test_a_lone_verdict_is_folded_in_where_it_is(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [Query("q"), *items(0, 5)]
+    running.say(*events)
+    await running.settled()
+    running.say(verdict(0))
+    await running.settled()  # numba may still have had something to load
+    settling = SlowSettle(monkeypatch)
+    running.say(verdict(1))
+    await running.settled()
+    assert set(settling.threads) == {threading.main_thread()}
+    await running.is_the_fold_of(*events, verdict(0), verdict(1))
+
+
+async def test_partitions_may_go_in_the_middle_of_a_long_settle(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settling = SlowSettle(monkeypatch)
+    events = [Query("q"), *items(0, 3)]
+    settling.slow = True
+    running.say(*events)
+    await settling.entered.wait()
+    async with asyncio.timeout(30):
+        await running.consumer.assign(running.worker, {0})  # revoked, and given back
+    settling.slow = False
+    settling.go.set()
+    running.say(verdict(1))
+    await running.settled()
+    await running.is_the_fold_of(*events, verdict(1))
+
+
+async def test_whoever_comes_next_waits_for_a_thread_that_was_given_up() -> None:
+    exclusive, entered, go = Exclusive(), asyncio.Event(), threading.Event()
+    loop, order = asyncio.get_running_loop(), list[str]()
+
+    def long() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go.wait(30)
+        order.append("long")
+
+    given_up = asyncio.create_task(exclusive(long, in_thread=True))
+    await entered.wait()
+    given_up.cancel()
+    with suppress(asyncio.CancelledError):
+        await given_up
+    following = asyncio.create_task(exclusive(lambda: order.append("next"), in_thread=False))
+    await asyncio.sleep(0)
+    assert order == []
+    go.set()
+    await following
+    assert order == ["long", "next"]
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_what_the_work_raises_is_raised_and_the_turn_passes_on(in_thread: bool) -> None:
+    exclusive = Exclusive()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await exclusive(lambda: 1 / 0, in_thread=in_thread)
