@@ -1,0 +1,88 @@
+"""How the experiments' figures look: colours, error bars, files."""
+
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from haystream_service.errors import UserError
+
+COLOURS = {
+    "mrf": "#222222",
+    "constrained": "#1f6fb4",
+    "unconstrained": "#e08214",
+    "local": "#1f6fb4",
+    "relevance": "#1f6fb4",
+    "independent": "#c8553d",
+    "random": "#999999",
+}
+"""A model has the same colour everywhere."""
+NAMES = {
+    "mrf": "Markov random field",
+    "constrained": "Bayes linear, constrained",
+    "unconstrained": "Bayes linear, unconstrained",
+    "relevance": "Bayes linear",
+    "independent": "independent",
+    "random": "random order",
+}
+STYLE = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": "medium",
+    "font.size": 9,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+}
+DPI = 110
+COLOURS_IN_A_FILE = 64
+
+
+def check() -> None:
+    """Raise `UserError` if nothing can be drawn here."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UserError("figures need matplotlib: pip install 'haystream[bench]'") from None
+
+
+def grid(rows: int, columns: int, *, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """A figure and its axes, an array of shape (rows, columns). `size` is of the figure, in inches."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write a PNG, of few colours so that it is small. Raises `UserError` where it cannot be written."""
+    from PIL import Image
+
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DPI)
+    try:
+        Image.open(drawn).convert("RGB").quantize(COLOURS_IN_A_FILE).save(path, format="PNG", optimize=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    return path
+
+
+def legend(figure: Any, axes: Any) -> None:
+    """One legend for all panels, above them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+
+
+def bars(axes: Any, groups: Iterable[str], heights: dict[str, tuple[list[float], list[float]]]) -> None:
+    """Grouped bars with ±1 standard error. `heights`: label to means and standard errors, one a group."""
+    groups = list(groups)
+    width = 0.8 / len(heights)
+    for number, (label, (means, errors)) in enumerate(heights.items()):
+        offset = (number - (len(heights) - 1) / 2) * width
+        places = [place + offset for place in range(len(groups))]
+        axes.bar(places, means, width, yerr=errors, label=label, error_kw={"linewidth": 0.8})
+    axes.set_xticks(range(len(groups)), groups)
+    axes.grid(visible=False, axis="x")

@@ -1,0 +1,12 @@
+"""Names that the command line offers, in a module that imports nothing heavy."""
+
+from enum import StrEnum
+
+
+class Experiment(StrEnum):
+    """The sections of the paper that can be run."""
+
+    LINE = "line"
+    TANZANIA = "tanzania"
+    CAVEMAN = "caveman"
+    ENRON = "enron"

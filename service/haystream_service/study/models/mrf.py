@@ -1,0 +1,209 @@
+"""The exact model of Dimitrov, Kress and Nevo: participants are a binary Markov random field (section 2).
+
+The joint of Z given the counts is proportional to the product, over edges, of the clique factor φ(z_u, z_v) and the
+beta-binomial likelihood of the edge's counts under Beta(a(z_u, z_v), b(z_u, z_v)). Exact, and exponential in the
+graph's tree width: pyAgrum's junction tree (the optional extra `mrf`) for graphs that are small or nearly trees,
+enumeration for tiny ones.
+
+Arrays over the pair's states have shape (…, 4), in the order z_u z_v = 00, 01, 10, 11.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln
+
+from haystream.events import Conditional
+from haystream_service.errors import UserError
+from haystream_service.study.models.base import Build, Counts, Floats, Model, Options
+from haystream_service.study.models.tables import table
+from haystream_service.study.network import Network
+
+Longs = NDArray[np.int64]
+
+MOST_ENUMERATED = 20
+"""Participants, at most, whose 2^m states are enumerated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marginals:
+    """What is read off the field: all that a ranking needs."""
+
+    mean: Floats
+    """E[Z | Y], shape (participants,)."""
+    joint: Floats
+    """P(z_u, z_v | Y) of every edge, shape (edges, 4)."""
+
+
+def homophily_factor(on_irrelevant: float, on_relevant: float) -> Floats:
+    """The clique factor of Table 1a: λ₁ rewards two irrelevant ends, λ₂ two relevant ones. Shape (4,)."""
+    return np.array([1.0 + on_irrelevant, 1.0, 1.0, 1.0 + on_relevant])
+
+
+def moment_factor(mean: float, both: float) -> Floats:
+    """The pair's distribution with E[Z] = `mean` and E[Z_u Z_v] = `both` (P₁₁ of section 5.2.3). Shape (4,).
+
+    Raises:
+        UserError: no two binary variables have these moments.
+    """
+    if not max(0.0, 2.0 * mean - 1.0) <= both <= mean:
+        raise UserError(f"no pair of binary variables has mean {mean} and second moment {both}")
+    return np.array([1.0 - 2.0 * mean + both, mean - both, mean - both, both])
+
+
+def potentials(factor: Floats, conditional: Conditional, n: Floats, y: Floats) -> Floats:
+    """φ times the likelihood of y relevant of n screened, shape (edges, 4), each edge scaled to a maximum of 1.
+
+    Unscaled, they underflow after some hundred screenings.
+    """
+    a, b = np.asarray(conditional.a, float), np.asarray(conditional.b, float)
+    likelihood = betaln(a + y[:, None], b + (n - y)[:, None]) - betaln(a, b)
+    with np.errstate(divide="ignore"):  # a factor of 0 is a state that cannot be
+        logarithm = np.log(factor) + likelihood
+    return np.asarray(np.exp(logarithm - logarithm.max(axis=1, keepdims=True)))
+
+
+def enumerated(participants: int, pairs: Longs, factors: Floats) -> Marginals:
+    """The marginals by summing over all 2^m states: what the junction tree is checked against.
+
+    `pairs`: (edges, 2); `factors`: (edges, 4), of `potentials`.
+
+    Raises:
+        ValueError: more than `MOST_ENUMERATED` participants.
+    """
+    if participants > MOST_ENUMERATED:
+        raise ValueError(f"{participants} participants are too many to enumerate")
+    z = np.arange(2**participants)[:, None] >> np.arange(participants) & 1
+    state = 2 * z[:, pairs[:, 0]] + z[:, pairs[:, 1]]
+    weight = np.prod(factors[np.arange(len(pairs)), state], axis=1)
+    weight /= weight.sum()
+    joint = np.stack([weight @ (state == k) for k in range(4)], axis=1)
+    return Marginals(weight @ z, joint)
+
+
+def inferred(participants: int, pairs: Longs, factors: Floats) -> Marginals:
+    """The marginals by pyAgrum's junction tree. Shapes as for `enumerated`.
+
+    Raises:
+        UserError: pyAgrum is not installed.
+        FloatingPointError: the factors cannot be multiplied in doubles.
+    """
+    gum = _gum()
+    inference = gum.ShaferShenoyMRFInference(_field(gum, participants, pairs, factors))
+    for u, v in pairs.tolist():
+        inference.addJointTarget({u, v})
+    inference.makeInference()
+    joint = np.empty((len(pairs), 4))
+    for e, (u, v) in enumerate(pairs.tolist()):
+        both = inference.jointPosterior({u, v})
+        values = both.toarray()  # its axes are in the reverse of the order of its names
+        joint[e] = (values.T if both.names[0] == str(u) else values).ravel()
+    mean = np.empty(participants)
+    mean[pairs[:, 0]] = joint[:, 2] + joint[:, 3]
+    mean[pairs[:, 1]] = joint[:, 1] + joint[:, 3]
+    if not np.isfinite(joint).all():
+        raise FloatingPointError(
+            "the Markov random field's factors underflow: too many screenings for exact inference"
+        )
+    return Marginals(mean, joint)
+
+
+def prior_moments(participants: int, pairs: Longs, factor: Floats) -> tuple[Floats, Floats]:
+    """E[Z], shape (m,), and Var(Z), shape (m, m), of the field before any data: the prior for Bayes linear in 5.1.
+
+    Raises:
+        UserError: pyAgrum is not installed.
+    """
+    gum = _gum()
+    field = _field(gum, participants, pairs, np.tile(factor / factor.max(), (len(pairs), 1)))
+    inference = gum.ShaferShenoyMRFInference(field)
+    inference.makeInference()
+    mean = np.array([inference.posterior(v).toarray()[1] for v in range(participants)])
+    second = np.diag(mean)
+    for u in range(participants - 1):
+        inference.setEvidence({u: 1})
+        inference.makeInference()
+        for v in range(u + 1, participants):
+            second[u, v] = second[v, u] = mean[u] * inference.posterior(v).toarray()[1]
+    return mean, second - np.outer(mean, mean)
+
+
+def mixture(conditional: Conditional, joint: Floats, n: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """E[P | Y] and Var[P | Y]: conjugate betas mixed by the pair's joint (section 4), each of shape (edges,).
+
+    Linear in `joint`, which may have negative entries: the unconstrained update gives such.
+    """
+    a = np.asarray(conditional.a, float) + y[:, None]
+    total = np.asarray(conditional.a, float) + np.asarray(conditional.b, float) + n[:, None]
+    mean = (joint * a / total).sum(axis=1)
+    square = (joint * a * (a + 1.0) / (total * (total + 1.0))).sum(axis=1)
+    return mean, square - mean * mean
+
+
+class MrfModel:
+    """The field as a model to search with: `posteriors` after a verdict is one exact inference."""
+
+    def __init__(self, network: Network, *, factor: Floats, conditional: Conditional) -> None:
+        self._pairs = np.column_stack([network.tail, network.head]).astype(np.int64)
+        self._participants = len(network.participants)
+        self._factor = factor
+        self._conditional = conditional
+        self._counts = Counts(network.edges)
+        self._posteriors: tuple[Floats, Floats] | None = None
+
+    def observe(self, edges: Sequence[int], relevant: bool) -> None:
+        """Count it."""
+        self._counts.add(edges, relevant)
+        self._posteriors = None
+
+    def marginals(self) -> Marginals:
+        """The field given the verdicts so far. Raises as `inferred`."""
+        factors = potentials(self._factor, self._conditional, self._counts.n, self._counts.y)
+        return inferred(self._participants, self._pairs, factors)
+
+    def posteriors(self) -> tuple[Floats, Floats]:
+        """Infer, unless nothing was seen since the last time."""
+        if self._posteriors is None:
+            counts = self._counts
+            self._posteriors = mixture(self._conditional, self.marginals().joint, counts.n, counts.y)
+        return self._posteriors
+
+
+def _mrf(network: Network, options: Options) -> Model:
+    _gum()
+    factor = moment_factor(options["mean"], options["p11"])
+    return MrfModel(network, factor=factor, conditional=table(options["table"]))
+
+
+MRF = Build(_mrf, {"mean": 0.25, "p11": 0.13, "table": 2})
+"""`mean` and `p11`: E[Z_u] and E[Z_u Z_v] of the clique factor (section 5.2.3). The field's own moments differ:
+whoever is on many edges has as many factors."""
+
+
+def _field(gum: Any, participants: int, pairs: Longs, factors: Floats) -> Any:
+    field = gum.MarkovRandomField()
+    for v in range(participants):
+        field.add(gum.RangeVariable(str(v), "", 0, 1))
+    for (u, v), factor in zip(pairs.tolist(), factors.tolist(), strict=True):
+        # A tensor's first variable is the one that varies fastest.
+        field.addFactor([str(v), str(u)]).fillWith(factor)
+    return field
+
+
+def _gum() -> Any:
+    try:
+        with warnings.catch_warnings():
+            # Its wrapper warns while it is loaded, and crashes the process where warnings are errors. The second
+            # part is loaded when the first of its classes is made.
+            warnings.simplefilter("ignore")
+            import pyagrum
+
+            pyagrum.MarkovRandomField()
+    except ImportError:
+        raise UserError("exact inference needs pyAgrum: pip install 'haystream[mrf]'") from None
+    pyagrum.setNumberOfThreads(1)  # repetitions run in processes of their own
+    return pyagrum
