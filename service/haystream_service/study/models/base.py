@@ -48,18 +48,19 @@ class Build:
 
 
 class Counts:
-    """Screened n and relevant y, each of shape (edges,)."""
+    """Screened n and relevant y, of edges or of participants."""
 
-    def __init__(self, edges: int) -> None:
-        self.n = np.zeros(edges)
-        self.y = np.zeros(edges)
+    def __init__(self, size: int) -> None:
+        self.n = np.zeros(size)
+        self.y = np.zeros(size)
 
-    def add(self, edges: Sequence[int], relevant: bool) -> None:
-        """One item more, on these edges."""
+    def add(self, edges: Sequence[int], relevant: bool, *, at: NDArray[np.int32] | None = None) -> None:
+        """One item more, on these edges; counted at `at[edge]` where that is given, one end of each edge."""
         share = share_of(len(edges))
         for edge in edges:
-            self.n[edge] += share
-            self.y[edge] += share * relevant
+            place = edge if at is None else at[edge]
+            self.n[place] += share
+            self.y[place] += share * relevant
 
 
 def beta_moments(mean: Floats, concentration: Floats) -> tuple[Floats, Floats]:

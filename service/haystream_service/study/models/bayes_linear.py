@@ -5,13 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream.events import TABLE_1, TABLE_2, Prior, Query
+from haystream.events import Prior, Query
 from haystream.query import make_engine, share_of
-from haystream_service.errors import UserError
 from haystream_service.study.models.base import Build, Floats, Model, Options
+from haystream_service.study.models.tables import table
 from haystream_service.study.network import Network
-
-TABLES = {1.0: TABLE_1, 2.0: TABLE_2}
 
 
 class BayesLinear:
@@ -37,15 +35,14 @@ class BayesLinear:
 
 
 def _relevance(network: Network, options: Options) -> Model:
-    if options["table"] not in TABLES:
-        raise UserError(f"relevance has no table {options['table']:g}: expected 1 or 2")
+    conditional = table(options["table"])
     return BayesLinear(
         network,
         Prior(
             model="relevance",
             mean=options["mean"],
             correlation=options["correlation"],
-            conditional=TABLES[options["table"]],
+            conditional=conditional,
         ),
     )
 
