@@ -12,19 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.engines.relax import (
-    Floats,
-    Ints,
-    Scratch,
-    change_row,
-    heal,
-    healing,
-    inverse_entries,
-    let_wait,
-    regrown,
-    scratch,
-    system,
-)
+from haystream.engines.inverse import change_row, heal, healing, inverse_entries, regrown
+from haystream.engines.relax import Floats, Ints, Scratch, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
 from haystream.graph import Graph
@@ -39,11 +28,6 @@ Q are off by less than 1/1024 of themselves there, whatever the order of events.
 SOLVES_PER_EDGE = 32
 """What a new edge costs locally, all told, in units of one local solve, measured at 1,000 and 100,000 edges (14 and
 39). Computing afresh costs one solve a participant."""
-
-
-HEALED = 4
-"""Participants, of those that new edges moved, whose entries of Q⁻¹ are solved afresh per new edge: their D, and so
-the scale of everything about them, must not drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +70,10 @@ class Precision(Protocol):
 
     def grow(self) -> None:
         """Follow the graph."""
+        ...
+
+    def tend(self, most: int) -> bool:
+        """Undo drift of the inverse at up to `most` participants that wait for it; True if more do."""
         ...
 
     def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
@@ -157,7 +145,6 @@ class GraphPrecision:
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
-            self._heal(HEALED * new)
 
     def _compute(self) -> None:
         graph = self._graph
@@ -167,26 +154,27 @@ class GraphPrecision:
         everyone = np.arange(len(graph), dtype=np.int32)
         matrix = system(graph, self.diagonal, self.off)
         inverse_entries(matrix, everyone, self.tolerance, self.inverse_diagonal, self.inverse_edge, self._rooms[0])
+        self._healing = healing(len(self._touched))
         self.builds += 1
         self.changes.clear()
 
-    def _heal(self, most: int) -> None:
-        """Solve the entries of Q⁻¹ afresh at some of those where they were corrected longest ago."""
-        if not most:
-            return
-        graph = self._graph
-        count, _ = heal(
-            system(graph, self.diagonal, self.off),
-            self._healing,
-            most,
-            self.tolerance,
-            self.inverse_diagonal,
-            self.inverse_edge,
-            self._rooms[0],
-            self._touched,
-        )
-        nothing = np.zeros(0, np.int32), np.zeros(0)
-        self.changes.append(RowChange(0, *nothing, self._touched[:count].copy()))
+    def tend(self, most: int) -> bool:
+        """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it; True if more do."""
+        if most > 0 and self._healing.state[1]:
+            graph = self._graph
+            count, _ = heal(
+                system(graph, self.diagonal, self.off),
+                self._healing,
+                most,
+                self.tolerance,
+                self.inverse_diagonal,
+                self.inverse_edge,
+                self._rooms[0],
+                self._touched,
+            )
+            nothing = np.zeros(0, np.int32), np.zeros(0)
+            self.changes.append(RowChange(0, *nothing, self._touched[:count].copy()))
+        return bool(self._healing.state[1])
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
@@ -227,11 +215,10 @@ class GraphPrecision:
             self.inverse_edge,
             self.tolerance,
             *self._rooms,
+            self._healing,
             self._touched,
         )
-        touched = self._touched[:count].copy()
-        let_wait(self._healing, touched)
-        self.changes.append(RowChange(participant, edges, deltas, touched))
+        self.changes.append(RowChange(participant, edges, deltas, self._touched[:count].copy()))
 
 
 class ExplicitPrecision:
@@ -272,6 +259,10 @@ class ExplicitPrecision:
         self.diagonal, self.off = precision.diagonal().copy(), precision[tail, head]
         self.inverse_diagonal, self.inverse_edge = sigma.diagonal().copy(), sigma[tail, head]
         self.builds += 1
+
+    def tend(self, most: int) -> bool:
+        """Nothing drifts."""
+        return False
 
     def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
         """D = I: x is Z − E[Z] itself."""

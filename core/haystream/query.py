@@ -176,6 +176,10 @@ class QueryState:
             self._dirty_edges.append(edges)
         self._queue.rescore(self._engine, edges, step=self.screened + 1)
 
+    def tend(self, most: int = 1) -> bool:
+        """Spend up to `most` local solves on undoing drift, when there is time; True if more wait."""
+        return self._engine.tend(most)
+
     def ranking(self) -> Ranking:
         """What to read next, at most `settings.top` items; none unless the query is open."""
         self.settle()

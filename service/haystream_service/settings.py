@@ -58,7 +58,7 @@ class Settings(BaseModel):
     partitions: int = Field(default=8, ge=1, le=10_000)
     """Of topics that are created. All topics that exist must have the same number."""
     replication: int = Field(default=1, ge=1, le=100)
-    tolerance: float = Field(default=1e-5, gt=0, le=1e-2)
+    tolerance: float = Field(default=2e-5, gt=0, le=1e-2)
     """How exactly the local engine solves for the posterior means."""
     drain_seconds: float = Field(default=20, ge=0, le=3600)
     """What a worker that is told to stop has to finish its batches. Kubernetes' grace period is above it."""

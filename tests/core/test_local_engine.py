@@ -224,6 +224,8 @@ def test_errors_do_not_add_up_over_a_long_history(seed: int) -> None:
         outcome = (Outcome.RELEVANT, Outcome.IRRELEVANT, Outcome.RETRACTED)[rng.choice(3, p=[0.4, 0.5, 0.1])]
         step(state, verdict(number, judged, outcome))
         query.settle()
+        while query.tend(8):
+            pass
     assert query.collection.precisions[0.8, DEFAULT_TOLERANCE].builds == 1
     expected, got = dense_of(query), report(query)
     errors = [abs(p[0] - mean) for p, mean in zip(got.participants.values(), expected.mean, strict=True)]

@@ -28,6 +28,11 @@ class Engine(Protocol):
         """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
         ...
 
+    def tend(self, most: int) -> bool:
+        """Undo drift, when there is time: at most so many local solves. True if more wait; the next `settle`
+        names what changed, by less than the accuracy promised."""
+        ...
+
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y, and unscreened items on offer, on those edges."""
         ...

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from haystream.engines.inverse import Healing, healing, regrown
 from haystream.engines.kernels import RIGHT_HAND_SIDES, Edges, People
-from haystream.engines.relax import Flags, Floats, Healing, Ints, healing, regrown, scratch, system
+from haystream.engines.relax import Flags, Floats, Ints, scratch, system
 from haystream.graph import Graph
 
 

@@ -9,15 +9,14 @@ and both change with an edge's data in the same way.
 from typing import NamedTuple
 
 from haystream.compiled import compiled
+from haystream.engines.inverse import STRAIN, Healing, add_strain, change_row
 from haystream.engines.relax import (
-    COLUMN_TOLERANCE,
     Flags,
     Floats,
     Ints,
     Scratch,
     System,
     begin,
-    change_row,
     forget,
     relax,
     touch,
@@ -127,6 +126,7 @@ def follow_row(
     tolerance_1: float,
     column: Scratch,
     room: Scratch,
+    healing: Healing,
     touched: Ints,
     moved: Ints,
     moved_flags: Flags,
@@ -154,6 +154,7 @@ def follow_row(
         tolerance_0,
         column,
         room,
+        healing,
         touched,
     )
     for i in range(count):
@@ -283,6 +284,7 @@ def change_edge(
     tolerance_1: float,
     column: Scratch,
     room: Scratch,
+    healing: Healing,
     moved: Ints,
     moved_flags: Flags,
     moved_count: int,
@@ -307,7 +309,7 @@ def change_edge(
     if dw != 0.0:
         listed = begin(column, u, beta_u, listed)
         listed = begin(column, v, beta_v, listed)
-        listed, _ = relax(system, column.x, column.r, column.r, COLUMN_TOLERANCE * tolerance_0, column, listed)
+        listed, _ = relax(system, column.x, column.r, column.r, tolerance_0, column, listed)
         K = column.x
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
         for side in range(RIGHT_HAND_SIDES):
@@ -328,6 +330,7 @@ def change_edge(
             if K[t] == 0.0:
                 continue
             people.variance[t] -= shrink * K[t] * K[t]
+            add_strain(healing, t, 2.0 * abs(shrink * K[t]) * tolerance_0, STRAIN * tolerance_0)
             first = system.start[t]
             for j in range(first, first + system.degree[t]):
                 other = system.contact[j]

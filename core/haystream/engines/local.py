@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from haystream.engines.columns import Columns
+from haystream.engines.inverse import heal, healing, inverse_entries
 from haystream.engines.kernels import (
     Priors,
     change_edge,
@@ -24,30 +25,29 @@ from haystream.engines.kernels import (
     settle_moved,
     take_prior,
 )
-from haystream.engines.relax import TOUCHED, Floats, Ints, heal, inverse_entries, let_wait, relax
+from haystream.engines.relax import TOUCHED, Floats, Ints, relax
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models.relevance import conditional_table
 from haystream.prior import Precision, RowChange, prior_means
 
-DEFAULT_TOLERANCE = 1e-5
+DEFAULT_TOLERANCE = 2e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of Z at the prior,
-about). The error of an adjusted mean of Z is at most tolerance × D/(1 − δ), 2e-5 at the defaults, and what readers
-were told of it may lag by TELLING tolerances more. Errors of covariances add up between healings (HEALED); with
-them the error of an edge's mean was at most 5e-5 after hundreds of verdicts and edges, where 1e-4 is promised."""
+about). The error of an adjusted mean of Z is at most tolerance × D/(1 − δ), 4e-5 at the defaults, and what readers
+were told of it may lag by TELLING tolerances more. Errors of covariances add up until they are healed (`tend`);
+with them the error of a mean was at most 5e-5 after hundreds of verdicts and edges, where 1e-4 is promised."""
 
 VARIANCE_TOLERANCE = 100.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items
-on an edge: the relative error of that standard deviation is below 0.5 % at the default tolerance (h is about 0.1
-an item, so it is at most 100 × 1e-5 / 0.1 / 2), and a new item then costs a few pushes instead of thousands."""
+on an edge: the relative error of that standard deviation is below 1 % at the default tolerance (h is about 0.1
+an item, so it is at most 100 × 2e-5 / 0.1 / 2), and a new item then costs a few pushes instead of thousands."""
 
-TELLING = 3.0
+TELLING = 2.0
 """Readers are told of a participant, and its edges are scored again, when its adjusted mean or variance is so many
 tolerances from what they were last told. It halves the work of a verdict near hubs."""
 
-HEALED = 2
-"""Participants, of those that verdicts and new edges moved, whose covariances are solved afresh per settle. The
-corrections between add up errors where verdicts are concentrated; so is the healing."""
+SHARE_TOLERANCE = 5.0
+"""Shares are solved so much less closely than means: they are off by 2e-4 or so, and their sum too."""
 
 
 class LocalEngine:
@@ -128,6 +128,7 @@ class LocalEngine:
             *self._tolerances(),
             columns.column,
             columns.room,
+            columns.healing,
             columns.moved,
             columns.moved_flags,
             self._moved_count,
@@ -161,7 +162,6 @@ class LocalEngine:
         if self._position < len(precision.changes):
             self._follow(precision.changes[self._position :])
             self._position = len(precision.changes)
-        self._heal()
         told = len(self._told_edges)
         columns.changed_edges[:told] = self._told_edges
         people, count = settle_moved(
@@ -181,16 +181,19 @@ class LocalEngine:
         edges = np.sort(columns.changed_edges[:count])
         columns.edge_flags[edges] = 0
         changed = np.sort(columns.changed[:people])
-        let_wait(columns.healing, changed)
         return changed, edges
 
-    def _heal(self) -> None:
-        """Solve some of the entries of the inverse afresh that were corrected longest ago."""
+    def tend(self, most: int) -> bool:
+        """Solve entries of the inverse afresh for up to `most` participants that wait for it; True if more do.
+
+        Call it when there is time. Their readings change by less than the accuracy promised; the next `settle`
+        names them.
+        """
         columns = self._columns
         count, self.drift = heal(
             columns.system,
             columns.healing,
-            HEALED,
+            most,
             self._tolerance,
             columns.people.variance,
             columns.edges.covariance,
@@ -200,6 +203,7 @@ class LocalEngine:
         for participant in columns.changed[:count].tolist():
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
+        return self._precision.tend(most - count) or bool(columns.healing.state[1])
 
     def _follow(self, changes: Sequence[RowChange]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
@@ -217,6 +221,7 @@ class LocalEngine:
                 *self._tolerances(),
                 columns.column,
                 columns.room,
+                columns.healing,
                 columns.changed,
                 columns.moved,
                 columns.moved_flags,
@@ -324,6 +329,7 @@ class LocalEngine:
         self._form_0, self._form_1 = (float(people.rhs[side, :m] @ people.x[side, :m]) for side in (0, 1))
         columns.moved_flags[:] = 0
         columns.edge_flags[:] = 0
+        columns.healing = healing(len(columns.moved_flags))
         self._moved_count = 0
         self._told_edges.clear()
 
@@ -378,7 +384,7 @@ class LocalEngine:
             columns.system,
             columns.edges,
             np.asarray(edges, dtype=np.int32),
-            self._tolerance,
+            SHARE_TOLERANCE * self._tolerance,
             columns.column,
             columns.edge_flags,
             found,

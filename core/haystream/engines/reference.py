@@ -71,6 +71,10 @@ class ReferenceEngine:
             self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
         )
 
+    def tend(self, most: int) -> bool:
+        """Nothing drifts."""
+        return False
+
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y and unscreened items."""
         return self._n[edges], self._y[edges], self._offered[edges]

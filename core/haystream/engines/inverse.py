@@ -1,0 +1,219 @@
+"""Entries of the inverse on the graph: read off its columns, corrected as the matrix changes, solved afresh.
+
+A correction is as good as the columns that it is made of, which are solved up to a tolerance. What they leave
+out adds up in the entries that it is added to: that is the strain of a participant, and who has too much of it
+waits to be healed: solved afresh, when there is time.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from haystream.compiled import compiled
+from haystream.engines.relax import Flags, Floats, Ints, Longs, Scratch, System, begin, forget, relax, touch
+
+STRAIN = 5.0
+"""A participant waits for healing when its strain, about what corrections may have left out of its entries of the
+inverse, is this many tolerances. In a probability that is a tenth as much, or less: D_u D_v times 0.6."""
+
+
+class Healing(NamedTuple):
+    """Participants whose entries of the inverse wait to be solved afresh: a ring, first in first out, each at most
+    once. Every member but `state` is (participants,)."""
+
+    strain: Floats
+    ring: Ints
+    waiting: Flags
+    state: Longs
+    """Shape (2,): where the ring begins, and how many wait."""
+
+
+def healing(participants: int) -> Healing:
+    """Nobody waits."""
+    return Healing(
+        np.zeros(participants),
+        np.zeros(participants, np.int32),
+        np.zeros(participants, np.uint8),
+        np.zeros(2, np.int64),
+    )
+
+
+def regrown(queue: Healing, participants: int) -> Healing:
+    """The same queue with more room."""
+    larger = healing(participants)
+    known = len(queue.ring)
+    begins, count = queue.state
+    larger.strain[:known] = queue.strain
+    larger.waiting[:known] = queue.waiting
+    if count:
+        larger.ring[:count] = queue.ring[(begins + np.arange(count)) % known]
+    larger.state[1] = count
+    return larger
+
+
+@compiled
+def add_strain(queue: Healing, u: int, strain: float, most: float) -> None:
+    """Add to a participant's strain; it waits for healing from `most` on."""
+    queue.strain[u] += strain
+    if queue.strain[u] > most and queue.waiting[u] == 0:
+        queue.waiting[u] = 1
+        queue.ring[(queue.state[0] + queue.state[1]) % len(queue.ring)] = u
+        queue.state[1] += 1
+
+
+@compiled
+def inverse_entries(
+    system: System, which: Ints, tolerance: float, on_participant: Floats, on_edge: Floats, room: Scratch
+) -> None:
+    """(Λ⁻¹)_uu into on_participant[u] and (Λ⁻¹)_uv into on_edge, for every u in `which` and its contacts v.
+
+    One local column solve per participant; an edge's entry is the one of the last of its ends in `which` (the
+    two agree to the tolerance).
+    """
+    for j in range(len(which)):
+        u = which[j]
+        listed = begin(room, u, 1.0, 0)
+        listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
+        read_column(system, u, room, listed, on_participant, on_edge)
+        forget(room, listed)
+
+
+@compiled
+def read_column(
+    system: System, u: int, column: Scratch, listed: int, on_participant: Floats, on_edge: Floats
+) -> None:
+    """Take what a column k of the inverse, solved up to a residual ρ, says of a participant and its contacts.
+
+    (Λ⁻¹)_uu = k_u + ρᵀk + ρᵀΛ⁻¹ρ: without its last term, which is left out, its error is of second order. A
+    contact's entry gets one more step, k_v + ρ_v / Λ_vv.
+    """
+    rest = 0.0
+    for i in range(listed):
+        t = column.touched[i]
+        rest += column.r[t] * column.x[t]
+    on_participant[u] = column.x[u] + rest
+    first = system.start[u]
+    for i in range(first, first + system.degree[u]):
+        v = system.contact[i]
+        on_edge[system.incident[i]] = column.x[v] + column.r[v] / system.diagonal[v]
+
+
+@compiled
+def other_end(tail: Ints, head: Ints, edge: int, participant: int) -> int:
+    """Whom the edge joins the participant to."""
+    return int(head[edge]) if tail[edge] == participant else int(tail[edge])
+
+
+@compiled
+def change_row(
+    system: System,
+    tail: Ints,
+    head: Ints,
+    participant: int,
+    edges: Ints,
+    deltas: Floats,
+    on_participant: Floats,
+    on_edge: Floats,
+    tolerance: float,
+    column: Scratch,
+    other: Scratch,
+    queue: Healing,
+    touched: Ints,
+) -> int:
+    """Add `deltas` to the off-diagonal entries of `edges`, all of them at `participant`; correct the inverse.
+
+    With u the participant and a the deltas at the edges' other ends, Λ' = Λ + e_u aᵀ + a e_uᵀ. Two local solves,
+    k = Λ⁻¹e_u and l = Λ⁻¹a, give Λ'⁻¹ = Λ⁻¹ − [k l] S⁻¹ [k l]ᵀ with S = [[k_u, 1 + aᵀk], [1 + aᵀk, aᵀl]]
+    (Woodbury). `on_participant` and `on_edge` hold the entries of Λ⁻¹ on the graph. The participants whose
+    entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
+
+    The solves are as close as the tolerance, or less for small deltas, which multiply what they leave out. Where
+    the one edge is new, its ends' entries are read off their columns, which are solved anyway.
+    """
+    first_edge = edges[0]
+    new = len(edges) == 1 and system.off[first_edge] == 0.0
+    unit = deltas[0] if new else 0.0
+    if not new:
+        for i in range(len(edges)):
+            unit = max(unit, abs(deltas[i]))
+    loose = tolerance if new else min(tolerance / max(unit, tolerance), 0.1)
+    listed = begin(column, participant, 1.0, 0)
+    listed, _ = relax(system, column.x, column.r, column.r, loose, column, listed)
+    reached = 0
+    for i in range(len(edges)):
+        v = other_end(tail, head, edges[i], participant)
+        reached = begin(other, v, 1.0 if new else deltas[i] / unit, reached)
+    reached, _ = relax(system, other.x, other.r, other.r, loose, other, reached)
+    at_u, at_a = column.x, other.x
+    if new:
+        read_column(system, participant, column, listed, on_participant, on_edge)
+        read_column(system, other_end(tail, head, first_edge, participant), other, reached, on_participant, on_edge)
+    s11, s12, s22 = at_u[participant], 1.0, 0.0
+    for i in range(len(edges)):
+        v = other_end(tail, head, edges[i], participant)
+        s12 += deltas[i] * at_u[v]
+        s22 += deltas[i] * unit * at_a[v]
+    determinant = s11 * s22 - s12 * s12
+    kk, kl, ll = s22 / determinant, -s12 * unit / determinant, s11 * unit * unit / determinant
+    for i in range(listed):
+        reached = touch(other, column.touched[i], reached)
+    count = 0
+    for i in range(reached):
+        t = other.touched[i]
+        if at_u[t] == 0.0 and at_a[t] == 0.0:
+            continue
+        change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
+        on_participant[t] -= change
+        left_out = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
+        add_strain(queue, t, 2.0 * loose * left_out, STRAIN * tolerance)
+        first = system.start[t]
+        for j in range(first, first + system.degree[t]):
+            v = system.contact[j]
+            if v > t and (at_u[v] != 0.0 or at_a[v] != 0.0):
+                on_edge[system.incident[j]] -= (
+                    kk * at_u[t] * at_u[v] + kl * (at_u[t] * at_a[v] + at_a[t] * at_u[v]) + ll * at_a[t] * at_a[v]
+                )
+        if abs(change) > 1e-3 * tolerance or t == participant:
+            touched[count] = t
+            count += 1
+    for i in range(len(edges)):
+        system.off[edges[i]] += deltas[i]
+    forget(column, listed)
+    forget(other, reached)
+    return count
+
+
+@compiled
+def heal(
+    system: System,
+    queue: Healing,
+    most: int,
+    tolerance: float,
+    on_participant: Floats,
+    on_edge: Floats,
+    room: Scratch,
+    healed: Ints,
+) -> tuple[int, float]:
+    """Solve the entries of up to `most` of those waiting afresh.
+
+    Returns how many were (they are in `healed`), and by how much the worst of them had drifted.
+    """
+    count, drift = 0, 0.0
+    while count < most and queue.state[1] > 0:
+        u = queue.ring[queue.state[0]]
+        queue.state[0] = (queue.state[0] + 1) % len(queue.ring)
+        queue.state[1] -= 1
+        queue.waiting[u] = 0
+        queue.strain[u] = 0.0
+        was = on_participant[u]
+        listed = begin(room, u, 1.0, 0)
+        listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
+        first = system.start[u]
+        for i in range(first, first + system.degree[u]):
+            drift = max(drift, abs(room.x[system.contact[i]] - on_edge[system.incident[i]]))
+        read_column(system, u, room, listed, on_participant, on_edge)
+        drift = max(drift, abs(on_participant[u] - was))
+        forget(room, listed)
+        healed[count] = u
+        count += 1
+    return count, drift
