@@ -7,7 +7,6 @@ import pytest
 
 from haystream_service.experiments import line
 
-pytest.importorskip("pyagrum", reason="needs the extra mrf")
 pytest.importorskip("matplotlib", reason="needs the extra bench")
 
 

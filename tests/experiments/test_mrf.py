@@ -1,4 +1,4 @@
-"""Exact inference: the junction tree against enumeration, and both against what can be worked out by hand."""
+"""Exact inference: the junction tree against enumeration, pyAgrum and what can be worked out by hand."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,8 @@ from haystream.events import TABLE_1, TABLE_2, Conditional, Item
 from haystream.models.relevance import conditional_table, edge_posterior
 from haystream_service.errors import UserError
 from haystream_service.study.models import mrf
+from haystream_service.study.models.junction_tree import JunctionTree
 from haystream_service.study.network import Network, network
-
-pytest.importorskip("pyagrum", reason="needs the extra mrf")
 
 LOPSIDED = Conditional(a=(1, 1, 2, 9), b=(9, 4, 3, 1))
 """01 and 10 differ: a swapped pair would show."""
@@ -29,16 +28,70 @@ def some_network(pairs: np.ndarray) -> Network:
     return network("test", items, lambda item_id: False)
 
 
+def some_factors(rng: np.random.Generator, pairs: np.ndarray) -> np.ndarray:
+    n = rng.poisson(15, len(pairs)).astype(float)
+    y = rng.binomial(n.astype(int), 0.3).astype(float)
+    return mrf.potentials(FACTOR, LOPSIDED, n, y)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_junction_tree_equals_enumeration(seed):
     rng = np.random.default_rng(seed)
     pairs = some_graph(rng)
-    n = rng.poisson(15, len(pairs)).astype(float)
-    y = rng.binomial(n.astype(int), 0.3).astype(float)
-    factors = mrf.potentials(FACTOR, LOPSIDED, n, y)
-    exact, tree = mrf.enumerated(7, pairs, factors), mrf.inferred(7, pairs, factors)
-    np.testing.assert_allclose(tree.mean, exact.mean, atol=1e-12)
-    np.testing.assert_allclose(tree.joint, exact.joint, atol=1e-12)
+    factors = some_factors(rng, pairs)
+    exact, tree = mrf.enumerated(7, pairs, factors), JunctionTree(7, pairs)
+    np.testing.assert_allclose(tree.means(factors), exact.mean, atol=1e-12)
+    np.testing.assert_allclose(tree.joints(factors), exact.joint, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pyagrum_equals_enumeration(seed):
+    pytest.importorskip("pyagrum", reason="needs the extra mrf")
+    rng = np.random.default_rng(seed)
+    pairs = some_graph(rng)
+    factors = some_factors(rng, pairs)
+    exact, other = mrf.enumerated(7, pairs, factors), mrf.inferred(7, pairs, factors)
+    np.testing.assert_allclose(other.mean, exact.mean, atol=1e-12)
+    np.testing.assert_allclose(other.joint, exact.joint, atol=1e-12)
+
+
+def test_the_junction_tree_equals_pyagrum_where_nothing_can_be_enumerated():
+    pytest.importorskip("pyagrum", reason="needs the extra mrf")
+    rng = np.random.default_rng(7)
+    chain = np.column_stack([np.arange(59), np.arange(1, 60)])
+    pairs = np.unique(np.vstack([chain, np.sort(rng.choice(60, (12, 2)), axis=1)]), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    factors = some_factors(rng, pairs)
+    tree, other = JunctionTree(60, pairs), mrf.inferred(60, pairs, factors)
+    np.testing.assert_allclose(tree.means(factors), other.mean, atol=1e-12)
+    np.testing.assert_allclose(tree.joints(factors), other.joint, atol=1e-12)
+
+
+def test_a_graph_in_pieces():
+    pairs = np.array([[0, 1], [3, 2], [3, 4]])
+    factors = some_factors(np.random.default_rng(0), pairs)
+    exact, tree = mrf.enumerated(5, pairs, factors), JunctionTree(5, pairs)
+    np.testing.assert_allclose(tree.means(factors), exact.mean, atol=1e-12)
+    np.testing.assert_allclose(tree.joints(factors), exact.joint, atol=1e-12)
+
+
+def test_a_hub_of_a_thousand_does_not_underflow():
+    """Half of the contacts draw the hub to 1, half to 0: the products alone are far too small for a double."""
+    pairs = np.column_stack([np.zeros(1000, int), np.arange(1, 1001)])
+    factors = np.tile([1.0, 0.1, 0.1, 0.1], (1000, 1))
+    factors[::2] = [0.1, 0.1, 0.1, 1.0]
+    tree = JunctionTree(1001, pairs)
+    assert tree.means(factors)[0] == pytest.approx(0.5)
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(FloatingPointError, match="0 in every state"):
+        JunctionTree(2, np.array([[0, 1]])).joints(np.zeros((1, 4)))
+
+
+def test_too_wide_a_graph_is_refused():
+    with pytest.raises(UserError, match="out of reach"):
+        JunctionTree(25, np.array([(u, v) for v in range(25) for u in range(v)]))
 
 
 def test_the_prior_moments_equal_enumeration():
@@ -65,7 +118,7 @@ def test_a_thousand_screenings_an_edge_do_not_underflow():
     n = np.array([1000.0, 1000.0])
     factors = mrf.potentials(mrf.homophily_factor(0.5, 0.5), TABLE_2, n, np.array([900.0, 150.0]))
     assert factors.max(axis=1).tolist() == [1.0, 1.0]
-    np.testing.assert_allclose(mrf.inferred(3, pairs, factors).mean, [1.0, 1.0, 0.0], atol=0.01)
+    np.testing.assert_allclose(JunctionTree(3, pairs).means(factors), [1.0, 1.0, 0.0], atol=0.01)
 
 
 def test_the_mixture_is_the_cores():

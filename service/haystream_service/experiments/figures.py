@@ -1,6 +1,6 @@
 """How the experiments' figures look: colours, error bars, files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,12 @@ NAMES = {
     "relevance": "Bayes linear",
     "independent": "independent",
     "random": "random order",
+}
+POLICY_COLOURS = {
+    "greedy": "#1f6fb4",
+    "epsilon-greedy": "#e08214",
+    "bayes-ucb": "#3d9970",
+    "look-ahead": "#8e44ad",
 }
 STYLE = {
     "axes.grid": True,
@@ -70,10 +76,30 @@ def save(figure: Any, path: Path) -> Path:
     return path
 
 
-def legend(figure: Any, axes: Any) -> None:
+def legend(figure: Any, axes: Any, *, columns: int | None = None) -> None:
     """One legend for all panels, above them."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=columns or len(labels), frameon=False, fontsize="small"
+    )
+
+
+def graph(axes: Any, *, pairs: Sequence[Sequence[int]], colours: Sequence[str], **options: Any) -> None:
+    """A network, laid out by springs. `widths`: of the edges; `node_size`: of the participants."""
+    import networkx as nx
+
+    drawn: nx.Graph[int] = nx.Graph()
+    drawn.add_nodes_from(range(len(colours)))
+    drawn.add_edges_from((u, v) for u, v in pairs)
+    place = nx.spring_layout(drawn, seed=1, iterations=200, k=2.2 / len(drawn) ** 0.5)
+    order = list(drawn.edges)
+    given = dict(zip(((min(p), max(p)) for p in pairs), options.get("widths", [0.6] * len(pairs)), strict=True))
+    widths = [given[min(p), max(p)] for p in order]
+    nx.draw_networkx_edges(drawn, place, ax=axes, edgelist=order, width=widths, edge_color="0.45")
+    nx.draw_networkx_nodes(
+        drawn, place, ax=axes, node_color=list(colours), node_size=options.get("node_size", 60), edgecolors="white"
+    )
+    axes.set_axis_off()
 
 
 def bars(axes: Any, groups: Iterable[str], heights: dict[str, tuple[list[float], list[float]]]) -> None:

@@ -13,11 +13,7 @@ from haystream_service.study.network import Network
 
 
 def prior_of_field(network: Network, *, factor: Floats, conditional: Conditional) -> Prior:
-    """The prior whose mean and covariance are the Markov random field's own (section 5.1).
-
-    Raises:
-        UserError: pyAgrum is not installed.
-    """
+    """The prior whose mean and covariance are the Markov random field's own (section 5.1)."""
     names = tuple(network.participants)
     pairs = np.column_stack([network.tail, network.head]).astype(np.int64)
     mean, covariance = mrf.prior_moments(len(names), pairs, factor)

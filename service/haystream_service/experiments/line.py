@@ -46,11 +46,7 @@ class Beliefs:
 
 
 def run() -> dict[str, Any]:
-    """Every model's beliefs after 0, 1, … 7 observations of both sets; JSON-ready, no chance in it.
-
-    Raises:
-        UserError: pyAgrum is not installed.
-    """
+    """Every model's beliefs after 0, 1, … 7 observations of both sets; JSON-ready, no chance in it."""
     followed = {name: [follow(seen[:k]) for k in range(len(seen) + 1)] for name, seen in SETS.items()}
     return {
         "experiment": "line",

@@ -2,8 +2,8 @@
 
 The joint of Z given the counts is proportional to the product, over edges, of the clique factor φ(z_u, z_v) and the
 beta-binomial likelihood of the edge's counts under Beta(a(z_u, z_v), b(z_u, z_v)). Exact, and exponential in the
-graph's tree width: pyAgrum's junction tree (the optional extra `mrf`) for graphs that are small or nearly trees,
-enumeration for tiny ones.
+graph's tree width. The junction tree is ours; pyAgrum (the optional extra `mrf`) and, for tiny graphs, enumeration
+are what it is held to.
 
 Arrays over the pair's states have shape (…, 4), in the order z_u z_v = 00, 01, 10, 11.
 """
@@ -20,6 +20,7 @@ from scipy.special import betaln
 from haystream.events import Conditional
 from haystream_service.errors import UserError
 from haystream_service.study.models.base import Build, Counts, Floats, Model, Options
+from haystream_service.study.models.junction_tree import JunctionTree
 from haystream_service.study.models.tables import table
 from haystream_service.study.network import Network
 
@@ -86,14 +87,19 @@ def enumerated(participants: int, pairs: Longs, factors: Floats) -> Marginals:
 
 
 def inferred(participants: int, pairs: Longs, factors: Floats) -> Marginals:
-    """The marginals by pyAgrum's junction tree. Shapes as for `enumerated`.
+    """The marginals by pyAgrum, which takes some hundred times as long. Shapes as for `enumerated`.
 
     Raises:
         UserError: pyAgrum is not installed.
-        FloatingPointError: the factors cannot be multiplied in doubles.
     """
     gum = _gum()
-    inference = gum.ShaferShenoyMRFInference(_field(gum, participants, pairs, factors))
+    field = gum.MarkovRandomField()
+    for v in range(participants):
+        field.add(gum.RangeVariable(str(v), "", 0, 1))
+    for (u, v), factor in zip(pairs.tolist(), factors.tolist(), strict=True):
+        # A tensor's first variable is the one that varies fastest.
+        field.addFactor([str(v), str(u)]).fillWith(factor)
+    inference = gum.ShaferShenoyMRFInference(field)
     for u, v in pairs.tolist():
         inference.addJointTarget({u, v})
     inference.makeInference()
@@ -102,34 +108,28 @@ def inferred(participants: int, pairs: Longs, factors: Floats) -> Marginals:
         both = inference.jointPosterior({u, v})
         values = both.toarray()  # its axes are in the reverse of the order of its names
         joint[e] = (values.T if both.names[0] == str(u) else values).ravel()
+    return Marginals(means_of(participants, pairs, joint), joint)
+
+
+def means_of(participants: int, pairs: Longs, joint: Floats) -> Floats:
+    """P(z_v = 1), shape (participants,), from the joints of the edges; everyone is on an edge."""
     mean = np.empty(participants)
     mean[pairs[:, 0]] = joint[:, 2] + joint[:, 3]
     mean[pairs[:, 1]] = joint[:, 1] + joint[:, 3]
-    if not np.isfinite(joint).all():
-        raise FloatingPointError(
-            "the Markov random field's factors underflow: too many screenings for exact inference"
-        )
-    return Marginals(mean, joint)
+    return mean
 
 
 def prior_moments(participants: int, pairs: Longs, factor: Floats) -> tuple[Floats, Floats]:
     """E[Z], shape (m,), and Var(Z), shape (m, m), of the field before any data: the prior for Bayes linear in 5.1.
 
     Raises:
-        UserError: pyAgrum is not installed.
+        UserError: the graph's tree width is too large.
     """
-    gum = _gum()
-    field = _field(gum, participants, pairs, np.tile(factor / factor.max(), (len(pairs), 1)))
-    inference = gum.ShaferShenoyMRFInference(field)
-    inference.makeInference()
-    mean = np.array([inference.posterior(v).toarray()[1] for v in range(participants)])
-    second = np.diag(mean)
-    for u in range(participants - 1):
-        inference.setEvidence({u: 1})
-        inference.makeInference()
-        for v in range(u + 1, participants):
-            second[u, v] = second[v, u] = mean[u] * inference.posterior(v).toarray()[1]
-    return mean, second - np.outer(mean, mean)
+    tree = JunctionTree(participants, pairs)
+    factors = np.tile(factor, (len(pairs), 1))
+    mean = tree.means(factors)
+    second = np.array([mean[u] * tree.means(factors, given=u) for u in range(participants)])
+    return mean, (second + second.T) / 2.0 - np.outer(mean, mean)
 
 
 def mixture(conditional: Conditional, joint: Floats, n: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -145,36 +145,42 @@ def mixture(conditional: Conditional, joint: Floats, n: Floats, y: Floats) -> tu
 
 
 class MrfModel:
-    """The field as a model to search with: `posteriors` after a verdict is one exact inference."""
+    """The field as a model to search with: `posteriors` after a verdict is one exact inference.
+
+    Raises:
+        UserError: the network's tree width is too large.
+    """
 
     def __init__(self, network: Network, *, factor: Floats, conditional: Conditional) -> None:
         self._pairs = np.column_stack([network.tail, network.head]).astype(np.int64)
-        self._participants = len(network.participants)
-        self._factor = factor
-        self._conditional = conditional
-        self._counts = Counts(network.edges)
+        self._tree = JunctionTree(len(network.participants), self._pairs)
+        self._factor, self._conditional = factor, conditional
+        self._counts = counts = Counts(network.edges)
+        self._factors = potentials(factor, conditional, counts.n, counts.y)
         self._posteriors: tuple[Floats, Floats] | None = None
 
     def observe(self, edges: Sequence[int], relevant: bool) -> None:
-        """Count it."""
+        """Multiply the likelihood into the factors of these edges."""
         self._counts.add(edges, relevant)
+        which = np.asarray(edges)
+        counts = self._counts.n[which], self._counts.y[which]
+        self._factors[which] = potentials(self._factor, self._conditional, *counts)
         self._posteriors = None
 
     def marginals(self) -> Marginals:
-        """The field given the verdicts so far. Raises as `inferred`."""
-        factors = potentials(self._factor, self._conditional, self._counts.n, self._counts.y)
-        return inferred(self._participants, self._pairs, factors)
+        """The field given the verdicts so far."""
+        joint = self._tree.joints(self._factors)
+        return Marginals(means_of(len(self._tree), self._pairs, joint), joint)
 
     def posteriors(self) -> tuple[Floats, Floats]:
         """Infer, unless nothing was seen since the last time."""
         if self._posteriors is None:
-            counts = self._counts
-            self._posteriors = mixture(self._conditional, self.marginals().joint, counts.n, counts.y)
+            joint = self._tree.joints(self._factors)
+            self._posteriors = mixture(self._conditional, joint, self._counts.n, self._counts.y)
         return self._posteriors
 
 
 def _mrf(network: Network, options: Options) -> Model:
-    _gum()
     factor = moment_factor(options["mean"], options["p11"])
     return MrfModel(network, factor=factor, conditional=table(options["table"]))
 
@@ -182,16 +188,6 @@ def _mrf(network: Network, options: Options) -> Model:
 MRF = Build(_mrf, {"mean": 0.25, "p11": 0.13, "table": 2})
 """`mean` and `p11`: E[Z_u] and E[Z_u Z_v] of the clique factor (section 5.2.3). The field's own moments differ:
 whoever is on many edges has as many factors."""
-
-
-def _field(gum: Any, participants: int, pairs: Longs, factors: Floats) -> Any:
-    field = gum.MarkovRandomField()
-    for v in range(participants):
-        field.add(gum.RangeVariable(str(v), "", 0, 1))
-    for (u, v), factor in zip(pairs.tolist(), factors.tolist(), strict=True):
-        # A tensor's first variable is the one that varies fastest.
-        field.addFactor([str(v), str(u)]).fillWith(factor)
-    return field
 
 
 def _gum() -> Any:
@@ -204,6 +200,5 @@ def _gum() -> Any:
 
             pyagrum.MarkovRandomField()
     except ImportError:
-        raise UserError("exact inference needs pyAgrum: pip install 'haystream[mrf]'") from None
-    pyagrum.setNumberOfThreads(1)  # repetitions run in processes of their own
+        raise UserError("this needs pyAgrum: pip install 'haystream[mrf]'") from None
     return pyagrum
