@@ -243,6 +243,45 @@ def bench_engine(
     )
 
 
+@bench.command("pipeline")
+def bench_pipeline(
+    edges: Annotated[
+        list[int] | None,
+        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
+    ] = None,
+    queries: Annotated[int, typer.Option(min=1, max=1000, help="Open queries; verdicts go to each in turn.")] = 1,
+    verdicts: Annotated[float, typer.Option(min=1, help="Verdicts a second.")] = 50,
+    items: Annotated[float, typer.Option(min=50, help="Items a second beside them.")] = 500,
+    seconds: Annotated[float, typer.Option(min=1, help="How long, at each size.")] = 20,
+    new_edges: Annotated[float, typer.Option(min=0, max=1, help="The share of the items on new edges.")] = 0.01,
+    flood: Annotated[int, typer.Option(min=100, help="Items that lie ready when the intake is measured.")] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graph and the traffic.")] = 0,
+    json: Json = False,
+) -> None:
+    """Time the whole way: verdict produced to ranking consumed, and items taken in.
+
+    Starts a Kafka and a Valkey of its own, and stops them. In the same run,
+    under the same traffic: a Faust agent that does nothing.
+
+    \b
+    haystream bench pipeline
+    haystream bench pipeline --edges 1000 --seconds 60 --json
+    """
+    from haystream_service.bench.pipeline import Load
+    from haystream_service.commands import bench as command
+
+    load = Load(
+        verdicts_per_s=verdicts,
+        items_per_s=items,
+        seconds=seconds,
+        flood=flood,
+        new_edges=new_edges,
+        queries=queries,
+        seed=seed,
+    )
+    command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, json=json)
+
+
 def main() -> NoReturn:
     """Run the command that the arguments name. Exit code 2: it was used in a way that cannot work."""
     try:

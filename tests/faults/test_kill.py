@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from support.equality import EXACT
-from support.pipeline import Pipeline, frozen, page, until
+from support.pipeline import Pipeline, page, until
 
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
@@ -113,7 +113,7 @@ async def test_nothing_is_committed_before_it_is_saved(pipeline: Pipeline, own_v
     worker = await pipeline.worker()
     await pipeline.say(*first)
     await pipeline.drained()
-    with frozen(own_valkey):
+    with own_valkey.frozen():
         await pipeline.say(*stream)
 
         async def has_given_up_once() -> bool:
@@ -131,7 +131,7 @@ async def test_a_zombie_is_fenced_and_loses_nothing(pipeline: Pipeline) -> None:
     zombie = await pipeline.worker(instance_id="zombie")
     await pipeline.say(*first, *stream[:200])
     await pipeline.drained()
-    with frozen(zombie):
+    with zombie.frozen():
         # Its partitions go to another, which works on; then it wakes up with what it had.
         await pipeline.worker(instance_id="heir")
         await _say_in_small(pipeline, stream[200:600])

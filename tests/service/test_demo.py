@@ -238,7 +238,7 @@ async def test_a_start_that_is_cancelled_is_broken_off(monkeypatch):
     monkeypatch.setattr(ValkeyServer, "start", start)
     monkeypatch.setattr(ValkeyServer, "stop", stop)
     async with AsyncExitStack() as stack:
-        starting = asyncio.ensure_future(staging._started(stack, server))
+        starting = asyncio.ensure_future(staging.started(stack, server))
         await entered.wait()
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):

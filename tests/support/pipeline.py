@@ -1,13 +1,10 @@
 """Real Kafka, a real store and worker processes, as a test sees them."""
 
 import asyncio
-import os
-import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -15,7 +12,6 @@ from aiokafka.errors import KafkaError
 
 from haystream.events import Event, Item, Query, Verdict
 from haystream_service.demo.stage import WorkerProcess
-from haystream_service.local import LocalServer
 from haystream_service.settings import PREFIX, Settings
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
@@ -141,17 +137,6 @@ class Pipeline:
 
         await until(ranked, "every query ranked with all items, and published")
         await assert_is_the_fold(self.store, await self.rankings(), events)
-
-
-@contextmanager
-def frozen(server: LocalServer) -> Iterator[None]:
-    """The server stands still inside: it takes connections and commands, and answers none before the end."""
-    assert server._process is not None
-    os.killpg(server._process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.killpg(server._process.pid, signal.SIGCONT)
 
 
 def page(worker: WorkerProcess, path: str) -> tuple[int, str]:

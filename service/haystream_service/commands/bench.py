@@ -1,5 +1,7 @@
 """`haystream bench`: what it costs, measured on this machine."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -10,10 +12,10 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream_service.bench import baselines, chart, engine, graphs, report
+from haystream_service.bench import baselines, chart, engine, graphs, pipeline, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
 from haystream_service.commands.console import notes, write_json
@@ -76,6 +78,44 @@ def run_engine(
         write_json(result)
     else:
         _print(result)
+
+
+def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, json: bool) -> None:
+    """Measure the no-op agent and the pipeline at every size. Raises `UserError`."""
+    noop, sizes = asyncio.run(_pipeline(sorted(set(edges)), load))
+    result = pipeline.as_json(noop, sizes, load)
+    if json:
+        write_json(result)
+    else:
+        _print_pipeline(result)
+
+
+async def _pipeline(edges: Sequence[int], load: pipeline.Load) -> tuple[pipeline.Measured, list[pipeline.Measured]]:
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics that are a moment old have no leader yet
+    notes.print("starting Kafka and Valkey ...")
+    async with pipeline.servers() as (kafka, redis):
+        notes.print("a Faust agent that does nothing")
+        noop = await pipeline.measure_noop(kafka, redis, load)
+        sizes = []
+        for size in edges:
+            notes.print(f"{size:,} edges")
+            sizes.append(await pipeline.measure(kafka, redis, size, load))
+    return noop, sizes
+
+
+def _print_pipeline(result: dict[str, Any]) -> None:
+    columns = ("p50 ms", "p95 ms", "p99 ms", "times no-op's p50", "items/s", "times no-op's", "opened in s")
+    table = Table(
+        Column("", no_wrap=True),
+        *columns,
+        title="pipeline: verdict produced to ranking consumed, and items taken in",
+    )
+    keys = ("p50_ms", "p95_ms", "p99_ms", "p50_ratio", "items_per_s", "items_ratio", "opened_s")
+    rows = [("no-op agent", result["noop"])]
+    rows += [(f"{row['edges']:,} edges", row) for row in result["results"]]
+    for name, row in rows:
+        table.add_row(name, *(_number(row[key]) if key in row else "" for key in keys))
+    Console(highlight=False, soft_wrap=True).print(table)
 
 
 def alone(work: Callable[[], T]) -> T:

@@ -99,8 +99,8 @@ async def stage() -> AsyncIterator[Stage]:
             yield Stage(await _in_memory(stack), f"{IN_MEMORY}: {reason}", IN_MEMORY)
             return
         settings = load(environ={}, kafka=kafka, redis=redis, topic_prefix=fresh, redis_prefix=fresh, group=fresh)
-        worker = WorkerProcess(_environment(settings))
-        await _started(stack, worker)  # which creates the topics
+        worker = WorkerProcess(environment_of(settings))
+        await started(stack, worker)  # which creates the topics
         bus = await _kafka_bus(stack, settings)
         with _explained(worker):
             yield Stage(bus, kafka_name, redis_name)
@@ -113,7 +113,7 @@ def _named(variable: str) -> bool:
 async def _kafka(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
     """Address and name of the Kafka to use. One that was named gets rid of our topics in the end."""
     if not _named("KAFKA"):
-        server = await _started(stack, KafkaServer())
+        server = await started(stack, KafkaServer())
         return server.bootstrap, f"Apache Kafka at {server.bootstrap} (started here)"
     admin = AIOKafkaAdminClient(bootstrap_servers=named.kafka)
     try:
@@ -129,7 +129,7 @@ async def _kafka(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
 async def _redis(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
     """URL and name of the Redis to use. One that was named gets rid of our keys in the end."""
     if not _named("REDIS"):
-        server = await _started(stack, ValkeyServer())
+        server = await started(stack, ValkeyServer())
         return server.url, f"Valkey at {server.url} (started here)"
     store = RedisStore.connect(named.redis, prefix=named.redis_prefix)
     stack.push_async_callback(store.close)
@@ -138,7 +138,7 @@ async def _redis(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
     return named.redis, f"Redis at {named.redis.rpartition('@')[2]}"
 
 
-async def _started(stack: AsyncExitStack, server: Server) -> Server:
+async def started(stack: AsyncExitStack, server: Server) -> Server:
     """The server, answering; it is closed with the stack. A start that is cancelled is broken off."""
     stack.push_async_callback(asyncio.to_thread, server.close)
     starting = asyncio.ensure_future(asyncio.to_thread(server.start))
@@ -151,7 +151,8 @@ async def _started(stack: AsyncExitStack, server: Server) -> Server:
     return server
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def environment_of(settings: Settings) -> dict[str, str]:
+    """What a worker needs to know of a demo's settings, as variables."""
     given = settings.model_dump(include={"kafka", "redis", "topic_prefix", "redis_prefix", "group"})
     return {PREFIX + name.upper(): str(value) for name, value in given.items()}
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -122,6 +124,15 @@ class LocalServer(ABC):
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._reap()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The process stands still inside (SIGSTOP): it takes connections and bytes, and answers none."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
 
     def restart(self) -> Self:
         """Stop the server if it runs, and start it on the same port and data."""

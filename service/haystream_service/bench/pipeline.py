@@ -1,0 +1,256 @@
+"""The whole way on real servers: verdict produced to ranking consumed, and items taken in by one worker.
+
+Beside it, in the same run and under the same traffic, a Faust agent that does nothing. Kafka, Valkey, the worker,
+the agent and what drives them share the machine.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import orjson
+
+from haystream.events import Item, Outcome, Query, Verdict
+from haystream_service.bench import graphs
+from haystream_service.bench.noop import LAST, NoopProcess
+from haystream_service.bench.traffic import Message, Traffic
+from haystream_service.demo.stage import WorkerProcess, environment_of, started
+from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
+from haystream_service.settings import Settings
+from haystream_service.settings import load as load_settings
+from haystream_service.store.redis import RedisStore
+from haystream_service.wire import encode_item, encode_query, encode_verdict
+from haystream_service.worker.kafka import ensure_topics
+
+ITEMS_PER_EDGE = 2
+RELEVANT = 0.25
+WARM_UP = 25
+"""Verdicts before the clock counts: what has to be loaded and compiled is, then."""
+LOOK_SECONDS = 0.01
+PRELOADED_AT_ONCE = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is sent."""
+
+    verdicts_per_s: float
+    items_per_s: float
+    seconds: float
+    flood: int
+    """Items that wait in Kafka when the intake is measured."""
+    new_edges: float
+    """The share of the items that lie on a new edge; the others lie on one that is there."""
+    queries: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds from verdict to answer, and items a second."""
+
+    edges: int
+    latencies: tuple[float, ...]
+    items_per_s: float
+    opened_s: float
+    """From opening the query to its first ranking."""
+
+
+@dataclass(slots=True)
+class Case:
+    """A case's items and verdicts. Every verdict is on an item of its own: `screened` counts them."""
+
+    pairs: graphs.Longs
+    load: Load
+    rng: np.random.Generator
+    judged: Counter[bytes] = field(default_factory=Counter)
+    top: dict[bytes, list[str]] = field(default_factory=dict)
+    """The items of the last ranking that are not judged yet, by query."""
+    _read: set[tuple[bytes, str]] = field(default_factory=set)
+    _made: int = 0
+
+    @property
+    def queries(self) -> list[bytes]:
+        """The ids."""
+        return [b"q%d" % number for number in range(self.load.queries)]
+
+    def preloaded(self) -> Iterator[Item]:
+        """What the collection holds from the beginning."""
+        return graphs.spread(self.pairs, ITEMS_PER_EDGE, self.rng)
+
+    def items(self) -> Iterator[Message]:
+        """New items, without end."""
+        people = int(self.pairs.max()) + 1
+        while True:
+            self._made += 1
+            if self.rng.random() < self.load.new_edges:
+                sender, recipient = f"n{self._made}", f"p{self.rng.integers(people)}"
+            else:
+                sender, recipient = (f"p{end}" for end in self.pairs[self.rng.integers(len(self.pairs))])
+            item = Item(f"n{self._made}", graphs.COLLECTION, sender, (recipient,))
+            yield item.item_id.encode(), encode_item(item)
+
+    def verdict(self) -> Message:
+        """The next verdict, of the queries in turn: half on the best item that is known, half on a random one."""
+        query = min(self.queries, key=self.judged.__getitem__)
+        best = self.top.get(query, [])
+        item = best.pop(0) if best and self.rng.random() < 0.5 else self._random()
+        while (query, item) in self._read:
+            item = self._random()
+        self._read.add((query, item))
+        self.judged[query] += 1
+        outcome = Outcome.RELEVANT if self.rng.random() < RELEVANT else Outcome.IRRELEVANT
+        number, now = self.judged[query], int(time.time() * 1e6)
+        return query, encode_verdict(Verdict(f"v{number}", query.decode(), item, "bench", outcome, now))
+
+    def _random(self) -> str:
+        return f"m{self.rng.integers(ITEMS_PER_EDGE * len(self.pairs))}"
+
+    def answered(self, query: bytes, value: bytes) -> int:
+        """How many verdicts a ranking knows of."""
+        ranking = orjson.loads(value)
+        self.top[query] = [item["item_id"] for item in ranking["items"][:10]]
+        return int(ranking["screened"])
+
+
+@asynccontextmanager
+async def servers() -> AsyncIterator[tuple[str, str]]:
+    """A Kafka and a Valkey of its own: their addresses. Raises `ServerUnavailable`."""
+    async with AsyncExitStack() as stack:
+        kafka = await started(stack, KafkaServer())
+        valkey = await started(stack, ValkeyServer())
+        yield kafka.bootstrap, valkey.url
+
+
+async def measure(kafka: str, redis: str, edges: int, load: Load) -> Measured:
+    """A worker with a query (or several) on a graph of so many edges."""
+    settings = _settings(kafka, redis, f"bench-{edges}")
+    rng = np.random.default_rng(load.seed)
+    case = Case(graphs.preferential(edges, rng), load, rng)
+    store = RedisStore.connect(redis, prefix=settings.redis_prefix)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        stack.push_async_callback(store.wipe)
+        await ensure_topics(settings)
+        preloaded = case.preloaded()
+        while some := list(islice(preloaded, PRELOADED_AT_ONCE)):
+            await store.append_items(graphs.COLLECTION, some)
+        worker = await started(stack, WorkerProcess(environment_of(settings)))
+        traffic = await stack.enter_async_context(Traffic(settings, case.answered))
+        began = time.perf_counter()
+        for query in case.queries:
+            await traffic.send("queries", (query, encode_query(Query(query.decode()))))
+        await traffic.until(lambda: len(case.top) == load.queries, "the first rankings")
+        opened = time.perf_counter() - began
+        await _drive(traffic, case.verdict, case.items(), load)
+        before = await store.item_count(graphs.COLLECTION)
+
+        async def taken_in() -> None:
+            count = before
+            while count < before + load.flood:
+                count = await store.item_count(graphs.COLLECTION)
+                await asyncio.sleep(LOOK_SECONDS)
+
+        rate = await _flood(traffic, worker, case.items(), load.flood, taken_in)
+    return Measured(edges, tuple(traffic.latencies), rate, opened)
+
+
+async def measure_noop(kafka: str, redis: str, load: Load) -> Measured:
+    """The no-op agent, under the same traffic."""
+    settings = _settings(kafka, redis, "bench-noop")
+    rng = np.random.default_rng(load.seed)
+    case = Case(graphs.preferential(1000, rng), load, rng)
+    answers: Counter[bytes] = Counter()
+
+    def answered(key: bytes, _: bytes) -> int:
+        answers[key] += 1
+        return answers[key]
+
+    async with AsyncExitStack() as stack:
+        partitions = await ensure_topics(settings)
+        agent = await started(stack, NoopProcess(kafka, settings.topic_prefix))
+        traffic = await stack.enter_async_context(Traffic(settings, answered))
+        await _drive(traffic, case.verdict, case.items(), load)
+
+        async def taken_in() -> None:
+            await traffic.until(lambda: answers[LAST] == partitions, "the last items")
+
+        def lasts() -> Iterator[tuple[Message, int]]:
+            return (((LAST, b""), partition) for partition in range(partitions))
+
+        rate = await _flood(traffic, agent, case.items(), load.flood, taken_in, lasts)
+    return Measured(0, tuple(traffic.latencies), rate, 0.0)
+
+
+async def _drive(traffic: Traffic, verdict: Callable[[], Message], items: Iterator[Message], load: Load) -> None:
+    """Warm up, then measure the latency under the load."""
+    for count in (round(WARM_UP * load.items_per_s / load.verdicts_per_s), round(load.items_per_s * load.seconds)):
+        some = islice(items, count)
+        await traffic.steady(verdict, some, verdicts_per_s=load.verdicts_per_s, items_per_s=load.items_per_s)
+
+
+async def _flood(
+    traffic: Traffic,
+    process: LocalServer,
+    items: Iterator[Message],
+    count: int,
+    taken_in: Callable[[], Any],
+    lasts: Callable[[], Iterator[tuple[Message, int]]] = lambda: iter(()),
+) -> float:
+    """Items a second that the process takes in when so many lie ready: it stands still while they are sent."""
+    with process.frozen():
+        for item in islice(items, count):
+            await traffic.send("items", item)
+        for message, partition in lasts():
+            await traffic.send("items", message, partition=partition)
+        await traffic.flush()
+    began = time.perf_counter()
+    await taken_in()
+    return count / (time.perf_counter() - began)
+
+
+def percentiles(measured: Measured) -> dict[str, float]:
+    """p50, p95 and p99 of the latency in milliseconds."""
+    values = 1e3 * np.percentile(measured.latencies, [50, 95, 99])
+    return dict(zip(("p50_ms", "p95_ms", "p99_ms"), np.round(values, 2).tolist(), strict=True))
+
+
+def as_json(noop: Measured, sizes: Sequence[Measured], load: Load) -> dict[str, Any]:
+    """The result as the contract has it; ratios are to the no-op agent."""
+    base = percentiles(noop)
+    results = []
+    for size in sizes:
+        latency = percentiles(size)
+        results.append(
+            {
+                "edges": size.edges,
+                "queries": load.queries,
+                **latency,
+                "items_per_s": round(size.items_per_s),
+                "p50_ratio": round(latency["p50_ms"] / base["p50_ms"], 2),
+                "items_ratio": round(size.items_per_s / noop.items_per_s, 2),
+                "opened_s": round(size.opened_s, 2),
+                "verdicts": len(size.latencies),
+            }
+        )
+    return {
+        "results": results,
+        "noop": {**base, "items_per_s": round(noop.items_per_s), "verdicts": len(noop.latencies)},
+        "load": {
+            "verdicts_per_s": load.verdicts_per_s,
+            "items_per_s": load.items_per_s,
+            "seconds": load.seconds,
+            "flood": load.flood,
+            "new_edges": load.new_edges,
+        },
+    }
+
+
+def _settings(kafka: str, redis: str, name: str) -> Settings:
+    return load_settings(environ={}, kafka=kafka, redis=redis, topic_prefix=name, redis_prefix=name, group=name)
