@@ -32,8 +32,11 @@ class Growing(Generic[_T]):
 
     def append(self, value: float) -> None:
         """Add one entry."""
-        self.resize(self.size + 1)
-        self.data[self.size - 1] = value
+        size = self.size
+        if size == len(self.data):
+            self.resize(size + 1)
+        self.data[size] = value
+        self.size = size + 1
 
     def view(self) -> NDArray[_T]:
         """The entries in use, without a copy."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.engines.inverse import change_row, heal, healing, inverse_entries, regrown
+from haystream.engines.inverse import COLUMN_TOLERANCE, change_row, heal, healing, inverse_entries, regrown
 from haystream.engines.relax import Floats, Ints, Scratch, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
@@ -153,7 +153,8 @@ class GraphPrecision:
         self.off[:] = -self.correlation / np.maximum(degree[graph.tail], degree[graph.head])
         everyone = np.arange(len(graph), dtype=np.int32)
         matrix = system(graph, self.diagonal, self.off)
-        inverse_entries(matrix, everyone, self.tolerance, self.inverse_diagonal, self.inverse_edge, self._rooms[0])
+        close = COLUMN_TOLERANCE * self.tolerance
+        inverse_entries(matrix, everyone, close, self.inverse_diagonal, self.inverse_edge, self._rooms[0])
         self._healing = healing(len(self._touched))
         self.builds += 1
         self.changes.clear()

@@ -12,9 +12,13 @@ import numpy as np
 from haystream.compiled import compiled
 from haystream.engines.relax import Flags, Floats, Ints, Longs, Scratch, System, begin, forget, relax, touch
 
+COLUMN_TOLERANCE = 2.0
+"""Columns that entries are read off are solved so much less closely than x: a diagonal entry's error is of second
+order, and another entry matters to a probability by a tenth or less: D_u D_v times 0.6."""
+
 STRAIN = 5.0
 """A participant waits for healing when its strain, about what corrections may have left out of its entries of the
-inverse, is this many tolerances. In a probability that is a tenth as much, or less: D_u D_v times 0.6."""
+inverse, is this many tolerances."""
 
 
 class Healing(NamedTuple):
@@ -207,7 +211,7 @@ def heal(
         queue.strain[u] = 0.0
         was = on_participant[u]
         listed = begin(room, u, 1.0, 0)
-        listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
+        listed, _ = relax(system, room.x, room.r, room.r, COLUMN_TOLERANCE * tolerance, room, listed)
         first = system.start[u]
         for i in range(first, first + system.degree[u]):
             drift = max(drift, abs(room.x[system.contact[i]] - on_edge[system.incident[i]]))
