@@ -3,6 +3,7 @@
 A command's module is imported when the command runs, so that --help does not wait for numpy or Faust.
 """
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -200,6 +201,74 @@ def import_(
     command.run(kind.value, path, to=to, collection=collection, config=config, json=json)
 
 
+@app.command()
+def simulate(
+    items: Annotated[Path, typer.Argument(metavar="ITEMS.csv", help="An item table with a column relevant.")],
+    models: Annotated[str, typer.Option(metavar="A,B", help="What leads the search.")] = (
+        "relevance,participant-rate,random"
+    ),
+    policies: Annotated[str, typer.Option(metavar="P,Q", help="How it chooses.")] = "look-ahead,greedy",
+    steps: Annotated[int, typer.Option(min=1, help="Screenings of a search.")] = 1000,
+    runs: Annotated[int, typer.Option(min=1, help="Searches of every model with every policy.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of items that tie, run by run.")] = 0,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE[,VALUE]",
+            help="A constant of the models or policies that have it (or of one: MODEL.NAME=VALUE). Several values "
+            "are each simulated. May be given several times.",
+        ),
+    ] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Every value of this column is a query, to which the items with that value are relevant; empty "
+            "cells and numbers below 1 are none.",
+        ),
+    ] = None,
+    two_party: Annotated[bool, typer.Option("--two-party", help="Leave out items on several edges.")] = False,
+    processes: Annotated[int | None, typer.Option(min=1, help="Default: one a processor.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For tables, plots and finished searches: run again, it goes on."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Search items of known relevance: which model and policy find most?
+
+    Every search screens the item that is ranked first, learns its relevance,
+    and so on. An edge's items are drawn without replacement, ties are broken
+    at random.
+
+    Models: relevance (the paper's), independent, mrf, participant-rate,
+    neighbour-rate, label-propagation, bandit, random. Policies: look-ahead,
+    greedy, epsilon-greedy, bayes-ucb, thompson.
+
+    \b
+    haystream simulate mails.csv.gz
+    haystream simulate mails.csv.gz --models relevance,bandit --policies greedy --runs 50 --out study
+    haystream simulate mails.csv.gz --models independent --option p11=0,0.04,0.13 --json
+    haystream simulate mails.csv.gz --topics ldc_topic --two-party --steps 500
+    """
+    from haystream_service.commands import simulate as command
+
+    command.run(
+        items,
+        models=_names(models),
+        policies=_names(policies),
+        steps=steps,
+        runs=runs,
+        seed=seed,
+        processes=processes or os.cpu_count() or 1,
+        options=option or [],
+        topics=topics,
+        two_party=two_party,
+        out=out,
+        json=json,
+    )
+
+
 @bench.command("engine")
 def bench_engine(
     edges: Annotated[
@@ -280,6 +349,11 @@ def bench_pipeline(
         seed=seed,
     )
     command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, json=json)
+
+
+def _names(text: str) -> list[str]:
+    """The distinct names in a list with commas, in its order."""
+    return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
 def main() -> NoReturn:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from haystream.collection import Collection
 from haystream.events import Item
 from haystream.query import share_of
-from haystream_service.sources import Source, table
+from haystream_service.errors import UserError
+from haystream_service.importers import Skipped, read_csv
+from haystream_service.sources import Source, read_source
+from haystream_service.wire import to_item
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -93,21 +96,67 @@ class Network:
         return np.bincount(self.set_edge, np.repeat(of_set, sizes), self.edges).astype(np.float64)
 
 
-def network(name: str, items: Iterable[Item], truth: Callable[[str], bool]) -> Network:
-    """The network that these items span. `truth` says of an item's id whether it is relevant."""
+def network(name: str, items: Iterable[Item], truth: Callable[[str], bool], *, two_party: bool = False) -> Network:
+    """The network that these items span. `truth` says of an item's id whether it is relevant.
+
+    With `two_party`, items that lie on several edges are left out.
+    """
     collection = Collection(COLLECTION)
-    relevant = [truth(item.item_id) for item in items if collection.add(item)]
+    relevant = [
+        truth(item.item_id) for item in items if not (two_party and len(item.pairs()) > 1) and collection.add(item)
+    ]
     return Network(name, collection, np.array(relevant, dtype=np.bool_))
 
 
-def network_of(source: Source) -> Network:
+def network_of(source: Source, *, two_party: bool = False) -> Network:
     """The network of a simulation, a table or a mail archive."""
-    return network(source.name, source, source.truth)
+    return network(source.name, source, source.truth, two_party=two_party)
 
 
-def read_network(path: Path) -> Network:
-    """The network of an item table with a column relevant; `.gz` is unpacked. Raises `UserError`."""
-    source = table(path, collection=COLLECTION)
-    known = network_of(source)
+def read_network(path: Path, *, two_party: bool = False) -> Network:
+    """The network of an item table with a column relevant, or of a mail archive. Raises `UserError`."""
+    source = read_source(path, collection=COLLECTION)
+    known = network_of(source, two_party=two_party)
     known.skipped.update(source.skipped)
+    return _filled(known, path)
+
+
+def read_topics(path: Path, column: str, *, two_party: bool = False) -> dict[str, Network]:
+    """One network for each value of a table's column, in which the items with that value are relevant.
+
+    Empty cells and whole numbers below 1 are no topic, but their items are searched as well. All networks share
+    one collection. Raises `UserError`.
+    """
+    items: dict[str, Item] = {}
+    topic: dict[str, str] = {}
+    skipped: Counter[str] = Counter()
+    for row in read_csv(path, collection=COLLECTION, labels=(column,)):
+        if isinstance(row, Skipped):
+            skipped[row.code] += 1
+            continue
+        items.setdefault(row.item_id, to_item(row))
+        labels = row.labels if isinstance(row.labels, dict) else {}
+        topic.setdefault(row.item_id, str(labels.get(column, "")))
+    every = network(path.name, items.values(), lambda _: False, two_party=two_party)
+    every.skipped.update(skipped)
+    _filled(every, path)
+    of_item = np.array([topic[item_id] for item_id in every.collection.item_ids])
+    topics = sorted(filter(_is_topic, {*of_item.tolist()}), key=lambda name: (_number(name) or np.inf, name))
+    if not topics:
+        raise UserError(f"{path} names no topic in its column {column}")
+    return {name: replace(every, relevant=of_item == name) for name in topics}
+
+
+def _filled(known: Network, path: Path) -> Network:
+    if not len(known.relevant):
+        raise UserError(f"{path} has no item to search")
     return known
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.removeprefix("-").isdecimal() else None
+
+
+def _is_topic(name: str) -> bool:
+    number = _number(name)
+    return bool(name) and (number is None or number > 0)

@@ -87,4 +87,8 @@ def _bandit(network: Network, options: Options) -> Model:
     return LinearBandit(network, **options)
 
 
-BANDIT = Build(_bandit, {"mean": 0.1, "bias": 0.01, "participant": 0.01, "pair": 0, "noise": 0.09})
+BANDIT = Build(_bandit, {"mean": 0.1, "bias": 0.01, "participant": 0.01, "pair": 0.03, "noise": 0.09})
+"""The scales of a rate of 0.1: noise 0.1 × 0.9, and pairs and participants that differ by 0.17 and 0.1 about it.
+
+`pair` = 0 leaves the participants' indicators only; a pair's own is worth a line to whoever writes this.
+"""

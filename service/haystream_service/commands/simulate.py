@@ -1,0 +1,161 @@
+"""`haystream simulate`: the paper's search experiment, on any item table."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from haystream_service.commands.console import notes, progress, write_json
+from haystream_service.errors import UserError
+from haystream_service.study import plots, report
+from haystream_service.study.journal import Journal
+from haystream_service.study.network import Network, read_network, read_topics
+from haystream_service.study.plan import Given, Plan, Task, plan
+from haystream_service.study.simulation import PERCENTILES, Outcome, Searches, check, simulate
+
+RELEVANT = "relevant"
+"""The name of the query where there is one."""
+
+
+def run(
+    items: Path,
+    *,
+    models: Sequence[str],
+    policies: Sequence[str],
+    steps: int,
+    runs: int,
+    seed: int,
+    processes: int,
+    options: Sequence[str],
+    topics: str | None,
+    two_party: bool,
+    out: Path | None,
+    json: bool,
+) -> None:
+    """Simulate, print, and write into `out`. Raises `UserError`."""
+    given = _given(options)
+    plan(models, policies, (), runs, given)  # what is misspelt is said before anything is read
+    if out is not None:
+        plots.check()
+    with notes.status(f"reading {escape(str(items))}"):
+        networks = _read(items, topics, two_party=two_party)
+    planned, searches = plan(models, policies, networks, runs, given), Searches(networks, steps, seed)
+    check(planned, searches)
+    _introduce(planned, searches)
+    finished = _run(planned, searches, processes=processes, out=out)
+    result = (report.topics_as_json if topics else report.as_json)(planned, searches, finished)
+    if out is not None:
+        _write(result, out)
+    if json:
+        write_json(result)
+    else:
+        Console(highlight=False, soft_wrap=True).print(_topics_table(result) if topics else _table(result))
+
+
+def _read(items: Path, topics: str | None, *, two_party: bool) -> dict[str, Network]:
+    if topics is None:
+        return {RELEVANT: read_network(items, two_party=two_party)}
+    return read_topics(items, topics, two_party=two_party)
+
+
+def _introduce(planned: Plan, searches: Searches) -> None:
+    network = next(iter(searches.networks.values()))
+    if network.skipped:
+        codes = ", ".join(f"{count} {code}" for code, count in network.skipped.most_common())
+        notes.print(f"{network.skipped.total():,} left out: {codes}")
+    notes.print(
+        f"{network.name}: {len(network.relevant):,} items on {network.edges:,} edges between "
+        f"{len(network.participants):,} participants",
+        markup=False,
+    )
+    if len(network.relevant) < searches.steps:
+        notes.print("there are fewer items than screenings: every search ends with all of them")
+
+
+def _run(planned: Plan, searches: Searches, *, processes: int, out: Path | None) -> dict[Task, Outcome]:
+    tasks, finished = planned.tasks(), dict[Task, Outcome]()
+    with ExitStack() as stack:
+        journal = None if out is None else stack.enter_context(Journal(out, searches))
+        if journal is not None:
+            finished = journal.finished
+        left = [task for task in tasks if task not in finished]
+        if len(left) < len(tasks):
+            notes.print(f"{len(tasks) - len(left):,} of {len(tasks):,} searches are there already")
+        bar = stack.enter_context(progress(f"{len(left):,} searches", len(left)))
+        for task, outcome in simulate(left, searches, processes=processes):
+            if journal is None:
+                finished[task] = outcome
+            else:
+                journal.add(task, outcome)
+            bar.advance()
+    return finished
+
+
+def _write(result: dict[str, Any], out: Path) -> None:
+    report.write_tables(result, out)
+    try:
+        (out / "results.json").write_bytes(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE))
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}") from None
+    drawn = plots.draw(result, out)
+    notes.print(f"in {escape(str(out))}: {', '.join(sorted(path.name for path in drawn))}, tables, runs.jsonl")
+
+
+def _table(result: dict[str, Any]) -> Table:
+    title = f"{result['runs']} runs of {result['steps']:,} screenings, {result['relevant']:,} relevant"
+    rates = "; ".join(f"> {p}th: above {result['rates'][f'p{p}']:.3g}" for p in PERCENTILES)
+    caption = f"± 1 standard error; changes of edge; screened on edges of high true rate ({rates})"
+    table = Table(title=title, caption=caption)
+    table.add_column("model")
+    table.add_column("policy")
+    for name in ("found", "changes", *(f"> {p}th" for p in PERCENTILES)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in sorted(result["results"], key=lambda row: -row["found"]["mean"]):
+        figures = (row["edge_changes"], *(row[f"above_p{p}"] for p in PERCENTILES))
+        found = _estimate(row["found"], decimals=1)
+        table.add_row(
+            row["label"], row["policy_label"], found, *(_estimate(figure, decimals=0) for figure in figures)
+        )
+    return table
+
+
+def _topics_table(result: dict[str, Any]) -> Table:
+    title = f"found in {result['steps']:,} screenings, mean of {result['runs']} runs"
+    table = Table(title=title, caption="geometric: mean over topics of found + 1, less 1")
+    for name in ("topic", "relevant"):
+        table.add_column(name, justify="right")
+    for row in result["results"]:
+        table.add_column(f"{row['label']}\n{row['policy_label']}", justify="right", overflow="fold")
+    for number, topic in enumerate(result["topics"]):
+        means = [row["topics"][number]["found"]["mean"] for row in result["results"]]
+        table.add_row(topic["topic"], f"{topic['relevant']:,}", *_best(means))
+    table.add_section()
+    table.add_row("mean", "", *_best([row["found"]["mean"] for row in result["results"]]))
+    table.add_row("geometric", "", *_best([row["geometric_mean"] for row in result["results"]]))
+    return table
+
+
+def _best(values: Sequence[float]) -> Iterable[str]:
+    """With the largest in bold."""
+    return (f"[bold]{value:.1f}[/]" if value == max(values) else f"{value:.1f}" for value in values)
+
+
+def _estimate(value: dict[str, float | None], *, decimals: int) -> str:
+    figures = (f"{figure:,.{decimals}f}" for figure in value.values() if figure is not None)
+    return "±".join(figures)
+
+
+def _given(options: Sequence[str]) -> Given:
+    given = {}
+    for text in options:
+        name, _, values = text.partition("=")
+        try:
+            given[name] = tuple(float(value) for value in values.split(","))
+        except ValueError:
+            raise UserError(f"--option {text}: expected name=number, or several numbers with commas") from None
+    return given

@@ -1,0 +1,89 @@
+"""The search loop, against a slow plain version of it."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from haystream.events import Policy
+from haystream.policies import POLICIES, Posteriors
+from haystream_service.study.models import MODELS
+from haystream_service.study.network import Network
+from haystream_service.study.search import search
+
+
+def plain_search(network: Network, model, policy: Policy, *, steps: int, seed: int) -> list[int]:
+    """Rank all unscreened items afresh for every screening: by score, then by the run's random order."""
+    items = len(network.relevant)
+    place = {int(item): i for i, item in enumerate(np.random.default_rng(seed).permutation(items))}
+    unscreened, screened = set(range(items)), []
+    policy = Policy(policy.name, epsilon=policy.epsilon, seed=seed, horizon=policy.horizon)
+    while unscreened and len(screened) < steps:
+        left = [Fraction(0)] * network.edges
+        for item in unscreened:
+            for edge in network.edges_of(item):
+                left[edge] += Fraction(1, len(network.edges_of(item)))
+        mean, variance = model.posteriors()
+        now = Posteriors(
+            mean.copy(),
+            variance.copy(),
+            network.collection.graph.edge_key,
+            np.array([float(amount) for amount in left]),
+            len(screened) + 1,
+        )
+        score = POLICIES[policy.name].score(now, policy)
+
+        def rank(item: int, score=score) -> tuple[float, int]:
+            of_item = sum(score[edge] for edge in network.edges_of(item)) / len(network.edges_of(item))
+            return -round(of_item * 2**30), place[item]
+
+        item = min(unscreened, key=rank)
+        unscreened.remove(item)
+        screened.append(item)
+        model.observe(network.edges_of(item), bool(network.relevant[item]))
+    return screened
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("model", ["relevance", "independent", "neighbour-rate", "random"])
+@pytest.mark.parametrize("which", ["pairs", "parties"])
+def test_a_search_is_the_plain_search(request, which, model, policy):
+    network = request.getfixturevalue(which)
+    how = Policy(policy, epsilon=0.4, horizon=5)
+    run = search(network, MODELS[model](network), how, steps=1000, seed=7)
+    expected = plain_search(network, MODELS[model](network), how, steps=1000, seed=7)
+    assert run.item.tolist() == expected
+    assert sorted(expected) == list(range(len(network.relevant)))  # every item once: edges were exhausted
+
+
+def test_what_a_run_says_of_itself(pairs):
+    run = search(pairs, MODELS["participant-rate"](pairs), Policy("greedy"), steps=50, seed=3)
+    edges = [pairs.edges_of(item)[0] for item in run.item]
+    changes = [sum(edges[s] != edges[s - 1] for s in range(1, t + 1)) for t in range(50)]
+    assert run.choice.tolist() == edges
+    assert run.changes.tolist() == changes
+    assert run.edge_changes == changes[-1]
+    assert run.curve.tolist() == [int(pairs.relevant[run.item[: t + 1]].sum()) for t in range(50)]
+    assert run.found == run.curve[-1]
+
+
+def test_a_seed_decides_all_chance(pairs):
+    def items(seed: int) -> list[int]:
+        model = MODELS["relevance"](pairs)
+        return search(pairs, model, Policy("thompson", seed=99), steps=60, seed=seed).item.tolist()
+
+    assert items(5) == items(5)
+    assert items(5) != items(6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_random_order_is_random_under_every_policy(policy, parties):
+    """Each item is equally likely to be screened first: chi-squared, 5 standard deviations."""
+    items, runs = len(parties.relevant), 1500
+    how = Policy(policy, epsilon=0.0)
+    first = [
+        int(search(parties, MODELS["random"](parties), how, steps=1, seed=seed).item[0]) for seed in range(runs)
+    ]
+    counts = np.bincount(first, minlength=items)
+    statistic = ((counts - runs / items) ** 2).sum() / (runs / items)
+    assert abs(statistic - (items - 1)) < 5 * np.sqrt(2 * (items - 1))

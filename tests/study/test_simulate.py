@@ -1,0 +1,227 @@
+"""`haystream simulate`: what it prints and writes, and that chance is the seed's alone."""
+
+import csv
+import json
+import sys
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from haystream_service.errors import UserError
+from haystream_service.study import journal, report
+from haystream_service.study.models import MODELS, Build
+from haystream_service.study.network import read_network
+from haystream_service.study.plan import Setting, plan
+from haystream_service.study.search import Run
+from haystream_service.study.simulation import Searches, outcome, simulate
+
+FEW = ("--models", "participant-rate,random", "--policies", "greedy,thompson", "--steps", 30, "--runs", 3)
+
+
+def test_the_object_is_the_contracts(haystream, table):
+    code, out, err = haystream("simulate", table, *FEW, "--json", "--processes", 1)
+    assert code == 0, err
+    result = json.loads(out)
+    assert {name: result[name] for name in ("participants", "edges", "items", "steps", "runs")} == {
+        "participants": 8,
+        "edges": 28,
+        "items": 90,
+        "steps": 30,
+        "runs": 3,
+    }
+    assert result["relevant"] == sum(line.split(",")[4] == "1" for line in table.read_text().splitlines()[1:91])
+    pairs = [(row["model"], row["policy"]) for row in result["results"]]
+    assert pairs == [(m, p) for m in ("participant-rate", "random") for p in ("greedy", "thompson")]
+    for row in result["results"]:
+        assert len(row["curve"]) == 30
+        assert row["found"]["mean"] == pytest.approx(row["curve"][-1], abs=1e-3)
+        assert row["found"]["se"] >= 0
+        assert 0 <= row["edge_changes"]["mean"] <= 29
+        assert 0 <= row["above_p95"]["mean"] <= row["above_p90"]["mean"] <= 30
+    assert "90 items on 28 edges between 8 participants" in err
+    assert "2 left out" in err
+
+
+def test_totals_depend_neither_on_the_number_of_processes_nor_on_what_else_runs(haystream, table):
+    def rows(*arguments: object) -> dict[tuple[str, str], object]:
+        code, out, err = haystream("simulate", table, *arguments, "--json")
+        assert code == 0, err
+        return {(row["model"], row["policy"]): row for row in json.loads(out)["results"]}
+
+    alone = rows(*FEW, "--processes", 1)
+    assert rows(*FEW, "--processes", 2) == alone
+    more = (
+        "--models",
+        "random,bandit,participant-rate",
+        "--policies",
+        "thompson,greedy",
+        "--steps",
+        30,
+        "--runs",
+        3,
+    )
+    others = rows(*more, "--processes", 1)
+    assert all(others[pair] == row for pair, row in alone.items())
+    assert rows(*FEW, "--processes", 1, "--seed", 1) != alone
+
+
+def test_a_simulation_goes_on_where_it_was_stopped(haystream, table, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    arguments = ("simulate", table, *FEW, "--processes", 1, "--out", folder, "--json")
+    code, whole, err = haystream(*arguments)
+    assert code == 0, err
+    made = ["curves.csv", "curves.png", "found.png", "results.csv", "results.json", "runs.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == made
+    assert json.loads((folder / "results.json").read_bytes()) == json.loads(whole)
+    for png in ("curves.png", "found.png"):
+        assert (folder / png).read_bytes().startswith(b"\x89PNG")
+    with (folder / "curves.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert (len(header), len(rows)) == (5, 30)
+    with (folder / "results.csv").open(newline="") as file:
+        found = {(row["model"], row["policy"]): float(row["found"]) for row in csv.DictReader(file)}
+    assert found == {(row["model"], row["policy"]): row["found"]["mean"] for row in json.loads(whole)["results"]}
+
+    lines = (folder / "runs.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 1 + 12
+    (folder / "runs.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:40])  # killed in the middle of a line
+    searched = []
+    monkeypatch.setattr(
+        "haystream_service.commands.simulate.simulate",
+        lambda tasks, *given, **more: searched.extend(tasks) or simulate(tasks, *given, **more),
+    )
+    code, again, err = haystream(*arguments)
+    assert (code, json.loads(again)) == (0, json.loads(whole))
+    assert len(searched) == 8
+    assert "4 of 12 searches are there already" in err
+
+    searched.clear()
+    assert haystream(*arguments, "--runs", 4)[0] == 0
+    assert len(searched) == 4
+    code, _, err = haystream(*arguments, "--seed", 1)
+    assert code == 2
+    assert "is of another table, other steps or another seed" in err
+
+
+def test_a_journal_keeps_all_that_it_is_told(table, tmp_path):
+    network = read_network(table)
+    searches = Searches({"relevant": network}, 20, 0)
+    made = plan(["participant-rate"], ["look-ahead"], ["relevant"], 2, {"edge": (0.1, 3.0), "horizon": (5.0,)})
+    with journal.Journal(tmp_path, searches) as first:
+        for task, result in simulate(made.tasks(), searches, processes=1):
+            first.add(task, result)
+    with journal.Journal(tmp_path, searches) as second:
+        assert second.finished == first.finished
+        assert set(second.finished) == set(made.tasks())
+
+
+def test_several_values_are_several_settings(haystream, table):
+    made = plan(
+        ["independent", "participant-rate"],
+        ["greedy", "look-ahead"],
+        ["q"],
+        1,
+        {"mean": (0.1, 0.2), "independent.p11": (0.0, 0.05), "horizon": (9.0,)},
+    )
+    assert [setting.label for setting in made.models] == [
+        "independent mean=0.1 p11=0",
+        "independent mean=0.1 p11=0.05",
+        "independent mean=0.2 p11=0",
+        "independent mean=0.2 p11=0.05",
+        "participant-rate mean=0.1",
+        "participant-rate mean=0.2",
+    ]
+    assert made.policies == (Setting("greedy"), Setting("look-ahead", (("horizon", 9.0),)))
+    arguments = ("--models", "independent", "--policies", "greedy", "--option", "p11=0,0.1", "--runs", 1)
+    code, out, _ = haystream("simulate", table, *arguments, "--steps", 20, "--processes", 1)
+    assert code == 0
+    assert "independent p11=0.1" in out
+
+
+def test_topics_are_queries_of_their_own(haystream, table, tmp_path):
+    arguments = ("simulate", table, *FEW, "--topics", "topic", "--two-party", "--processes", 1, "--out", tmp_path)
+    code, out, err = haystream(*arguments, "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert [topic["topic"] for topic in result["topics"]] == ["1", "2", "3", "4", "5"]
+    assert result["items"] == 81
+    assert result["relevant"] == sum(topic["relevant"] for topic in result["topics"])
+    for row in result["results"]:
+        means = [topic["found"]["mean"] for topic in row["topics"]]
+        assert row["found"]["mean"] == pytest.approx(np.mean(means))
+        assert row["geometric_mean"] == pytest.approx(np.prod(np.array(means) + 1) ** 0.2 - 1)
+    assert (tmp_path / "topics.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "topics.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 5 * 4
+    code, out, err = haystream(*arguments)
+    assert code == 0
+    assert "geometric" in out
+    assert "60 of 60 searches are there already" in err
+
+
+def test_a_table_for_people(haystream, table):
+    code, out, err = haystream("simulate", table, *FEW, "--runs", 1, "--steps", 200, "--processes", 1)
+    assert code == 0
+    assert "participant-rate" in out
+    assert "there are fewer items than screenings" in err
+
+
+def test_items_on_good_edges_are_counted_by_their_share(parties):
+    run = Run(np.arange(40, dtype=np.int32), parties.item_set[:40], parties.relevant[:40])
+    level = np.percentile(parties.rates, [90, 95])
+    expected = [
+        sum(np.mean([parties.rates[edge] > bound for edge in parties.edges_of(item)]) for item in range(40))
+        for bound in level
+    ]
+    assert outcome(parties, run).above == pytest.approx(tuple(expected))
+
+
+def test_one_run_has_no_standard_error():
+    assert report.estimate(np.array([3.0])) == {"mean": 3.0, "se": None}
+    assert report.estimate(np.array([1.0, 3.0])) == {"mean": 2.0, "se": pytest.approx(1.0)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--models", "oracle"), "there is no model 'oracle': expected one of relevance, "),
+        (("--policies", "hope"), "there is no policy 'hope': expected one of look-ahead, greedy"),
+        (("--option", "p11=0.1"), "there is no option 'p11'"),
+        (("--option", "mean=high"), "--option mean=high: expected name=number"),
+        (("--option", "mean"), "--option mean: expected name=number"),
+        (("--option", "horizon=0"), "horizon is 0"),
+        (("--policies", "epsilon-greedy", "--option", "epsilon=2"), "epsilon is 2"),
+        (("--models", "relevance", "--option", "table=7"), "table=1 or table=2"),
+        (("--models", ","), "name a model"),
+        (("--topics", "subject"), "no column subject"),
+    ],
+)
+def test_wrong_use_is_said_in_a_line(haystream, table, arguments, said):
+    code, out, err = haystream("simulate", table, "--runs", 1, "--steps", 5, "--processes", 1, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_extra_says_how_to_install_it(haystream, table, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = haystream("simulate", table, "--out", tmp_path)
+    assert code == 2
+    assert "pip install 'haystream[bench]'" in err
+
+
+def test_a_model_that_cannot_be_made_is_said_before_anything_runs(haystream, table, monkeypatch):
+    def none(*_: object) -> NoReturn:
+        raise UserError("it needs a library")
+
+    monkeypatch.setattr("haystream_service.study.simulation.MODELS", {**MODELS, "mrf": Build(none)})
+    monkeypatch.setattr("haystream_service.commands.simulate.simulate", None)
+    code, _, err = haystream("simulate", table, "--models", "mrf", "--runs", 1)
+    assert (code, err.splitlines()[-1]) == (2, "haystream: it needs a library")
+
+
+def test_a_folder_that_cannot_be_written_is_named(haystream, table):
+    code, _, err = haystream("simulate", table, *FEW, "--processes", 1, "--out", table / "inside")
+    assert code == 2
+    assert "cannot write" in err
