@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import merge
 from itertools import islice
 
 import numpy as np
@@ -14,8 +14,9 @@ from haystream.engines.base import Engine
 from haystream.engines.relax import Flags, Floats, Ints, Longs
 from haystream.events import Pair, Policy
 from haystream.growing import Growing
-from haystream.policies import POLICIES, Posteriors
-from haystream.tournament import Tournament
+from haystream.policies import POLICIES, Moves, Posteriors, jump_of
+from haystream.tournament import TERMS, Tournament
+from haystream.turns import Turns
 
 LAST = int(np.iinfo(np.uint64).max)
 """The tie hash of a set that has nothing left."""
@@ -107,7 +108,7 @@ def score_sets(
         flags[which] = 0
         if left[which] == 0:
             set_score[which] = -np.inf
-            terms[i, 0] = terms[i, 1] = 0.0
+            terms[i, :] = 0.0
             continue
         total_score, total_mean, total_variance = 0.0, 0.0, 0.0
         for j in range(start[which], start[which + 1]):
@@ -142,6 +143,7 @@ class Queue:
         self._set_mean = Growing(np.float64)
         self._set_variance = Growing(np.float64)
         self._tournament = Tournament()
+        self._turns = Turns()
         self._step = -1
         self._reasons: dict[int, tuple[Share, ...]] = {}
 
@@ -190,21 +192,20 @@ class Queue:
         mean, variance, score = self._mean.view(), self._variance.view(), self._score.view()
         if len(edges):
             mean[edges], variance[edges] = engine.edges(edges)
-        entry = POLICIES[self._policy.name]
-        if self._step < 0 or (entry.moves_with_step and step != self._step):
-            edges = np.arange(graph.edges, dtype=np.int32)
-        self._step = step
+        edges = self._also_moved(edges, step)
         if len(edges):
             left = engine.counts(edges)[2]
-            posteriors = Posteriors(mean[edges], variance[edges], graph.edge_key[edges], left, step)
-            score[edges] = entry.score(posteriors, self._policy)
+            posteriors = Posteriors(
+                mean[edges], variance[edges], graph.edge_key[edges], left, step, self._turns.lap
+            )
+            score[edges] = POLICIES[self._policy.name].score(posteriors, self._policy)
         chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
         self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)
         which = self._marked.data[: self._marks].copy()
         self._marks = 0
         # What moved no edge of a set by the tolerance has not moved its shares either.
         self._reasons = {s: because for s, because in self._reasons.items() if not self._flags.data[s]}
-        terms = np.empty((len(which), 2))
+        terms = np.zeros((len(which), TERMS))
         for column in (self._set_score, self._set_mean, self._set_variance):
             column.resize(len(sets))
         score_sets(
@@ -224,6 +225,20 @@ class Queue:
         self._tournament.resize(len(sets))
         self._tournament.set(which, self._set_score.data[which], self._tie.data[which], terms)
 
+    def _also_moved(self, edges: Ints, step: int) -> Ints:
+        """With those edges, all whose scores move because the step does."""
+        moves, keys = POLICIES[self._policy.name].moves, self._collection.graph.edge_key
+        before, self._step = self._step, step
+        if moves is Moves.NEVER:
+            return edges if before >= 0 else np.arange(len(keys), dtype=np.int32)
+        new_lap = self._turns.follow(keys)
+        jump = moves is Moves.IN_JUMPS and jump_of(before, self._turns.lap) != jump_of(step, self._turns.lap)
+        if before < 0 or new_lap or jump:
+            return np.arange(len(keys), dtype=np.int32)
+        if moves is Moves.IN_TURN and step != before:
+            return np.union1d(edges, self._turns.between(before, step, keys))
+        return edges
+
     def _unscreened(self, which: int) -> Iterator[int]:
         members = self._collection.sets.items[which]
         begin = self._skip.get(which, 0)
@@ -238,43 +253,37 @@ class Queue:
 
     def totals(self) -> tuple[float, float]:
         """Expected relevant items left, and the part of its variance that is the items' own coin flips."""
-        return self._tournament.totals()
+        mean, flips, _ = self._tournament.totals().tolist()
+        return mean, flips
 
-    def items(self) -> Iterator[tuple[int, float, float, float]]:
-        """(item, score, mean, variance) in rank order: best score first, ties by the items' hashes."""
-        collection, sets = self._collection, self._tournament.descending()
-        heap: list[tuple[float, int, int, int]] = []
-        open_sets: dict[int, Iterator[int]] = {}
-        upcoming = next(sets, None)
+    def items(self, most: int | None = None) -> Iterator[tuple[int, float, float, float]]:
+        """(item, score, mean, variance) in rank order: best score first, ties by the items' hashes.
 
-        def enter(which: int, item: int) -> None:
-            heappush(heap, (-self._tournament.score(which), collection.hash_of(item), item, which))
+        All of them, or the first `most` (a few more may come).
+        """
+        leaders, scores = self._tournament.leaders(len(self._collection.sets) if most is None else most)
+        first_of_tie = np.flatnonzero(np.diff(scores, prepend=np.inf))
+        for tied in np.split(leaders, first_of_tie[1:]):
+            for item, which in self._merged(tied.tolist()):
+                yield (
+                    item,
+                    float(self._set_score.data[which]),
+                    float(self._set_mean.data[which]),
+                    float(self._set_variance.data[which]),
+                )
 
-        while heap or upcoming is not None:
-            while upcoming is not None:
-                items = self._unscreened(upcoming)
-                first = next(items)
-                key = (-self._tournament.score(upcoming), collection.hash_of(first))
-                if heap and heap[0][:2] < key:
-                    break
-                open_sets[upcoming] = items
-                enter(upcoming, first)
-                upcoming = next(sets, None)
-            _, _, item, which = heappop(heap)
-            following = next(open_sets[which], None)
-            if following is not None:
-                enter(which, following)
-            yield (
-                item,
-                float(self._set_score.data[which]),
-                float(self._set_mean.data[which]),
-                float(self._set_variance.data[which]),
-            )
+    def _merged(self, tied: list[int]) -> Iterator[tuple[int, int]]:
+        """(item, set) of the sets' unscreened items by the items' hashes."""
+        if len(tied) <= 1:
+            return ((item, which) for which in tied for item in self._unscreened(which))
+        hash_of = self._collection.hash_of
+        by_set = (((hash_of(item), item, which) for item in self._unscreened(which)) for which in tied)
+        return ((item, which) for _, item, which in merge(*by_set))
 
     def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
         """The first `top` items, with what made their scores."""
         told: dict[int, tuple[tuple[str, ...], tuple[Share, ...]]] = {}
-        for rank, (item, score, mean, variance) in enumerate(islice(self.items(), top), start=1):
+        for rank, (item, score, mean, variance) in enumerate(islice(self.items(top), top), start=1):
             which = self._collection.set_of(item)
             if which not in told:
                 told[which] = self._collection.set_participants(which), self._because(engine, which)

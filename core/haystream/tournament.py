@@ -1,11 +1,8 @@
 """A tournament over item sets: who has the best score, and how many relevant items are left, in O(log sets).
 
-Leaves hold a set's score, the tie hash of its first unscreened item, and two sums' terms; every inner node
+Leaves hold a set's score, the tie hash of its first unscreened item, and the terms of some sums; every inner node
 holds the better of its two children and the sum of their terms. An entry without unscreened items scores −inf.
 """
-
-import heapq
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +16,10 @@ Hashes = NDArray[np.uint64]
 RESOLUTION = 2.0**-30
 """Scores are compared as multiples of this, about 1e-9. Sums taken in another order differ by 1e-15 or so: that
 must not decide between scores that are equal, or the ranking would depend on the order of events."""
+
+
+TERMS = 3
+"""How many sums are kept."""
 
 
 @compiled
@@ -37,12 +38,12 @@ def replay_match(node: int, score: Floats, tie: Hashes, terms: Floats, best: Int
     if left >= size:
         a, b = left - size, right - size
         best[node] = better(score, tie, a, b)
-        sums[node, 0] = terms[a, 0] + terms[b, 0]
-        sums[node, 1] = terms[a, 1] + terms[b, 1]
+        for i in range(TERMS):
+            sums[node, i] = terms[a, i] + terms[b, i]
     else:
         best[node] = better(score, tie, best[left], best[right])
-        sums[node, 0] = sums[left, 0] + sums[right, 0]
-        sums[node, 1] = sums[left, 1] + sums[right, 1]
+        for i in range(TERMS):
+            sums[node, i] = sums[left, i] + sums[right, i]
 
 
 @compiled
@@ -69,6 +70,52 @@ def replay_all(score: Floats, tie: Hashes, terms: Floats, best: Ints, sums: Floa
         replay_match(node, score, tie, terms, best, sums)
 
 
+@compiled
+def comes_first(score: Floats, tie: Hashes, best: Ints, a: int, b: int) -> bool:
+    """Whether the best leaf under node a comes before the best under node b."""
+    size = len(score)
+    x = a - size if a >= size else best[a]
+    y = b - size if b >= size else best[b]
+    return better(score, tie, x, y) == x
+
+
+@compiled
+def lead(score: Floats, tie: Hashes, best: Ints, heap: NDArray[np.int64], which: Ints) -> int:
+    """The leaves from the best on into `which`, as many as fit; how many there are. `heap` is room for nodes."""
+    size, count, found = len(score), 1, 0
+    heap[0] = 1
+    while count > 0 and found < len(which):
+        node = heap[0]
+        count -= 1
+        heap[0] = heap[count]
+        place = 0
+        while 2 * place + 1 < count:  # sift down
+            child = 2 * place + 1
+            if child + 1 < count and comes_first(score, tie, best, heap[child + 1], heap[child]):
+                child += 1
+            if comes_first(score, tie, best, heap[place], heap[child]):
+                break
+            heap[place], heap[child] = heap[child], heap[place]
+            place = child
+        if node >= size:
+            if score[node - size] == -np.inf:
+                break
+            which[found] = node - size
+            found += 1
+            continue
+        for child in (2 * node, 2 * node + 1):
+            heap[count] = child
+            place = count
+            count += 1
+            while place > 0:  # sift up
+                parent = (place - 1) // 2
+                if comes_first(score, tie, best, heap[parent], heap[place]):
+                    break
+                heap[place], heap[parent] = heap[parent], heap[place]
+                place = parent
+    return found
+
+
 class Tournament:
     """See the module. `size` entries; new ones score −inf until `set` is called."""
 
@@ -79,9 +126,9 @@ class Tournament:
     def _allocate(self, room: int) -> None:
         self._score = np.full(room, -np.inf)
         self._tie = np.full(room, np.iinfo(np.uint64).max, np.uint64)
-        self._terms = np.zeros((room, 2))
+        self._terms = np.zeros((room, TERMS))
         self._best = np.zeros(room, np.int32)
-        self._sums = np.zeros((room, 2))
+        self._sums = np.zeros((room, TERMS))
 
     def resize(self, size: int) -> None:
         """Make room for `size` entries; never shrinks."""
@@ -96,7 +143,7 @@ class Tournament:
         self.size = max(self.size, size)
 
     def set(self, which: Ints, score: Floats, tie: Hashes, terms: Floats) -> None:
-        """Give the entries in `which` new scores (rounded here), tie hashes and terms, shape (k, 2)."""
+        """Give the entries in `which` new scores (rounded here), tie hashes and terms, shape (k, TERMS)."""
         self._score[which] = np.round(score / RESOLUTION) * RESOLUTION
         self._tie[which] = tie
         self._terms[which] = terms
@@ -105,29 +152,13 @@ class Tournament:
         else:
             replay_matches(self._score, self._tie, self._terms, self._best, self._sums, np.sort(which))
 
-    def score(self, entry: int) -> float:
-        """The rounded score of an entry."""
-        return float(self._score[entry])
+    def totals(self) -> Floats:
+        """The sums of the terms over all entries, shape (TERMS,)."""
+        return np.array(self._sums[1])
 
-    def totals(self) -> tuple[float, float]:
-        """The sums of both terms over all entries."""
-        return float(self._sums[1, 0]), float(self._sums[1, 1])
-
-    def descending(self) -> Iterator[int]:
-        """The entries from the best on, as long as they have a score above −inf."""
-        size = len(self._score)
-
-        def key(node: int) -> tuple[float, int, int, int]:
-            leaf = node - size if node >= size else int(self._best[node])
-            return -float(self._score[leaf]), int(self._tie[leaf]), leaf, node
-
-        heap = [key(1)]
-        while heap:
-            negative, _, leaf, node = heapq.heappop(heap)
-            if negative == np.inf:
-                return
-            if node >= size:
-                yield leaf
-            else:
-                heapq.heappush(heap, key(2 * node))
-                heapq.heappush(heap, key(2 * node + 1))
+    def leaders(self, most: int) -> tuple[Ints, Floats]:
+        """The best entries with a score above −inf, best first, at most so many; and their rounded scores."""
+        which = np.empty(min(most, self.size), np.int32)
+        heap = np.empty(2 + len(which) * len(self._score).bit_length(), np.int64)
+        count = lead(self._score, self._tie, self._best, heap, which)
+        return which[:count], self._score[which[:count]]

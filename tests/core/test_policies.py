@@ -5,7 +5,19 @@ import pytest
 from scipy.stats import kstest, norm
 
 from haystream.events import Policy
-from haystream.policies import POLICIES, Posteriors, bayes_ucb, draws, epsilon_greedy, greedy, look_ahead, thompson
+from haystream.policies import (
+    POLICIES,
+    Posteriors,
+    bayes_ucb,
+    draws,
+    epsilon_greedy,
+    greedy,
+    jump_of,
+    lap_of,
+    look_ahead,
+    thompson,
+)
+from haystream.turns import Turns
 
 MEAN = np.array([0.1, 0.5, 0.4])
 VARIANCE = np.array([0.04, 0.01, 0.0])
@@ -72,3 +84,43 @@ def test_draws_are_uniform_and_depend_on_seed_step_and_key_only() -> None:
 def test_every_policy_scores_every_edge() -> None:
     for name, entry in POLICIES.items():
         assert entry.score(at(3), Policy(name)).shape == MEAN.shape
+
+
+def test_a_lap_renews_about_as_many_draws_at_each_step_however_many_edges() -> None:
+    assert [lap_of(edges) for edges in (0, 1, 4096, 4097, 8192, 8193, 1_000_000)] == [1, 1, 1, 2, 2, 4, 256]
+
+
+def test_every_edge_has_its_turn_once_a_lap_and_keeps_its_draw_between() -> None:
+    key = np.random.default_rng(0).integers(0, 2**64, 5000, dtype=np.uint64)
+    still = np.full(5000, 0.5)
+    turns = Turns()
+    turns.follow(key)
+    assert turns.lap == 2
+    scores, times = [], np.zeros(5000)
+    for t in range(10, 14):
+        posteriors = Posteriors(still, still, key, still, t, turns.lap)
+        scores.append(thompson(posteriors, Policy("thompson")))
+        in_turn = np.flatnonzero(posteriors.in_turn())
+        np.testing.assert_array_equal(np.sort(turns.between(t, t, key)), in_turn)
+        times[in_turn] += 1
+        if len(scores) > 1:
+            np.testing.assert_array_equal(np.flatnonzero(scores[-1] != scores[-2]), in_turn)
+    assert np.all(times == 2)
+    grown = np.concatenate([key, key[:100] + np.uint64(1)])
+    assert not turns.follow(grown)
+    expected = np.flatnonzero((grown + np.uint64(7)) % np.uint64(2) == 0)
+    np.testing.assert_array_equal(np.sort(turns.between(7, 7, grown)), expected)
+
+
+def test_epsilon_greedy_on_a_large_graph_puts_those_in_turn_first() -> None:
+    policy = Policy("epsilon-greedy", epsilon=1.0)
+    score = epsilon_greedy(Posteriors(MEAN, VARIANCE, np.array([0, 1, 2], np.uint64), LEFT, 4, 2), policy)
+    assert score[1] == MEAN[1]
+    assert min(score[0], score[2]) > 1.0
+
+
+def test_ucb_jumps_stay_close() -> None:
+    steps = range(1, 20_000)
+    worst = max(norm.ppf(1 - 1 / t) - norm.ppf(1 - 1 / jump_of(t, 2)) for t in steps if t > 1)
+    assert 0.0 < worst < 0.042
+    assert all(jump_of(t, 1) == t for t in steps)
