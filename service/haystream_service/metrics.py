@@ -157,6 +157,13 @@ class Metrics:
         "Bayes linear discrepancy of a query's verdicts from its prior; `other` is the largest.",
         labels=("query",),
     )
+    drift = Metric(
+        Gauge,
+        "haystream_drift",
+        "By how much the last entries of a query's posterior that were solved afresh had been off; "
+        "`other` is the largest.",
+        labels=("query",),
+    )
     owned_queries = Metric(Gauge, "haystream_owned_queries", "Queries that this worker is the writer of.")
     server_errors = Metric(
         Counter,
@@ -205,6 +212,7 @@ class QueryNumbers:
     screened: int
     found: int
     discrepancy: float
+    drift: float
 
 
 class QueryGauges:
@@ -214,14 +222,15 @@ class QueryGauges:
     """
 
     def __init__(self, metrics: Metrics, *, limit: int) -> None:
-        self._gauges = (metrics.query_screened, metrics.query_found, metrics.query_discrepancy)
+        self._gauges = (metrics.query_screened, metrics.query_found, metrics.query_discrepancy, metrics.drift)
         self._limit = limit
         self._labelled: set[str] = set()
         self._others: dict[str, QueryNumbers] = {}
-        screened, found, discrepancy = (gauge.labels(OTHER) for gauge in self._gauges)
+        screened, found, discrepancy, drift = (gauge.labels(OTHER) for gauge in self._gauges)
         screened.set_function(lambda: sum(numbers.screened for numbers in self._unlabelled()))
         found.set_function(lambda: sum(numbers.found for numbers in self._unlabelled()))
         discrepancy.set_function(lambda: max((numbers.discrepancy for numbers in self._unlabelled()), default=0.0))
+        drift.set_function(lambda: max((numbers.drift for numbers in self._unlabelled()), default=0.0))
         metrics.owned_queries.set_function(lambda: len(self._labelled) + len(self._others))
 
     def report(self, query_id: str, numbers: QueryNumbers) -> None:
@@ -233,10 +242,9 @@ class QueryGauges:
                 return
             self._others.pop(query_id, None)
             self._labelled.add(query_id)
-        screened, found, discrepancy = (gauge.labels(query_id) for gauge in self._gauges)
-        screened.set(numbers.screened)
-        found.set(numbers.found)
-        discrepancy.set(numbers.discrepancy)
+        values = numbers.screened, numbers.found, numbers.discrepancy, numbers.drift
+        for gauge, value in zip(self._gauges, values, strict=True):
+            gauge.labels(query_id).set(value)
 
     def forget(self, query_id: str) -> None:
         """Show the query no more: this worker does not own it any longer."""

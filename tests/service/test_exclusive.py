@@ -71,6 +71,7 @@ class Running:
             self.store,
             MemoryPublisher(self.broker),
             caught_up=self.consumer.caught_up,
+            ends=self.consumer.ends,
             metrics=Metrics(CollectorRegistry(), labelled_queries=1),
             limits=Limits(item_publish_seconds=0.0, tolerance=EXACT),
         )

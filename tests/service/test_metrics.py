@@ -60,34 +60,37 @@ def test_two_workers_in_one_process_do_not_share_a_registry(metrics: Metrics) ->
 
 def test_queries_past_the_limit_share_one_series(registry: CollectorRegistry, metrics: Metrics) -> None:
     for number, query in enumerate(["a", "b", "c", "d"], start=1):
-        metrics.queries.report(query, QueryNumbers(screened=10 * number, found=number, discrepancy=number / 2))
+        metrics.queries.report(
+            query, QueryNumbers(screened=10 * number, found=number, discrepancy=number / 2, drift=number / 4)
+        )
     assert shown(registry, "haystream_query_screened") == {"a": 10, "b": 20, OTHER: 30 + 40}
     assert shown(registry, "haystream_query_found") == {"a": 1, "b": 2, OTHER: 3 + 4}
     assert shown(registry, "haystream_query_discrepancy") == {"a": 0.5, "b": 1, OTHER: 2}
+    assert shown(registry, "haystream_drift") == {"a": 0.25, "b": 0.5, OTHER: 1}
     assert registry.get_sample_value("haystream_owned_queries") == 4
 
 
 def test_a_later_report_replaces_the_earlier_one(registry: CollectorRegistry, metrics: Metrics) -> None:
     for query in ("a", "b", "c"):
-        metrics.queries.report(query, QueryNumbers(screened=1, found=1, discrepancy=1))
-        metrics.queries.report(query, QueryNumbers(screened=5, found=2, discrepancy=1))
+        metrics.queries.report(query, QueryNumbers(screened=1, found=1, discrepancy=1, drift=0))
+        metrics.queries.report(query, QueryNumbers(screened=5, found=2, discrepancy=1, drift=0))
     assert shown(registry, "haystream_query_screened") == {"a": 5, "b": 5, OTHER: 5}
 
 
 def test_a_forgotten_query_frees_its_place(registry: CollectorRegistry, metrics: Metrics) -> None:
     for query in ("a", "b", "c"):
-        metrics.queries.report(query, QueryNumbers(screened=1, found=0, discrepancy=0))
+        metrics.queries.report(query, QueryNumbers(screened=1, found=0, discrepancy=0, drift=0))
     metrics.queries.forget("a")
     assert shown(registry, "haystream_query_screened") == {"b": 1, OTHER: 1}
-    metrics.queries.report("c", QueryNumbers(screened=2, found=0, discrepancy=0))
+    metrics.queries.report("c", QueryNumbers(screened=2, found=0, discrepancy=0, drift=0))
     assert shown(registry, "haystream_query_screened") == {"b": 1, "c": 2, OTHER: 0}
     metrics.queries.forget("never seen")
     assert registry.get_sample_value("haystream_owned_queries") == 2
 
 
 def test_a_query_called_other_does_not_hide_the_others(registry: CollectorRegistry, metrics: Metrics) -> None:
-    metrics.queries.report(OTHER, QueryNumbers(screened=3, found=1, discrepancy=0))
-    metrics.queries.report("a", QueryNumbers(screened=1, found=0, discrepancy=0))
+    metrics.queries.report(OTHER, QueryNumbers(screened=3, found=1, discrepancy=0, drift=0))
+    metrics.queries.report("a", QueryNumbers(screened=1, found=0, discrepancy=0, drift=0))
     assert shown(registry, "haystream_query_screened") == {"a": 1, OTHER: 3}
 
 

@@ -13,7 +13,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker import partitions as module
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import Kind
+from haystream_service.worker.records import BrokerUnavailable, Kind
 
 pytestmark = pytest.mark.asyncio
 
@@ -68,6 +68,13 @@ async def test_queries_are_caught_up_once_the_last_of_them_is_handed_over() -> N
     assert not waiting.done()
     mine.handed(mine.record(Kind.QUERY, event(QUERIES, 1, [])))
     await waiting
+
+
+async def test_the_ends_of_queries_and_verdicts_are_told_or_it_is_said_that_kafka_does_not() -> None:
+    mine = partitions(Consumer({QUERIES: 3, VERDICTS: 8}), Clock())
+    assert await mine.ends(0) == (3, 8)
+    with pytest.raises(BrokerUnavailable, match=r"how far haystream\.queries, haystream\.verdicts goes"):
+        await mine.ends(1)
 
 
 async def test_an_end_that_is_no_record_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

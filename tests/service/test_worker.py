@@ -25,7 +25,7 @@ from haystream_service.wire import (
 from haystream_service.wire.records import NextItems
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.records import BrokerUnavailable
-from haystream_service.worker.shared import Limits, StateLost
+from haystream_service.worker.shared import Limits, StateLost, TopicsReplaced
 from haystream_service.worker.worker import Worker
 
 pytestmark = pytest.mark.asyncio
@@ -44,6 +44,7 @@ class Process:
             store or world.store,
             publisher or MemoryPublisher(world.broker),
             caught_up=self.consumer.caught_up,
+            ends=self.consumer.ends,
             metrics=self.metrics,
             limits=Limits(item_publish_seconds=0.0, max_batch=20, tolerance=EXACT),
         )
@@ -417,6 +418,24 @@ async def test_an_emptied_store_stops_the_worker_and_refuses_nothing(world: Worl
     # A new process does not begin either, as the group has committed offsets.
     with pytest.raises(StateLost):
         await Process(world).worker.start(begun_before=True)
+
+
+@pytest.mark.parametrize("said", [[Query("q")], [Query("q"), verdict(1)]], ids=["queries", "verdicts"])
+async def test_topics_that_were_made_anew_are_found_out_and_nothing_is_taken_for_known(
+    world: World, said: list[Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await world.process()
+    world.say(*said, Query("other"))
+    await first.settled()
+    await first.crash()
+    world.broker = MemoryBroker(partitions=2)  # empty topics, over the same store
+    world.say(Query("other"), *([Query("q")] if len(said) > 1 else []))
+    second = await world.process()
+    with pytest.raises(TopicsReplaced, match="run `haystream rebuild`"):
+        await second.wait(second.worker.drain())
+    assert any("run `haystream rebuild`" in reason for reason in await second.worker.ready())
+    assert "Nothing more is acknowledged" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_bug_is_never_acknowledged(world: World) -> None:

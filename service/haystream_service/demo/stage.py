@@ -204,6 +204,7 @@ async def _in_memory(stack: AsyncExitStack) -> Bus:
         MemoryStore(),
         MemoryPublisher(broker),
         caught_up=consumer.caught_up,
+        ends=consumer.ends,
         metrics=Metrics(CollectorRegistry(), labelled_queries=1),
     )
     await asyncio.to_thread(warm)

@@ -65,6 +65,11 @@ class Mailbox(Generic[E]):
         self._space.set()
         return batch
 
+    @property
+    def due(self) -> bool:
+        """Whether the handler is to be called again."""
+        return bool(self._waiting) or self._poked
+
     async def drained(self) -> None:
         """Return when nothing waits and nothing is being handled."""
         await self._idle.wait()
@@ -88,7 +93,7 @@ class Mailbox(Generic[E]):
 
     async def _run(self) -> None:
         try:
-            while self._waiting or self._poked:
+            while self.due:
                 self._poked = False
                 await self._handle(self.take())
         except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
@@ -97,5 +102,5 @@ class Mailbox(Generic[E]):
         finally:
             self._task = None
             self._idle.set()
-            if self._waiting or self._poked:  # left while this task was being cancelled
+            if self.due:  # left while this task was being cancelled
                 self._work()

@@ -114,6 +114,11 @@ class MemoryConsumer:
             self._moved.clear()
             await self._moved.wait()
 
+    async def ends(self, partition: int) -> tuple[int, int]:
+        """The offsets that the partition's next query and next verdict will get."""
+        queries, verdicts = (self._broker.end((SOURCES[kind], partition)) for kind in (Kind.QUERY, Kind.VERDICT))
+        return queries, verdicts
+
     async def assign(self, worker: Worker, partitions: set[int]) -> None:
         """Read these partitions for the worker, and no others: a rebalance, as Kafka's eager protocol does it."""
         await self.stop()

@@ -1,7 +1,7 @@
 """What this process has read and acknowledged of the partitions that Faust gave it."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from faust.types import TP
@@ -94,13 +94,19 @@ class Partitions:
         """Return when the queries partition was handed to the worker as far as it goes now."""
         tp = TP(self._topics[Kind.QUERY], partition)
         began = self._clock.monotonic()
-        end = await self._end(tp)
+        end = (await self._ends(tp))[tp]
         while True:
             offset, when = self._handed.get(tp, (0, began))
             quiet = self._clock.monotonic() - max(when, began)
             if offset >= end or (quiet > QUIET_SECONDS and (await self.consumer.position(tp) or 0) >= end):
                 return
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def ends(self, partition: int) -> tuple[int, int]:
+        """The offsets that the partition's next query and next verdict will get."""
+        queries, verdicts = (TP(self._topics[kind], partition) for kind in (Kind.QUERY, Kind.VERDICT))
+        ends = await self._ends(queries, verdicts)
+        return ends[queries], ends[verdicts]
 
     async def look(self) -> None:
         """Bring the lag metrics, `stuck` and `deaf` up to date."""
@@ -131,11 +137,13 @@ class Partitions:
             self._done[tp] = (max(0, position - len(self._acks.get(tp, ()))), now)
         return self._done[tp]
 
-    async def _end(self, tp: TP) -> int:
+    async def _ends(self, *partitions: TP) -> Mapping[TP, int]:
         try:
-            return int((await self.consumer.highwaters(tp))[tp])
+            ends: Mapping[TP, int] = await self.consumer.highwaters(*partitions)
         except Exception as error:  # try again: they are of many kinds
-            raise BrokerUnavailable(f"Kafka did not say how far {tp.topic} goes: {error!r}") from error
+            topics = ", ".join(sorted({tp.topic for tp in partitions}))
+            raise BrokerUnavailable(f"Kafka did not say how far {topics} goes: {error!r}") from error
+        return ends
 
 
 def _remove(gauge: Gauge, tp: TP) -> None:

@@ -116,7 +116,7 @@ class QueryOwner:
     async def _tend(self) -> None:
         """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
         loaded, follower = self._loaded, self._follower
-        while loaded is not None and follower is not None and not len(self.mailbox):
+        while loaded is not None and follower is not None and not self.mailbox.due:
             if not await follower.exclusive(partial(loaded.state.tend, TENDED), in_thread=False):
                 return
             await asyncio.sleep(0)
@@ -156,6 +156,7 @@ class QueryOwner:
                 # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
                 await shared.check_not_lost()
                 return None
+            await shared.check_same_topics(stored)
             follower = await self._follow(stored.settings, at_least=stored.position.cursor)
             facts = stored.settings, stored.verdicts, follower.collection, shared.limits.tolerance
             state = await follower.exclusive(lambda: restore(*facts), in_thread=True)
@@ -265,5 +266,6 @@ class QueryOwner:
             record.ack()
 
     def _show(self, state: QueryState) -> None:
-        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy())
+        drift: float = getattr(state, "drift", None) or getattr(state.engine, "drift", 0.0)
+        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), drift)
         self._shared.metrics.queries.report(self.query_id, numbers)

@@ -1,6 +1,7 @@
 """Restoring a lost store: the topics, from their beginnings, through the worker's own handlers."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -93,6 +94,7 @@ class Rebuild:
             self._store,
             held,
             caught_up=_at_once,
+            ends=_never,
             metrics=self._metrics,
             limits=Limits(
                 max_batch=settings.max_batch,
@@ -164,6 +166,11 @@ async def _unless_failed(worker: Worker, work: Awaitable[None]) -> None:
 
 async def _at_once(_: int) -> None:
     """All queries are read before the first verdict."""
+
+
+async def _never(_: int) -> tuple[int, int]:
+    """No end is below what was seen: the wiped store has seen nothing."""
+    return sys.maxsize, sys.maxsize
 
 
 def _record(kind: Kind, message: ConsumerRecord) -> Record:

@@ -73,5 +73,8 @@ class SystemClock:
         return time.monotonic()
 
 
+Ends = Callable[[int], Awaitable[tuple[int, int]]]
+"""The offsets that a partition's next records will get, in the queries topic and in the verdicts topic. May raise
+`BrokerUnavailable`."""
 CaughtUp = Callable[[int], Awaitable[None]]
 """Returns when a partition of the queries topic was read (handed to `Worker.on_query`) as far as it goes now."""

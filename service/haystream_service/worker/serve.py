@@ -53,6 +53,7 @@ class Server:
             self.store,
             self.publisher,
             caught_up=self.partitions.caught_up,
+            ends=self.partitions.ends,
             metrics=self.metrics,
             limits=Limits(
                 max_batch=settings.max_batch,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Store
+from haystream_service.store.base import Store, StoredQuery
 from haystream_service.wire import encode_dead_letter
-from haystream_service.worker.records import CaughtUp, Clock, Publisher, Record
+from haystream_service.worker.records import CaughtUp, Clock, Ends, Publisher, Record
 from haystream_service.worker.retry import Retry
 
 log = logging.getLogger(__name__)
@@ -20,6 +20,10 @@ LOADS_AT_ONCE = 4
 
 class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
     """The store does not hold what it held. Only `haystream rebuild` helps; nothing may be acknowledged."""
+
+
+class TopicsReplaced(Exception):  # noqa: N818
+    """The topics are not those that the store was made from: offsets begin anew. A person has to decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,7 @@ class Shared:
     retry: Retry
     limits: Limits
     caught_up: CaughtUp
+    ends: Ends
     on_bug: Callable[[BaseException], None]
     generation: Callable[[], str | None]
     """The store's mark, as it was when the worker started."""
@@ -69,3 +74,19 @@ class Shared:
         mark = await self.retry(self.store.generation)
         if mark != self.generation():
             raise StateLost(f"the store's mark was {self.generation()!r} and is {mark!r}: run `haystream rebuild`")
+
+    async def check_same_topics(self, stored: StoredQuery) -> None:
+        """Raise `TopicsReplaced` if the query has seen offsets that its partition does not have yet.
+
+        New settings would pass for old ones that come again. Topics that were made anew and have grown past
+        what was seen are not found out.
+        """
+        ends = await self.retry(lambda: self.ends(stored.partition))
+        seen = stored.position.queries_offset, stored.position.verdicts_offset
+        for name, offset, end in zip(("queries", "verdicts"), seen, ends, strict=True):
+            if offset >= end:
+                raise TopicsReplaced(
+                    f"query {stored.settings.query_id!r} has seen offset {offset} of {name}, partition "
+                    f"{stored.partition}, which ends at {end}: the topic was deleted, or cut off. Bring its "
+                    "records back and run `haystream rebuild`"
+                )

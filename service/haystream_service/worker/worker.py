@@ -12,17 +12,21 @@ from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.wire import decode_item, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
 from haystream_service.worker.queries import QueryOwner
-from haystream_service.worker.records import CaughtUp, Clock, Publisher, Record, SystemClock
+from haystream_service.worker.records import CaughtUp, Clock, Ends, Publisher, Record, SystemClock
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits, Shared, StateLost
+from haystream_service.worker.shared import Limits, Shared, StateLost, TopicsReplaced
 
 log = logging.getLogger(__name__)
+
+NO_BUGS = (StateLost, TopicsReplaced)
+"""What ends a worker as a bug does, but is said in a line: a person has to mend it."""
 
 
 class Worker:
     """Decodes records, hands them to the mailboxes of their queries and collections, and keeps those going.
 
-    `caught_up` is the transport's: it returns when a partition of the queries topic was read to its end.
+    `caught_up` and `ends` are the transport's: the first returns when a partition of the queries topic was read
+    to its end.
     `failed` is a future that gets the first bug's exception. Then nothing more is acknowledged, and the
     process ought to end: what was not acknowledged is delivered again to the next one.
     """
@@ -33,6 +37,7 @@ class Worker:
         publisher: Publisher,
         *,
         caught_up: CaughtUp,
+        ends: Ends,
         metrics: Metrics,
         limits: Limits | None = None,
         clock: Clock | None = None,
@@ -47,6 +52,7 @@ class Worker:
             retry=Retry(metrics),
             limits=limits or Limits(),
             caught_up=caught_up,
+            ends=ends,
             on_bug=self.fail,
             generation=lambda: self._generation,
         )
@@ -150,7 +156,8 @@ class Worker:
         """Why it is not ready to work; nothing where it is."""
         reasons = []
         if self.failed.done():
-            reasons.append("a bug stopped it")
+            failure = self.failed.exception()
+            reasons.append(str(failure) if isinstance(failure, NO_BUGS) else "a bug stopped it")
         if self._partitions is None:
             reasons.append("no partitions are assigned yet")
         elif self._loading is not None and not self._loading.done():
@@ -204,7 +211,10 @@ class Worker:
         return sum(len(owner.mailbox) for owner in list(self._owners.values()))
 
     def fail(self, bug: BaseException) -> None:
-        """Tell `failed` of a bug."""
-        log.critical("a bug; nothing more is acknowledged", exc_info=bug)
+        """Tell `failed` of a bug, or of what only a person can mend."""
+        if isinstance(bug, NO_BUGS):
+            log.critical("%s. Nothing more is acknowledged", bug)
+        else:
+            log.critical("a bug; nothing more is acknowledged", exc_info=bug)
         if not self.failed.done():
             self.failed.set_exception(bug)
