@@ -13,6 +13,7 @@ import typer
 
 from haystream_service.bench.names import GraphName
 from haystream_service.errors import UserError
+from haystream_service.experiments.names import Experiment
 
 app = typer.Typer(
     name="haystream",
@@ -267,6 +268,31 @@ def simulate(
         out=out,
         json=json,
     )
+
+
+@app.command()
+def experiments(
+    which: Annotated[
+        Experiment, typer.Argument(metavar="line|tanzania|caveman|enron", help="The paper's section 5.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the figures and the numbers go.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version, of few repetitions.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of networks, items and chance.")] = 0,
+    processes: Annotated[int | None, typer.Option(min=1, help="Default: one a processor.")] = None,
+    json: Json = False,
+) -> None:
+    """Run the paper's own experiments anew.
+
+    line: three participants, exact inference beside Bayes linear (5.1.1).
+    tanzania: accuracy and searches on a terrorist network (5.1.2, 5.1.3).
+    caveman: simulated communities (5.2). enron: real mail (5.3).
+
+    \b
+    HAYSTREAM_DATA=data haystream experiments enron --out results
+    """
+    from haystream_service.commands import experiments as command
+
+    command.run(which, out=out, quick=quick, seed=seed, processes=processes or os.cpu_count() or 1, json=json)
 
 
 @bench.command("engine")

@@ -13,7 +13,7 @@ from haystream_service import cli
 from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
 
-COMMANDS = ("demo", "worker", "rebuild", "replay", "import", "simulate")
+COMMANDS = ("demo", "worker", "rebuild", "replay", "import", "simulate", "experiments")
 TABLE = "item_id,sender,recipients,relevant\nm1,ann,bob,1\nm2,bob,cho,0\nm3,cho,cho,0\n"
 
 

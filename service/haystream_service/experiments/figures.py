@@ -1,6 +1,6 @@
 """How the experiments' figures look: colours, error bars, files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ NAMES = {
     "independent": "independent",
     "random": "random order",
 }
+RELEVANT, IRRELEVANT = "#c8553d", "#5b8fc7"
+"""Participants in drawings of networks, as in the paper."""
 POLICY_COLOURS = {
     "greedy": "#1f6fb4",
     "epsilon-greedy": "#e08214",
@@ -36,6 +38,7 @@ STYLE = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": "medium",
+    "axes.labelsize": "small",
     "font.size": 9,
     "grid.alpha": 0.25,
     "legend.frameon": False,
@@ -76,6 +79,13 @@ def save(figure: Any, path: Path) -> Path:
     return path
 
 
+def shade(number: int, of: int, family: str = "OrRd") -> Any:
+    """One of a family of colours: light to dark, for the settings of one model."""
+    import matplotlib as mpl
+
+    return mpl.colormaps[family](0.35 + 0.6 * number / max(of - 1, 1))
+
+
 def legend(figure: Any, axes: Any, *, columns: int | None = None) -> None:
     """One legend for all panels, above them."""
     handles, labels = axes.get_legend_handles_labels()
@@ -102,13 +112,17 @@ def graph(axes: Any, *, pairs: Sequence[Sequence[int]], colours: Sequence[str], 
     axes.set_axis_off()
 
 
-def bars(axes: Any, groups: Iterable[str], heights: dict[str, tuple[list[float], list[float]]]) -> None:
-    """Grouped bars with ±1 standard error. `heights`: label to means and standard errors, one a group."""
-    groups = list(groups)
-    width = 0.8 / len(heights)
-    for number, (label, (means, errors)) in enumerate(heights.items()):
+def bars(
+    axes: Any,
+    groups: Sequence[str],
+    heights: Sequence[tuple[Sequence[float], Sequence[float]]],
+    colours: Sequence[Any],
+) -> None:
+    """Grouped bars with ±1 standard error. `heights`: a colour's means and standard errors, one for each group."""
+    width = 0.85 / len(heights)
+    for number, ((means, errors), colour) in enumerate(zip(heights, colours, strict=True)):
         offset = (number - (len(heights) - 1) / 2) * width
         places = [place + offset for place in range(len(groups))]
-        axes.bar(places, means, width, yerr=errors, label=label, error_kw={"linewidth": 0.8})
+        axes.bar(places, means, width, yerr=errors, color=colour, error_kw={"linewidth": 0.8})
     axes.set_xticks(range(len(groups)), groups)
     axes.grid(visible=False, axis="x")

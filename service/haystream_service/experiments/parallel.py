@@ -1,34 +1,42 @@
 """Repetitions in several processes, with results that do not depend on how many."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def spread(
-    work: Callable[[Task], Result],
-    tasks: Sequence[Task],
-    *,
-    processes: int,
-    advance: Callable[[], None] = lambda: None,
-) -> list[Result]:
-    """`work` on every task, in the order of the tasks. A task says all that its result depends on, its seed too.
+class Spread(Protocol):
+    """Does work on every task, and returns the results in the order of the tasks."""
 
-    `work` and tasks are sent to fresh processes, but for one process, where everything is done here.
-    `advance` is called when a task is done.
+    def __call__(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        """A task says all that its result depends on, its seed too."""
+        ...
+
+
+@contextmanager
+def workers(processes: int, advance: Callable[[], None]) -> Iterator[Spread]:
+    """So many processes, all fresh, but for a single one: that is this one. `advance` is called after each task.
+
+    `work` and tasks are pickled.
     """
-    results = []
     if processes == 1:
-        for task in tasks:
-            results.append(work(task))
-            advance()
-        return results
+        yield _over(map, advance)
+        return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for result in pool.map(work, tasks):
+        yield _over(pool.map, advance)
+
+
+def _over(each: Callable[..., Any], advance: Callable[[], None]) -> Spread:
+    def spread(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        results = []
+        for result in each(work, tasks):
             results.append(result)
             advance()
-    return results
+        return results
+
+    return spread

@@ -12,7 +12,7 @@ import numpy as np
 from haystream.events import Policy
 from haystream_service.experiments import tanzania_figures
 from haystream_service.experiments.lemmas import LemmaModel
-from haystream_service.experiments.parallel import spread
+from haystream_service.experiments.parallel import workers
 from haystream_service.experiments.summary import mean_se, paired
 from haystream_service.experiments.terrorists import FACTOR, Density, World, linear_prior, world
 from haystream_service.study.models.base import Floats, Model
@@ -49,7 +49,7 @@ class Size:
 
 FULL = Size(sets=250, checkpoints=(10, 50, 100, 150, 200, 250, 300), runs=50, steps=500)
 """The paper's numbers; it does not say how long its searches were."""
-QUICK = Size(sets=10, checkpoints=(50, 150, 300), runs=4, steps=150)
+QUICK = Size(sets=20, checkpoints=(50, 150, 300), runs=4, steps=200)
 
 
 def run(*, size: Size = FULL, seed: int = 0, processes: int = 1, advance: Advance = lambda: None) -> dict[str, Any]:
@@ -58,16 +58,16 @@ def run(*, size: Size = FULL, seed: int = 0, processes: int = 1, advance: Advanc
     Raises:
         UserError: the data are not there.
     """
-    share = partial(spread, processes=processes, advance=advance)
     accuracy: list[dict[str, Any]] = []
     decisions: list[dict[str, Any]] = []
-    for density, conditional in product(size.densities, (1, 2)):
-        cases = [Case(density, conditional, seed, k) for k in range(size.sets)]
-        differences = share(partial(compare, checkpoints=size.checkpoints), cases)
-        accuracy += _boxes(density, conditional, size.checkpoints, differences)
-    for conditional in (1, 2):
-        cases = [Case("sparse", conditional, seed, k) for k in range(size.runs)]
-        decisions += _curves(conditional, share(partial(decide, steps=size.steps), cases))
+    with workers(processes, advance) as spread:
+        for density, conditional in product(size.densities, (1, 2)):
+            cases = [Case(density, conditional, seed, k) for k in range(size.sets)]
+            differences = spread(partial(compare, checkpoints=size.checkpoints), cases)
+            accuracy += _boxes(density, conditional, size.checkpoints, differences)
+        for conditional in (1, 2):
+            cases = [Case("sparse", conditional, seed, k) for k in range(size.runs)]
+            decisions += _curves(conditional, spread(partial(decide, steps=size.steps), cases))
     return {
         "experiment": "tanzania",
         "section": "5.1.2, 5.1.3",

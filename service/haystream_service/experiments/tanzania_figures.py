@@ -21,7 +21,7 @@ def networks(result: dict[str, Any], path: Path) -> Path:
         figures.graph(
             panel,
             pairs=made["pairs"],
-            colours=["#c8553d" if relevant else "#5b8fc7" for relevant in made["relevant"]],
+            colours=[figures.RELEVANT if relevant else figures.IRRELEVANT for relevant in made["relevant"]],
             widths=[0.3 + 4.0 * rate for rate in made["rates"]],
         )
         panel.set_title(f"prior conditional {made['conditional']}")

@@ -1,0 +1,144 @@
+"""`haystream experiments`: the paper's figures, run anew."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from haystream_service.commands.console import notes, progress, write_json
+from haystream_service.errors import UserError
+from haystream_service.experiments import caveman, enron, figures, line, tanzania
+from haystream_service.experiments.names import Experiment
+
+Advance = Callable[[], None]
+
+
+def run(experiment: Experiment, *, out: Path, quick: bool, seed: int, processes: int, json: bool) -> None:
+    """Run it, write its numbers and figures into `out`, and print them. Raises `UserError`."""
+    figures.check()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {out}: {error.strerror}") from None
+    result, draw = _run(experiment, quick=quick, seed=seed, processes=processes)
+    result["quick"] = quick
+    numbers = out / f"{experiment}.json"
+    try:
+        numbers.write_bytes(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE))
+    except OSError as error:
+        raise UserError(f"cannot write {numbers}: {error.strerror}") from None
+    written = [numbers, *draw(result, out)]
+    if json:
+        write_json(result)
+    else:
+        _print(TABLES[experiment](result))
+    notes.print("written: " + ", ".join(map(str, written)))
+
+
+def _run(
+    experiment: Experiment, *, quick: bool, seed: int, processes: int
+) -> tuple[dict[str, Any], Callable[[dict[str, Any], Path], list[Path]]]:
+    match experiment:
+        case Experiment.LINE:
+            return line.run(), line.draw
+        case Experiment.TANZANIA:
+            size = tanzania.QUICK if quick else tanzania.FULL
+            with progress("tanzania", size.tasks) as bar:
+                made = tanzania.run(size=size, seed=seed, processes=processes, advance=bar.advance)
+            return made, tanzania.draw
+        case Experiment.CAVEMAN:
+            caves = caveman.QUICK if quick else caveman.FULL
+            with progress("caveman", caves.tasks) as bar:
+                made = caveman.run(size=caves, seed=seed, processes=processes, advance=bar.advance)
+            return made, caveman.draw
+        case Experiment.ENRON:
+            mails = enron.QUICK if quick else enron.FULL
+            with progress("enron", mails.tasks) as bar:
+                made = enron.run(size=mails, seed=seed, processes=processes, advance=bar.advance)
+            return made, enron.draw
+
+
+def _print(tables: list[Table]) -> None:
+    out = Console(highlight=False, soft_wrap=True)
+    for table in tables:
+        out.print(table)
+
+
+def _line(result: dict[str, Any]) -> list[Table]:
+    table = Table("observations", "model", "E[Z]", "E[P]", "Var[P]", title="largest difference from the field")
+    for row in result["differences"]:
+        worst = (f"{row[name]['max']:.4f}" for name in ("z_mean", "p_mean", "p_variance"))
+        table.add_row(row["observations"], row["model"], *worst)
+    return [table]
+
+
+def _tanzania(result: dict[str, Any]) -> list[Table]:
+    last = max(row["observations"] for row in result["accuracy"])
+    accuracy = Table(
+        *(
+            "network",
+            "prior conditional",
+            "quantity",
+            "median",
+            "2.5 %",
+            "97.5 %",
+            "mean |difference|",
+            "below 0.1",
+        ),
+        title=f"field less Bayes linear after {last} observations",
+    )
+    for row in result["accuracy"]:
+        if row["observations"] == last:
+            low, _, median, _, high = row["quantiles"]
+            accuracy.add_row(
+                *(row["density"], str(row["conditional"]), row["quantity"]),
+                *(f"{value:.3f}" for value in (median, low, high, row["mean_absolute"]["mean"])),
+                f"{row['near']:.0%}",
+            )
+    found = Table("prior conditional", "policy", "model", "found", "field less this", title=_in_steps(result))
+    for row in result["decisions"]:
+        found.add_row(
+            *(str(row["conditional"]), row["policy"], row["model"]), _pm(row["found"]), _pm(row["less_than_mrf"])
+        )
+    return [accuracy, found]
+
+
+def _caveman(result: dict[str, Any]) -> list[Table]:
+    moran = Table("ρ", "edges", "nodes", "edges, many networks", "nodes, many networks", title="Moran's I")
+    for one, many in zip(result["networks"], result["moran"], strict=True):
+        numbers = (f"{one['moran_edges']:.2f}", f"{one['moran_nodes']:.2f}")
+        moran.add_row(f"{one['rho']:g}", *numbers, _pm(many["edges"], 2), _pm(many["nodes"], 2))
+    return [moran, _searches(result, ("networks", "rho", "mean"))]
+
+
+def _enron(result: dict[str, Any]) -> list[Table]:
+    return [_searches(result, ("network",))]
+
+
+def _searches(result: dict[str, Any], by: tuple[str, ...]) -> Table:
+    headings = ("policy", "model", "P₁₁", "found", "Bayes linear less this", "changes of edge")
+    table = Table(*by, *headings, title=_in_steps(result))
+    for row in result["results"]:
+        p11 = "" if row["p11"] is None else f"{row['p11']:g}"
+        numbers = (row["found"], row["less_than_relevance"], row["edge_changes"])
+        table.add_row(*(str(row[name]) for name in by), row["policy"], row["model"], p11, *map(_pm, numbers))
+    return table
+
+
+TABLES: dict[Experiment, Callable[[dict[str, Any]], list[Table]]] = {
+    Experiment.LINE: _line,
+    Experiment.TANZANIA: _tanzania,
+    Experiment.CAVEMAN: _caveman,
+    Experiment.ENRON: _enron,
+}
+
+
+def _in_steps(result: dict[str, Any]) -> str:
+    return f"relevant items found in {result['steps']} screenings, over {result['runs']} repetitions"
+
+
+def _pm(value: dict[str, float], digits: int = 1) -> str:
+    return f"{value['mean']:.{digits}f} ± {value['se']:.{digits}f}"
