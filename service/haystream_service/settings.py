@@ -25,6 +25,7 @@ RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://\S+$")]
 EXPECTED = {
     "kafka": "host:port, or several with commas between",
     "redis": "a URL such as redis://host:6379/0",
+    "redis_cluster": "true or false",
     "topic_prefix": "letters, digits, dots, dashes and underscores",
     "redis_prefix": "letters, digits, dots, dashes and underscores",
     "group": "letters, digits, dots, dashes and underscores",
@@ -44,6 +45,8 @@ class Settings(BaseModel):
     kafka: Servers = "127.0.0.1:9092"
     """Kafka's bootstrap servers."""
     redis: RedisUrl = "redis://127.0.0.1:6379/0"
+    redis_cluster: bool = False
+    """Whether that is a node of a Redis Cluster."""
     topic_prefix: Name = "haystream"
     """Topics are PREFIX.queries, PREFIX.items and so on."""
     redis_prefix: Name = "haystream"

@@ -2,18 +2,17 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from itertools import count
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 import pytest_asyncio
-from redis import Redis
+from support.cluster import ClusterServer
 
-from haystream_service.local import ServerUnavailable, ValkeyServer
+from haystream_service.local import ServerUnavailable
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.store.redis import RedisStore
@@ -107,21 +106,6 @@ async def breaking(url: str) -> AsyncIterator[str]:
         for end in [*open_connections]:
             end.close()
         await server.wait_closed()
-
-
-class ClusterServer(ValkeyServer):
-    """One node that serves all slots of a cluster, and refuses a command whose keys lie in different ones."""
-
-    def command(self) -> list[str]:
-        return [*super().command(), "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]
-
-    def start(self) -> Self:
-        super().start()
-        with Redis(port=self.port) as node:
-            node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            while b"cluster_state:ok" not in node.execute_command("CLUSTER", "INFO"):
-                time.sleep(0.02)
-        return self
 
 
 @pytest.fixture(scope="session")

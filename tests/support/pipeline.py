@@ -4,7 +4,7 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -43,7 +43,9 @@ class Pipeline:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix)
+        self.store = RedisStore.connect(
+            settings.redis, prefix=settings.redis_prefix, cluster=settings.redis_cluster
+        )
         self._producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, enable_idempotence=True)
         self._workers: list[WorkerProcess] = []
 
@@ -61,11 +63,14 @@ class Pipeline:
 
     async def worker(self, **settings: str) -> WorkerProcess:
         """Another worker process, ready."""
-        ours = self.settings.model_dump(mode="json", exclude_none=True, exclude={"host", "port"})
-        worker = WorkerProcess({PREFIX + name.upper(): str(value) for name, value in {**ours, **settings}.items()})
+        worker = WorkerProcess({**self.environment(), **_variables(settings)})
         self._workers.append(worker)
         await asyncio.to_thread(worker.start)
         return worker
+
+    def environment(self) -> dict[str, str]:
+        """The settings as a process's environment variables."""
+        return _variables(self.settings.model_dump(mode="json", exclude_none=True, exclude={"host", "port"}))
 
     async def say(self, *events: Event) -> None:
         """Produce the events, and wait until the broker has them."""
@@ -137,6 +142,10 @@ class Pipeline:
 
         await until(ranked, "every query ranked with all items, and published")
         await assert_is_the_fold(self.store, await self.rankings(), events)
+
+
+def _variables(settings: Mapping[str, object]) -> dict[str, str]:
+    return {PREFIX + name.upper(): str(value) for name, value in settings.items()}
 
 
 def page(worker: WorkerProcess, path: str) -> tuple[int, str]:

@@ -36,7 +36,7 @@ async def _rebuild(settings: Settings) -> None:
     from haystream_service.worker.kafka import KafkaPublisher
     from haystream_service.worker.rebuilding import Rebuild
 
-    store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix)
+    store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix, cluster=settings.redis_cluster)
     publisher = KafkaPublisher(settings)
     rebuild = Rebuild(settings, store, publisher)
     try:

@@ -46,7 +46,9 @@ class Server:
         self.settings = settings
         self.metrics = Metrics(registry, labelled_queries=settings.labelled_queries)
         self.retry = Retry(self.metrics)
-        self.store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix)
+        self.store = RedisStore.connect(
+            settings.redis, prefix=settings.redis_prefix, cluster=settings.redis_cluster
+        )
         self.publisher = KafkaPublisher(settings)
         self.partitions = Partitions(settings, self.metrics, SystemClock())
         self.worker = Worker(
