@@ -151,6 +151,20 @@ def test_the_moment_factor_is_a_distribution_with_these_moments():
     assert (p00 + p01 + p10 + p11, p01 + p11, p10 + p11, p11) == pytest.approx((1, 0.25, 0.25, 0.13))
 
 
+def test_balanced_factors_give_a_tree_the_pairs_distribution():
+    pairs = np.array([[0, 1], [2, 0], [0, 3], [3, 4]])
+    pair = mrf.moment_factor(0.25, 0.13)
+    known = mrf.enumerated(5, pairs, mrf.balanced(pair, pairs))
+    np.testing.assert_allclose(known.mean, 0.25)
+    np.testing.assert_allclose(known.joint, np.tile(pair, (4, 1)))
+
+
+def test_unbalanced_factors_put_a_hub_at_zero():
+    pairs = np.column_stack([np.zeros(10, int), np.arange(1, 11)])
+    known = mrf.enumerated(11, pairs, np.tile(mrf.moment_factor(0.25, 0.13), (10, 1)))
+    assert known.mean[0] < 1e-4
+
+
 @pytest.mark.parametrize(("mean", "both"), [(0.25, 0.26), (0.25, -0.01), (0.75, 0.4)])
 def test_moments_that_no_pair_has_are_refused(mean, both):
     with pytest.raises(UserError, match="no pair of binary variables"):

@@ -114,13 +114,17 @@ def repeat(case: Case, *, size: Size) -> dict[Rival, Trace]:
 
 
 def rivals(name: str, p11: Sequence[float]) -> list[Rival]:
-    """Bayes linear (E[Z] = 0.25, δ = 0.8, Table 1c), the other models swept, random order."""
+    """Bayes linear (E[Z] = 0.25, δ = 0.8, Table 1c) and the other models, with the paper's priors. Beside them the
+    field with a prior that has the mean it is meant to have.
+    """
     made = [Rival("relevance", policy) for policy in POLICIES]
     swept = ("independent",) if name == LARGE else ("independent", "mrf")
     for model in swept:
         # Beyond the small network, where the paper has no field, one prior of it will do.
         values = (MIDDLE,) if model == "mrf" and name != SMALL else p11
         made += [Rival(model, policy, (("p11", value),)) for policy in POLICIES for value in values]
+    if name != LARGE:
+        made += [Rival("mrf", policy, (("p11", MIDDLE), ("balanced", 1.0))) for policy in POLICIES]
     return made
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from haystream_service.experiments import figures
 from haystream_service.experiments.searches import THINNED
 
-MODELS = ("relevance", "mrf", "independent")
+MODELS = ("relevance", "mrf", "mrf-balanced", "independent")
 
 
 def totals(result: dict[str, Any], path: Path) -> Path:
@@ -92,7 +92,7 @@ def _places(curve: list[float]) -> list[int]:
 
 
 def _colour(model: str, number: int, of: int) -> Any:
-    if model == "relevance":
+    if model in ("relevance", "mrf-balanced"):
         return figures.COLOURS[model]
     return figures.shade(number, of, "Greys" if model == "mrf" else "OrRd")
 

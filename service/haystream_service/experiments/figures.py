@@ -14,6 +14,7 @@ COLOURS = {
     "local": "#1f6fb4",
     "relevance": "#1f6fb4",
     "independent": "#c8553d",
+    "mrf-balanced": "#3d9970",
     "random": "#999999",
 }
 """A model has the same colour everywhere."""
@@ -23,6 +24,7 @@ NAMES = {
     "unconstrained": "Bayes linear, unconstrained",
     "relevance": "Bayes linear",
     "independent": "independent",
+    "mrf-balanced": "the field, prior mean kept",
     "random": "random order",
 }
 RELEVANT, IRRELEVANT = "#c8553d", "#5b8fc7"

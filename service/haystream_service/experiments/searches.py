@@ -33,6 +33,11 @@ class Rival(NamedTuple):
         """E[Z_u Z_v] of its prior, where it has one."""
         return dict(self.options).get("p11")
 
+    @property
+    def label(self) -> str:
+        """The model's name in results: `mrf-balanced` is the field whose prior has the mean that was asked for."""
+        return self.model + ("-balanced" if dict(self.options).get("balanced") else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -64,7 +69,7 @@ def rows(runs: Sequence[dict[Rival, Trace]], *, curves: bool = True) -> list[dic
         found = [trace.found[-1] for trace in mine]
         led = [run[Rival("relevance", rival.policy, _matching(run, rival))].found[-1] for run in runs]
         row: dict[str, Any] = {
-            "model": rival.model,
+            "model": rival.label,
             "policy": rival.policy,
             "p11": rival.p11,
             "found": mean_se(found),

@@ -56,8 +56,23 @@ def moment_factor(mean: float, both: float) -> Floats:
     return np.array([1.0 - 2.0 * mean + both, mean - both, mean - both, both])
 
 
+def balanced(pair: Floats, pairs: Longs) -> Floats:
+    """Edge factors, shape (edges, 4), whose field gives every edge of a tree the distribution `pair`, of shape (4,).
+
+    The plain product of `pair` over edges counts everyone once for each contact: whoever has ten starts as surely
+    irrelevant. So everyone's own distribution is divided out for all contacts but one.
+    """
+    degree = np.bincount(pairs.ravel())
+    own = np.array([pair[0] + pair[1], pair[2] + pair[3]])
+    surplus = 1.0 / degree[pairs] - 1.0
+    tail, head = own[[0, 0, 1, 1]], own[[0, 1, 0, 1]]
+    return np.asarray(pair * tail ** surplus[:, :1] * head ** surplus[:, 1:])
+
+
 def potentials(factor: Floats, conditional: Conditional, n: Floats, y: Floats) -> Floats:
     """φ times the likelihood of y relevant of n screened, shape (edges, 4), each edge scaled to a maximum of 1.
+
+    `factor` is of shape (4,) if it is every edge's, else (edges, 4).
 
     Unscaled, they underflow after some hundred screenings.
     """
@@ -154,9 +169,9 @@ class MrfModel:
     def __init__(self, network: Network, *, factor: Floats, conditional: Conditional) -> None:
         self._pairs = np.column_stack([network.tail, network.head]).astype(np.int64)
         self._tree = JunctionTree(len(network.participants), self._pairs)
-        self._factor, self._conditional = factor, conditional
+        self._factor, self._conditional = np.broadcast_to(factor, (network.edges, 4)), conditional
         self._counts = counts = Counts(network.edges)
-        self._factors = potentials(factor, conditional, counts.n, counts.y)
+        self._factors = potentials(self._factor, conditional, counts.n, counts.y)
         self._posteriors: tuple[Floats, Floats] | None = None
 
     def observe(self, edges: Sequence[int], relevant: bool) -> None:
@@ -164,7 +179,7 @@ class MrfModel:
         self._counts.add(edges, relevant)
         which = np.asarray(edges)
         counts = self._counts.n[which], self._counts.y[which]
-        self._factors[which] = potentials(self._factor, self._conditional, *counts)
+        self._factors[which] = potentials(self._factor[which], self._conditional, *counts)
         self._posteriors = None
 
     def marginals(self) -> Marginals:
@@ -182,12 +197,14 @@ class MrfModel:
 
 def _mrf(network: Network, options: Options) -> Model:
     factor = moment_factor(options["mean"], options["p11"])
+    if options["balanced"]:
+        factor = balanced(factor, np.column_stack([network.tail, network.head]).astype(np.int64))
     return MrfModel(network, factor=factor, conditional=table(options["table"]))
 
 
-MRF = Build(_mrf, {"mean": 0.25, "p11": 0.13, "table": 2})
+MRF = Build(_mrf, {"mean": 0.25, "p11": 0.13, "table": 2, "balanced": 0})
 """`mean` and `p11`: E[Z_u] and E[Z_u Z_v] of the clique factor (section 5.2.3). The field's own moments differ:
-whoever is on many edges has as many factors."""
+whoever is on many edges has as many factors, unless `balanced` is 1."""
 
 
 def _gum() -> Any:
