@@ -57,7 +57,7 @@ def moment_factor(mean: float, both: float) -> Floats:
 
 
 def balanced(pair: Floats, pairs: Longs) -> Floats:
-    """Edge factors, shape (edges, 4), whose field gives every edge of a tree the distribution `pair`, of shape (4,).
+    """Edge factors, shape (edges, 4), whose field gives every edge of a tree the distribution `pair`, shape (4,).
 
     The plain product of `pair` over edges counts everyone once for each contact: whoever has ten starts as surely
     irrelevant. So everyone's own distribution is divided out for all contacts but one.
