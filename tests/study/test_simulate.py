@@ -192,7 +192,7 @@ def test_one_run_has_no_standard_error():
         (("--option", "mean"), "--option mean: expected name=number"),
         (("--option", "horizon=0"), "horizon is 0"),
         (("--policies", "epsilon-greedy", "--option", "epsilon=2"), "epsilon is 2"),
-        (("--models", "relevance", "--option", "table=7"), "table=1 or table=2"),
+        (("--models", "relevance", "--option", "table=7"), "table=1, table=2 or table=3"),
         (("--models", ","), "name a model"),
         (("--topics", "subject"), "no column subject"),
     ],

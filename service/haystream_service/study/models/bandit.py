@@ -54,8 +54,9 @@ class LinearBandit:
         self._mean = self._start + self._spread(self._inverse @ deviation)
 
     def posteriors(self) -> tuple[Floats, Floats]:
-        """Mean, cut, and variance."""
-        return np.clip(self._mean, 0.0, 1.0), np.maximum(self._variance, 0.0)
+        """Mean, cut, and variance: at most M(1 − M), which no rate's can exceed, whatever a Gaussian says."""
+        mean = np.clip(self._mean, 0.0, 1.0)
+        return mean, np.clip(self._variance, 0.0, mean * (1.0 - mean))
 
     def _enter(self, edges: Sequence[int]) -> tuple[Floats, float]:
         """Let a new set into A, by its block inverse; what A gains is gain × direction directionᵀ."""

@@ -48,4 +48,4 @@ def _relevance(network: Network, options: Options) -> Model:
 
 
 RELEVANCE = Build(_relevance, {"mean": 0.25, "correlation": 0.8, "table": 2})
-"""The paper's model. `table`: its prior conditional, 1 or 2."""
+"""The paper's model. `table`: its prior conditional 1 or 2, or `tables.MAIL`, 3."""
