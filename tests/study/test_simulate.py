@@ -10,6 +10,7 @@ import pytest
 
 from haystream_service.errors import UserError
 from haystream_service.study import journal, report
+from haystream_service.study.markdown import markdown
 from haystream_service.study.models import MODELS, Build
 from haystream_service.study.network import read_network
 from haystream_service.study.plan import Setting, plan
@@ -71,7 +72,7 @@ def test_a_simulation_goes_on_where_it_was_stopped(haystream, table, tmp_path, m
     arguments = ("simulate", table, *FEW, "--processes", 1, "--out", folder, "--json")
     code, whole, err = haystream(*arguments)
     assert code == 0, err
-    made = ["curves.csv", "curves.png", "found.png", "results.csv", "results.json", "runs.jsonl"]
+    made = ["curves.csv", "curves.png", "found.png", "results.csv", "results.json", "results.md", "runs.jsonl"]
     assert sorted(path.name for path in folder.iterdir()) == made
     assert json.loads((folder / "results.json").read_bytes()) == json.loads(whole)
     for png in ("curves.png", "found.png"):
@@ -175,6 +176,20 @@ def test_items_on_good_edges_are_counted_by_their_share(parties):
         for bound in level
     ]
     assert outcome(parties, run).above == pytest.approx(tuple(expected))
+
+
+def test_the_page_has_models_down_and_policies_across():
+    rows = [
+        {"label": m, "policy_label": p, "found": {"mean": mean, "se": 1.25}, "geometric_mean": -mean}
+        for m, p, mean in (("a", "x", 1.0), ("a", "y", 2.0), ("b x=1", "x", 3.0), ("b x=1", "y", 4.0))
+    ]
+    assert markdown({"results": rows}).splitlines() == [
+        "| model | x | y |",
+        "| --- | ---: | ---: |",
+        "| a | 1.0 ± 1.2 | 2.0 ± 1.2 |",
+        "| b x=1 | 3.0 ± 1.2 | **4.0 ± 1.2** |",
+    ]
+    assert "| **1.0 ± 1.2 / -1.00** |" in markdown({"results": rows, "topics": []})
 
 
 def test_one_run_has_no_standard_error():

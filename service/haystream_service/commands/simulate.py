@@ -14,6 +14,7 @@ from haystream_service.commands.console import notes, progress, write_json
 from haystream_service.errors import UserError
 from haystream_service.study import plots, report
 from haystream_service.study.journal import Journal
+from haystream_service.study.markdown import write_markdown
 from haystream_service.study.network import Network, read_network, read_topics
 from haystream_service.study.plan import Given, Plan, Task, plan
 from haystream_service.study.simulation import PERCENTILES, Outcome, Searches, check, simulate
@@ -98,6 +99,7 @@ def _run(planned: Plan, searches: Searches, *, processes: int, out: Path | None)
 
 def _write(result: dict[str, Any], out: Path) -> None:
     report.write_tables(result, out)
+    write_markdown(result, out)
     try:
         (out / "results.json").write_bytes(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE))
     except OSError as error:

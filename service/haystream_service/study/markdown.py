@@ -1,0 +1,46 @@
+"""The result of a simulation as a table of a Markdown page: models down, policies across."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from haystream_service.errors import UserError
+
+
+def write_markdown(result: Mapping[str, Any], folder: Path) -> None:
+    """`results.md`. Raises `UserError`."""
+    path = folder / "results.md"
+    try:
+        path.write_text(markdown(result), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """Found ± standard error, the most of all in bold; of topics the mean, and the geometric mean beside it."""
+    rows = result["results"]
+    cells: dict[tuple[str, str], str] = {}
+    value: Callable[[dict[str, Any]], float] = _geometric if "topics" in result else _mean
+    most = max(map(value, rows))
+    for row in rows:
+        text = _estimate(row["found"])
+        if "topics" in result:
+            text += f" / {row['geometric_mean']:.2f}"
+        cells[row["label"], row["policy_label"]] = f"**{text}**" if value(row) == most else text
+    models, policies = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
+    lines = [["model", *policies], ["---", *("---:" for _ in policies)]]
+    lines += [[model, *(cells[model, policy] for policy in policies)] for model in models]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _mean(row: dict[str, Any]) -> float:
+    return float(row["found"]["mean"])
+
+
+def _geometric(row: dict[str, Any]) -> float:
+    return float(row["geometric_mean"])
+
+
+def _estimate(found: Mapping[str, float | None]) -> str:
+    se = found["se"]
+    return f"{found['mean']:.1f}" + ("" if se is None else f" ± {se:.1f}")
