@@ -89,20 +89,34 @@ class Covariance:
     rows: tuple[tuple[float, ...], ...]
 
 
+ModelName = Literal["relevance", "rates"]
+
+
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed before any verdict (sections 4.1 and 5.2.2).
+    """What is believed before any verdict: sections 4.1 and 5.2.2 for `relevance`, RATES.md for `rates`.
 
-    `mean` is E[Z] of everyone but those in `participants` (the watch-list). `correlation` is the δ of
-    Σ = B Q⁻¹ B. `covariance`, where given, replaces Σ; it cannot be said over the wire.
+    `mean` is E[Z], or E[M], of everyone but those in `participants` (the watch-list). `correlation` is the δ of
+    Σ = B Q⁻¹ B. `weight` (k), `participant` (κₐ) and `edge` (κ) are the concentrations of `rates`: of the common
+    mean, of participants around it, of edges around theirs. `conditional` belongs to `relevance`, and so does
+    `covariance`, which, where given, replaces Σ; it cannot be said over the wire.
     """
 
-    model: Literal["relevance"] = "relevance"
+    model: ModelName = "relevance"
     mean: float = 0.25
     correlation: float = 0.8
     conditional: Conditional = TABLE_2
+    weight: float = 2.0
+    participant: float = 3.0
+    edge: float = 3.0
     participants: Mapping[str, float] = field(default_factory=lambda: NO_OVERRIDES)
     covariance: Covariance | None = None
+
+
+DEFAULT_PRIORS: Mapping[ModelName, Prior] = MappingProxyType(
+    {"relevance": Prior(), "rates": Prior(model="rates", mean=0.1, correlation=0.9)}
+)
+"""What a query gets that names its model and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

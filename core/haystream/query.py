@@ -15,6 +15,7 @@ from haystream.engines.local import DEFAULT_TOLERANCE, LocalEngine
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, Rejected
 from haystream.events import Outcome, Query, Status, Verdict
+from haystream.models import MODELS
 from haystream.policies import POLICIES
 from haystream.prior import ExplicitPrecision, GraphPrecision
 from haystream.ranking import Estimate, Queue, Ranking
@@ -227,6 +228,10 @@ def check_supported(settings: Query) -> None:
     if settings.policy.name not in POLICIES:
         known = ", ".join(POLICIES)
         raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
+    if settings.prior.model not in MODELS:
+        raise Rejected(Code.UNSUPPORTED, f"model {settings.prior.model!r} is not one of {', '.join(MODELS)}")
+    if settings.prior.model != "relevance" and settings.prior.covariance is not None:
+        raise Rejected(Code.UNSUPPORTED, "prior.covariance belongs to the model relevance")
 
 
 def make_engine(settings: Query, collection: Collection, tolerance: float) -> Engine:

@@ -1,6 +1,6 @@
 """Have every inner loop compiled before the first event needs it."""
 
-from haystream.events import Item, Outcome, Policy, Query, Verdict
+from haystream.events import DEFAULT_PRIORS, Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.report import report
 
@@ -11,8 +11,13 @@ def warm() -> None:
     The machine code is cached beside the sources (or where NUMBA_CACHE_DIR says), so a later process of the
     same installation only loads it.
     """
+    for prior in DEFAULT_PRIORS.values():
+        _fold(Query("warm", prior=prior, policy=Policy("bayes-ucb")))
+
+
+def _fold(settings: Query) -> None:
     state = State()
-    step(state, Query("warm", policy=Policy("bayes-ucb")))
+    step(state, settings)
     people = [f"p{i}" for i in range(40)]
     for i, person in enumerate(people[1:], start=1):
         step(state, Item(f"i{i}", "default", people[i // 2], (person,)))

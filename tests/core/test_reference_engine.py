@@ -1,15 +1,19 @@
 """`reference` against the paper's lemmas solved another way: enumeration, and numerical optimisation."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from support.histories import ASYMMETRIC, fold, item, line, verdict
+from support.dense import assert_agrees
+from support.histories import ASYMMETRIC, fold, histories, item, line, verdict
 
 from haystream.engines.reference import ReferenceEngine
 from haystream.events import TABLE_1, TABLE_2, Conditional, Covariance, Event, Outcome, Prior, Query
+from haystream.fold import State, step
 from haystream.graph import Graph
 from haystream.report import report
 
@@ -197,3 +201,11 @@ def test_relabelling_changes_nothing_in_the_reference_engine() -> None:
     other = report(fold([settings, *relabelled, *verdicts]).queries["q"])
     for name, value in one.participants.items():
         np.testing.assert_allclose(other.participants[names[name]], value, atol=1e-9)
+
+
+@given(histories(models=("rates",)))
+def test_rates_by_the_joint_specification_agree_with_a_dense_solve(history: list[Event]) -> None:
+    state = State()
+    for event in history:
+        step(state, replace(event, engine="reference") if isinstance(event, Query) else event)
+    assert_agrees(state.queries["q"])

@@ -1,7 +1,7 @@
 """The linear form solved the long way: every covariance dense, one batch adjustment of the joint specification.
 
-Written from NOTES.md sections 1 to 3 and 5 in covariance form (Var(Ȳ) and Cov(Z, Ȳ), nothing of precisions,
-pushes or rank-one updates), so that it shares no step with the engine that it checks.
+Written from NOTES.md sections 1 to 3 and 5, and from RATES.md, in covariance form (Var(Ȳ) and Cov(R, Ȳ), nothing of
+precisions, borders, pushes or rank-one updates), so that it shares no step with the engine that it checks.
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.events import Pair, Query
+from haystream.events import Outcome, Pair, Query
+from haystream.query import QueryState
+from haystream.report import report
 
 Floats = NDArray[np.float64]
+
+TIGHT = 1e-12
+"""The tolerance that the local engine is run with; agreement is asked to 1e-9 (error of the mean ≤ tolerance/(1-δ),
+times the handful of steps between a mean and the quantity read)."""
+CLOSE = 1e-9
 
 
 @dataclass
@@ -24,35 +31,150 @@ class Dense:
     covariance: Floats
     edge_mean: Floats
     edge_variance: Floats
+    scoring_mean: Floats
+    scoring_variance: Floats
     discrepancy: float
     remaining_variance: float
     share_matrix: Floats
-    """(edges, edges): the share of column f in the adjusted expectation of row e's P."""
+    """(edges, edges): the share of column f in the adjusted expectation of row e's P, at the adjusted M."""
     linear_mean: Floats
     """The adjusted expectation of P before any constraint."""
     prior_mean: Floats
+    base_rate: float
+    shift: float
+    common_variance: float
+    """In units of `scale`."""
+    scale: float
+
+
+@dataclass
+class Form:
+    """P = E[P] + (M − E[M]) + G (R − M − E[R − M]) + η, in units of σ²."""
+
+    mean: Floats
+    sigma: Floats
+    """Of R − M."""
+    edge_mean: Floats
+    G: Floats
+    residual: Floats
+    noise: Floats
+    common: float
+    """Var(M)."""
 
 
 def solve(settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats) -> Dense:
     people = sorted({p for pair in pairs for p in pair})
     place = {p: i for i, p in enumerate(people)}
     ends = np.array([[place[u], place[v]] for u, v in pairs])
-    m, edges = len(people), len(pairs)
     prior = settings.prior
     mu = np.array([prior.participants.get(p, prior.mean) for p in people])
+    form = (rates_form if prior.model == "rates" else relevance_form)(settings, ends, mu)
+    sigma, G, common = form.sigma, form.G, form.common
+
+    seen = np.flatnonzero(n)
+    deviation = y[seen] / n[seen] - form.edge_mean[seen]
+    noise = np.diag(form.noise[seen] / n[seen])
+    known_p = G @ sigma @ G.T + np.diag(form.residual)  # given M
+    known_y = known_p[np.ix_(seen, seen)] + noise
+
+    # M first: in units of σ², which drops out of its adjusted expectation.
+    gain = np.linalg.solve(known_y + common, np.full(len(seen), common))
+    shift = float(gain @ deviation)
+    common_variance = common - common * gain.sum()
+    base, scale = prior.mean, 1.0
+    if common:
+        # Between the estimates from nothing relevant, and from all: see engines.common.
+        low, high = prior.mean * (1 - gain.sum()), 1 - (1 - prior.mean) * (1 - gain.sum())
+        base = float(np.clip(prior.mean + shift, low, high))
+        scale = base * (1 - base)
+
+    var_y, var_p = scale * (known_y + common), scale * (known_p + common)
+    cov_ry = scale * (sigma @ G[seen].T + common)
+    R_gain = np.linalg.solve(var_y, cov_ry.T).T
+    q = float(deviation @ np.linalg.solve(var_y, deviation))
+    free_mean = form.mean + R_gain @ deviation
+    free_cov = scale * (sigma + common) - R_gain @ cov_ry.T
+    excess = free_mean - np.clip(free_mean, 0, 1)
+    mean, covariance = free_mean - excess, free_cov + np.outer(excess, excess) / (1 + q)
+
+    posterior = rates_posterior if common else relevance_posterior
+    edge_mean, edge_variance = posterior(settings, ends, free_mean, covariance, n, y, base)
+    scoring_mean, scoring_variance = edge_mean, edge_variance
+    if common:
+        # M moved to the rounded m as if it were known to be there, then given the rounded variance again.
+        odds = prior.mean / (1 - prior.mean)
+        odds *= step(base / (1 - base) / odds)
+        near = odds / (1 + odds)
+        known_gain = np.linalg.solve(known_y, G[seen] @ sigma).T
+        at_near = form.mean + near - prior.mean
+        at_near = at_near + known_gain @ (deviation - (near - prior.mean))
+        reach = 1 - known_gain.sum(axis=1)
+        cov = (
+            sigma - known_gain @ G[seen] @ sigma + np.outer(reach, reach) * step(common_variance / common) * common
+        )
+        scoring_mean, scoring_variance = posterior(settings, ends, at_near, near * (1 - near) * cov, n, y, near)
+
+    p_gain = np.linalg.solve(var_y, var_p[:, seen].T).T
+    shares = np.zeros((len(pairs), len(pairs)))
+    shares[:, seen] = np.linalg.solve(known_y, known_p[:, seen].T).T * (deviation - shift)
+    p_cov = var_p - p_gain @ var_p[:, seen].T
+    return Dense(
+        people,
+        pairs,
+        free_mean,
+        np.diag(free_cov),
+        mean,
+        covariance,
+        edge_mean,
+        edge_variance,
+        scoring_mean,
+        scoring_variance,
+        q,
+        float(left @ p_cov @ left),
+        shares,
+        form.edge_mean + p_gain @ deviation,
+        form.edge_mean,
+        base,
+        shift,
+        common_variance,
+        scale,
+    )
+
+
+def step(ratio: float) -> float:
+    """To an eighth of an octave."""
+    return float(2 ** (np.round(8 * np.log2(ratio)) / 8))
+
+
+def precision(settings: Query, ends: NDArray[np.int64], m: int) -> Floats:
     degree = np.bincount(ends.ravel(), minlength=m)
     Q = np.eye(m)
     for u, v in ends:
-        Q[u, v] = Q[v, u] = -prior.correlation / max(degree[u], degree[v])
-    inverse = np.linalg.inv(Q)
+        Q[u, v] = Q[v, u] = -settings.prior.correlation / max(degree[u], degree[v])
+    return Q
+
+
+def rates_form(settings: Query, ends: NDArray[np.int64], mu: Floats) -> Form:
+    prior, m, edges = settings.prior, len(mu), len(ends)
+    inverse = np.linalg.inv(precision(settings, ends, m))
+    C = inverse / np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
+    G = np.zeros((edges, m))
+    for e, (u, v) in enumerate(ends):
+        G[e, u] = G[e, v] = 0.5
+    eta = np.full(edges, 1 / prior.edge)
+    return Form(mu, C / prior.participant, G @ mu, G, eta, np.ones(edges), 1 / prior.weight)
+
+
+def relevance_form(settings: Query, ends: NDArray[np.int64], mu: Floats) -> Form:
+    prior, m, edges = settings.prior, len(mu), len(ends)
+    inverse = np.linalg.inv(precision(settings, ends, m))
     B = np.sqrt(mu * (1 - mu) / np.diag(inverse))
     sigma = inverse * np.outer(B, B)
-
     a, b = np.array(prior.conditional.a), np.array(prior.conditional.b)
     first, second = a / (a + b), a * (a + 1) / ((a + b) * (a + b + 1))
     z = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
     p_mean, noise, residual = np.empty(edges), np.empty(edges), np.empty(edges)
-    G = np.zeros((edges, m))  # P = E[P] + G (Z - E[Z]) + η
+    G = np.zeros((edges, m))
     for e, (u, v) in enumerate(ends):
         p = pair_joint(mu[u], mu[v], sigma[u, v])
         p_mean[e] = p @ first
@@ -63,48 +185,107 @@ def solve(settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats
         beta = np.linalg.solve(variance, cov)
         G[e, [u, v]] = beta
         residual[e] = p @ second - p_mean[e] ** 2 - beta @ cov
+    return Form(mu, sigma, p_mean, G, residual, noise, 0.0)
 
-    seen = np.flatnonzero(n)
-    var_p = G @ sigma @ G.T + np.diag(residual)
-    var_y = var_p[np.ix_(seen, seen)] + np.diag(noise[seen] / n[seen])
-    deviation = y[seen] / n[seen] - p_mean[seen]
-    cov_zy = sigma @ G[seen].T
-    gain = np.linalg.solve(var_y, cov_zy.T).T if len(seen) else np.zeros((m, 0))
-    q = float(deviation @ np.linalg.solve(var_y, deviation)) if len(seen) else 0.0
-    free_mean = mu + gain @ deviation
-    free_cov = sigma - gain @ cov_zy.T
-    excess = free_mean - np.clip(free_mean, 0, 1)
-    mean, covariance = free_mean - excess, free_cov + np.outer(excess, excess) / (1 + q)
 
-    edge_mean, edge_variance = np.empty(edges), np.empty(edges)
+def relevance_posterior(
+    settings: Query, ends: NDArray[np.int64], mean: Floats, covariance: Floats, n: Floats, y: Floats, base: float
+) -> tuple[Floats, Floats]:
+    a, b = np.array(settings.prior.conditional.a), np.array(settings.prior.conditional.b)
+    mean = np.clip(mean, 0, 1)
+    edge_mean, edge_variance = np.empty(len(ends)), np.empty(len(ends))
     for e, (u, v) in enumerate(ends):
         p = pair_joint(mean[u], mean[v], covariance[u, v])
         alpha, total = a + y[e], a + b + n[e]
         edge_mean[e] = p @ (alpha / total)
         edge_variance[e] = p @ (alpha * (alpha + 1) / (total * (total + 1))) - edge_mean[e] ** 2
+    return edge_mean, edge_variance
 
-    cov_py = var_p[:, seen]
-    p_gain = np.linalg.solve(var_y, cov_py.T).T if len(seen) else np.zeros((edges, 0))
-    shares = np.zeros((edges, edges))
-    shares[:, seen] = p_gain * deviation
-    p_cov = var_p - p_gain @ cov_py.T
-    return Dense(
-        people,
-        pairs,
-        free_mean,
-        np.diag(free_cov),
-        mean,
-        covariance,
-        edge_mean,
-        edge_variance,
-        q,
-        float(left @ p_cov @ left),
-        shares,
-        p_mean + p_gain @ deviation,
-        p_mean,
-    )
+
+def rates_posterior(
+    settings: Query, ends: NDArray[np.int64], mean: Floats, covariance: Floats, n: Floats, y: Floats, base: float
+) -> tuple[Floats, Floats]:
+    """RATES.md, with the floor at 0.1 m; below it a value still rises, by up to a hundredth of the floor."""
+    kappa, (u, v) = settings.prior.edge, ends.T
+    clipped, free = np.clip(mean, 0, 1), (mean[u] + mean[v]) / 2
+    m = (clipped[u] + clipped[v]) / 2
+    low, high = 0.1 * base, 1 - 0.1 * (1 - base)
+    below, above = np.maximum(low - free, 0), np.maximum(free - high, 0)
+    at_floor = low * (1 - 0.01 * below / (1 + below))
+    at_ceiling = 1 - (1 - high) * (1 - 0.01 * above / (1 + above))
+    m = np.where(m < low, at_floor, np.where(m > high, at_ceiling, m))
+    variance = (covariance[u, u] + covariance[v, v] + 2 * covariance[u, v]) / 4
+    M = (kappa * m + y) / (kappa + n)
+    K = 1 / (1 / (kappa + n) + (kappa / (kappa + n)) ** 2 * variance / (base * (1 - base)))
+    return M, M * (1 - M) / (K + 1)
 
 
 def pair_joint(mean_u: float, mean_v: float, covariance: float) -> Floats:
     both = np.clip(covariance + mean_u * mean_v, max(0.0, mean_u + mean_v - 1), min(mean_u, mean_v))
     return np.array([1 - mean_u - mean_v + both, mean_v - both, mean_u - both, both])
+
+
+def dense_of(query: QueryState) -> Dense:
+    """From the facts alone: counts recomputed, edges and participants named, nothing read off the engine."""
+    collection = query.collection
+    latest: dict[str, tuple[int, str, Outcome]] = {}
+    for v in query.verdicts.values():
+        latest[v.item_id] = max(latest.get(v.item_id, (-1, "", v.outcome)), (v.decided_at, v.verdict_id, v.outcome))
+    pairs = sorted(collection.graph.names(e) for e in range(collection.graph.edges))
+    place = {pair: i for i, pair in enumerate(pairs)}
+    n, y, left = np.zeros((3, len(pairs)))
+    for number, item_id in enumerate(collection.item_ids):
+        edges = [place[collection.graph.names(e)] for e in collection.sets.edges(collection.set_of(number))]
+        outcome = latest.get(item_id, (0, "", Outcome.RETRACTED))[2]
+        n[edges] += (outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)) / len(edges)
+        y[edges] += (outcome == Outcome.RELEVANT) / len(edges)
+        left[edges] += (outcome == Outcome.RETRACTED) / len(edges)
+    return solve(query.settings, pairs, n, y, left)
+
+
+def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
+    expected, got = dense_of(query), report(query)
+    engine, graph = query.engine, query.collection.graph
+    people = np.array([graph.participant(name) for name in expected.people], dtype=np.int32)
+    edges = np.array([graph.edge_between(pair) for pair in expected.pairs], dtype=np.int32)
+
+    def same(value: object, reference: object) -> None:
+        np.testing.assert_allclose(np.asarray(value), np.asarray(reference), rtol=close, atol=close)
+
+    assert list(got.participants) == expected.people
+    same([p[0] for p in got.participants.values()], expected.mean)
+    same([p[1] for p in got.participants.values()], np.diag(expected.covariance))
+    same(engine.unconstrained(people)[0], expected.unconstrained_mean)
+    same(engine.unconstrained(people)[1], expected.unconstrained_variance)
+    same([e.mean for e in got.edges], expected.edge_mean)
+    same([e.variance for e in got.edges], expected.edge_variance)
+    same(engine.scoring(edges)[0], expected.scoring_mean)
+    same(engine.scoring(edges)[1], expected.scoring_variance)
+    common = engine.common()
+    same(common.base_rate, expected.base_rate)
+    same(common.mean_shift, expected.shift)
+    same(common.variance, expected.common_variance)
+    same(common.scale, expected.scale)
+    same(got.discrepancy, expected.discrepancy)
+    same(engine.remaining_variance(), expected.remaining_variance)
+    for e, row in zip(edges.tolist(), expected.share_matrix, strict=True):
+        shares = dict(engine.shares([e]))
+        same([shares.get(f, 0.0) for f in edges.tolist()], row)
+        adjusted = (expected.linear_mean - expected.prior_mean)[edges.tolist().index(e)]
+        same(sum(shares.values()), adjusted - expected.shift)
+
+    means = [p[0] for p in got.participants.values()] + [e.mean for e in got.edges]
+    assert all(0 <= mean <= 1 for mean in means)
+    assert all(p[1] >= -1e-15 for p in got.participants.values())
+    assert all(e.variance >= 0 for e in got.edges)
+    if query.settings.prior.model == "rates":
+        return  # scores are made at rounded common quantities
+    score = dict(zip(expected.pairs, expected.edge_mean, strict=True))
+    for ranked in got.items:
+        which = query.collection.set_of(query.collection.index(ranked.item_id) or 0)
+        own = np.mean([score[graph.names(e)] for e in query.collection.sets.edges(which)])
+        same(ranked.mean, own)
+    same(got.expected_remaining.mean, sum(i.mean for i in got.items))
+    assert [i.score for i in got.items] == sorted((i.score for i in got.items), reverse=True) or np.all(
+        np.diff([i.score for i in got.items]) < 1e-8
+    )

@@ -9,6 +9,7 @@ from haystream.events import (
     Conditional,
     Event,
     Item,
+    ModelName,
     Outcome,
     Policy,
     Prior,
@@ -52,21 +53,40 @@ def items(draw: st.DrawFn, number: int) -> Item:
     return item(f"i{number}", *people, sender=sender)
 
 
+MODELS: tuple[ModelName, ...] = ("relevance", "rates")
+
+
 @st.composite
-def queries(draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",)) -> Query:
-    """Priors whose covariances two binary variables can have, or nearly: see docs/engines.md on infeasible ones."""
+def priors(draw: st.DrawFn, *, models: tuple[ModelName, ...] = MODELS) -> Prior:
+    """For relevance: priors whose covariances two binary variables can have, or nearly (docs/method.md)."""
+    correlation = draw(st.floats(0.0, 0.85))
+    if draw(st.sampled_from(models)) == "rates":
+        concentration = st.floats(0.5, 8.0)
+        return Prior(
+            model="rates",
+            mean=draw(st.floats(0.01, 0.6)),
+            correlation=correlation,
+            weight=draw(concentration),
+            participant=draw(concentration),
+            edge=draw(concentration),
+            participants=draw(st.dictionaries(names, st.floats(0.01, 0.9), max_size=3)),
+        )
     mean = draw(st.floats(0.1, 0.6))
-    watched = draw(st.dictionaries(names, st.floats(0.8 * mean, min(1.2 * mean, 0.9)), max_size=3))
-    return Query(
-        "q",
-        prior=Prior(
-            mean=mean,
-            correlation=draw(st.floats(0.0, 0.85)),
-            conditional=draw(st.sampled_from([ASYMMETRIC, Conditional(a=(1, 1, 1, 9), b=(9, 4, 4, 1))])),
-            participants=watched,
-        ),
-        policy=Policy(draw(st.sampled_from(policies)), seed=draw(st.integers(0, 5))),
+    return Prior(
+        mean=mean,
+        correlation=correlation,
+        conditional=draw(st.sampled_from([ASYMMETRIC, Conditional(a=(1, 1, 1, 9), b=(9, 4, 4, 1))])),
+        participants=draw(st.dictionaries(names, st.floats(0.8 * mean, min(1.2 * mean, 0.9)), max_size=3)),
     )
+
+
+@st.composite
+def queries(
+    draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",), models: tuple[ModelName, ...] = ("relevance",)
+) -> Query:
+    """Of any of the models and the policies."""
+    policy = Policy(draw(st.sampled_from(policies)), seed=draw(st.integers(0, 5)))
+    return Query("q", prior=draw(priors(models=models)), policy=policy)
 
 
 @st.composite
@@ -88,9 +108,9 @@ def facts(draw: st.DrawFn, *, most_items: int = 14, most_verdicts: int = 20) -> 
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",)) -> list[Event]:
+def histories(draw: st.DrawFn, *, models: tuple[ModelName, ...] = MODELS) -> list[Event]:
     """A query's opening somewhere among its facts, perhaps with a watch-list edit later."""
-    query = draw(queries(policies=policies))
+    query = draw(queries(models=models))
     history = draw(facts())
     place = draw(st.integers(0, len(history)))
     history.insert(place, query)

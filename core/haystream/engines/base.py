@@ -1,6 +1,7 @@
 """What an engine offers. `reference` and `local` are held to the same answers on every member of this."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -8,13 +9,33 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Flags = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all participants and edges of a query share, under a model with an unknown common mean M.
+
+    A model without one has the defaults, with `base_rate` its prior mean.
+    """
+
+    base_rate: float
+    """m, the adjusted expectation of M, kept inside (0, 1)."""
+    mean_shift: float = 0.0
+    """Δ, the adjusted less the prior expectation of M."""
+    variance: float = 0.0
+    """v_M, the adjusted variance of M in units of `scale`."""
+    scale: float = 1.0
+    """σ² = m (1 − m), which all variances of the model carry."""
 
 
 class Engine(Protocol):
     """The posterior of one query: counts in, adjusted expectations and variances out.
 
-    Indexes are the collection's. Tell the engine what changed (`record`; growth it sees for itself), then
-    `settle`, then read. Between a change and `settle` the readings are of neither state.
+    R_u is the participant's variable, whatever the model means by it: relevance Z, or a rate. Indexes are the
+    collection's. Tell the engine what changed (`record`; growth it sees for itself), then `settle`, then read.
+    Between a change and `settle` the readings are of neither state.
     """
 
     def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
@@ -38,15 +59,28 @@ class Engine(Protocol):
         ...
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
-        """Adjusted mean and variance of Z before the constraint of section 3.1."""
+        """Adjusted mean and variance of R before the constraint of section 3.1."""
         ...
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
-        """Constrained adjusted mean and variance of Z (Lemma 2)."""
+        """Constrained adjusted mean and variance of R (Lemma 2)."""
         ...
 
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
-        """Adjusted mean and variance of P, the mixture of section 4."""
+        """Adjusted mean and variance of P, as the model reads them off the ends and the edge's own counts."""
+        ...
+
+    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Mean and variance of P to score by, and d mean / d Δ: at *rounded* common quantities, without inflation.
+
+        What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
+        does not matter), it moves seldom, and `settle` then names every edge; between, these readings change only
+        where data reach. The same as `edges` for a model without a common mean (docs/method.md).
+        """
+        ...
+
+    def common(self) -> Common:
+        """What all share, exact."""
         ...
 
     def discrepancy(self) -> float:
@@ -61,10 +95,11 @@ class Engine(Protocol):
         """Who made the mean of those edges' P what it is: (screened edge, share), largest share first.
 
         The shares add up, exactly, to the adjusted expectation (before any constraint) of the mean of P over
-        `edges`, less its prior expectation (NOTES, section 5).
+        `edges`, less its prior expectation and less the shift of the common mean, which is everybody's
+        (NOTES, section 5): a screened edge's data speak here by how they differ from the learned base rate.
         """
         ...
 
     def infeasible(self) -> int:
-        """The number of edges whose prior covariance no two binary variables with those means can have."""
+        """The number of edges whose prior covariance the model's variables cannot have: a bound replaced it."""
         ...

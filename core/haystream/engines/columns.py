@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.engines.inverse import Healing, healing, regrown
-from haystream.engines.kernels import RIGHT_HAND_SIDES, Edges, People
 from haystream.engines.relax import Flags, Floats, Ints, scratch, system
+from haystream.engines.state import COMMON, Edges, People, Sums
 from haystream.graph import Graph
 
 
@@ -19,17 +19,22 @@ def _grown(array: NDArray[np.generic], room: int, fill: float) -> NDArray[np.gen
 class Columns:
     """State and scratch of one engine. Arrays are longer than what is in use; `people` and `edges` bundle them
     for the kernels, and are new objects after `resize`. An edge that has no noise yet (0) is not let in yet.
+
+    `sides`: how many right-hand sides there are (`state`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sides: int) -> None:
         self.participants = 0
         self.edge_count = 0
-        side = (RIGHT_HAND_SIDES, 0)
-        none, sides = np.zeros(0), np.zeros(side)
-        self.people = People(none, none, none, sides, sides, sides, none, none)
+        none, rows = np.zeros(0), np.zeros((sides, 0))
+        counted = np.zeros((sides if sides > COMMON else 0, 0))
+        self.people = People(none, none, none, rows, rows, rows, counted, none, none)
         ints = np.zeros(0, np.int32)
-        self.edges = Edges(ints, ints, none, none, none, none, none, none, sides, none)
+        self.edges = Edges(ints, ints, none, none, none, none, none, none, rows, none)
         self.system = system(Graph(), none, none)
+        self.sums = Sums(np.zeros(sides), np.zeros(sides))
+        self.coefficients: Floats = np.zeros(sides)
+        self.tolerances: Floats = np.zeros(sides)
         self.diagonal: Floats = none
         self.off: Floats = none
         self.n: Floats = none
@@ -62,7 +67,7 @@ class Columns:
         self.system = system(graph, self.diagonal, self.off)
 
     def _grow_people(self, room: int) -> None:
-        fill = People(0.5, 0.5, 1.0, 0.0, 0.0, 0.0, np.inf, np.inf)  # type: ignore[arg-type]
+        fill = People(0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, np.inf, np.inf)  # type: ignore[arg-type]
         grown = (_grown(a, room, f) for a, f in zip(self.people, fill, strict=True))  # type: ignore[arg-type]
         self.people = People(*grown)  # type: ignore[arg-type]
         self.diagonal = _grown(self.diagonal, room, 1.0)  # type: ignore[assignment]

@@ -3,39 +3,34 @@
 The state that matters is the solution x of Λx = b with its residual, and the entries of Λ⁻¹ on the graph. All
 that happens is local: an edge's data change Λ by rank one, a new edge by a few rows, and what a new edge does
 to D and so to the priors of edges near by is taken in edge by edge. Only a graph that is largely new is solved
-afresh.
+afresh. A common mean is a border of Λ: one more right-hand side, and a few sums (docs/method.md).
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from haystream.engines.afresh import solve_afresh
+from haystream.engines.base import Common
 from haystream.engines.columns import Columns
-from haystream.engines.inverse import heal, healing, inverse_entries
-from haystream.engines.kernels import (
-    Priors,
-    change_edge,
-    collect_shares,
-    edge_posteriors,
-    edge_priors,
-    follow_row,
-    move,
-    renew_unscreened,
-    rescale,
-    settle_moved,
-    take_prior,
-)
-from haystream.engines.relax import TOUCHED, Floats, Ints, relax
+from haystream.engines.common import learned, rounded
+from haystream.engines.inverse import heal
+from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
+from haystream.engines.reading import collect_shares, edge_ends, settle_moved
+from haystream.engines.relax import Floats, Ints
+from haystream.engines.state import COMMON, MEAN, REMAINING
 from haystream.events import Prior
 from haystream.graph import Graph
-from haystream.models.relevance import conditional_table
+from haystream.models import MODELS
+from haystream.models.base import Ends, Posteriors, Priors
 from haystream.prior import Precision, RowChange, prior_means
 
 DEFAULT_TOLERANCE = 2e-5
-"""Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of Z at the prior,
-about). The error of an adjusted mean of Z is at most tolerance × D/(1 − δ), 4e-5 at the defaults, and what readers
-were told of it may lag by TELLING tolerances more. Errors of covariances add up until they are healed (`tend`);
-with them the error of a mean was at most 5e-5 after hundreds of verdicts and edges, where 1e-4 is promised."""
+"""Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of R at the prior,
+about). The error of an adjusted mean of R is at most tolerance × D/(1 − δ), 4e-5 at the defaults of relevance, and
+what readers were told of it may lag by TELLING tolerances more. Errors of covariances add up until they are healed
+(`tend`); with them the error of a mean was at most 5e-5 after hundreds of verdicts and edges, where 1e-4 is
+promised."""
 
 VARIANCE_TOLERANCE = 100.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items
@@ -63,16 +58,16 @@ class LocalEngine:
         self._prior = prior
         self._precision = precision
         self._tolerance = tolerance
-        self._table = conditional_table(prior.conditional)
-        self._columns = Columns()
+        self._model = MODELS[prior.model](prior)
+        self._columns = Columns(sides=3 if self._model.common_weight else 2)
         self._build, self._position = 0, 0
         self._moved_count = 0
         self._told_edges: list[int] = []
         self._square = self._own = 0.0
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off."""
-        self._form_0 = self._form_1 = 0.0
         self._offered_total = 0.0
+        self._rounded = Common(base_rate=prior.mean)
 
     # ---- data ----
 
@@ -95,7 +90,7 @@ class LocalEngine:
         columns.resize(graph)
         mean = prior_means(graph, self._prior, known)
         columns.people.prior_mean[known : len(graph)] = mean
-        columns.people.scale[known : len(graph)] = np.sqrt(mean * (1.0 - mean))
+        columns.people.scale[known : len(graph)] = self._model.scale(mean, np.ones(len(mean)))
         for participant in range(known, len(graph)):
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
 
@@ -109,32 +104,31 @@ class LocalEngine:
         weight = n / (n * residual + noise) if n > 0 else 0.0
         deviation = y / n - float(edges.prior_mean[edge]) if n > 0 else 0.0
         free = 1.0 - residual * weight
-        self._change(edge, weight, weight * deviation, offered * free)
+        self._change(edge, weight, deviation, offered * free)
         square, own = weight * deviation * deviation, offered * offered * residual * free
         self._square += square - float(columns.square[edge])
         self._own += own - float(columns.own[edge])
         columns.square[edge], columns.own[edge] = square, own
 
-    def _change(self, edge: int, weight: float, coefficient_0: float, coefficient_1: float) -> None:
+    def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         columns = self._columns
-        self._moved_count, gain_0, gain_1 = change_edge(
+        columns.coefficients[:] = (weight * deviation, left, weight)[: len(columns.coefficients)]
+        self._moved_count = change_edge(
             columns.system,
             columns.edges,
             columns.people,
             edge,
             weight,
-            coefficient_0,
-            coefficient_1,
-            *self._tolerances(),
+            columns.coefficients,
+            self._tolerances(),
             columns.column,
             columns.room,
             columns.healing,
+            columns.sums,
             columns.moved,
             columns.moved_flags,
             self._moved_count,
         )
-        self._form_0 += gain_0
-        self._form_1 += gain_1
         self._tell(edge)
 
     def _tell(self, edge: int) -> None:
@@ -142,10 +136,13 @@ class LocalEngine:
             self._columns.edge_flags[edge] = 1
             self._told_edges.append(edge)
 
-    def _tolerances(self) -> tuple[float, float]:
-        """Of the two right-hand sides: see VARIANCE_TOLERANCE for the second."""
+    def _tolerances(self) -> Floats:
+        """Of the right-hand sides: see VARIANCE_TOLERANCE for the second."""
         items = max(1.0, self._offered_total / max(self._graph.edges, 1))
-        return self._tolerance, VARIANCE_TOLERANCE * self._tolerance * items
+        tolerances = self._columns.tolerances
+        tolerances[:] = self._tolerance
+        tolerances[REMAINING] = VARIANCE_TOLERANCE * self._tolerance * items
+        return tolerances
 
     # ---- settling ----
 
@@ -157,8 +154,7 @@ class LocalEngine:
         if precision.builds != self._build:
             self._rebuild()
             self._build, self._position = precision.builds, len(precision.changes)
-            everyone = np.arange(columns.participants, dtype=np.int32)
-            return everyone, np.arange(columns.edge_count, dtype=np.int32)
+            return self._tell_all()
         if self._position < len(precision.changes):
             self._follow(precision.changes[self._position :])
             self._position = len(precision.changes)
@@ -167,6 +163,7 @@ class LocalEngine:
         people, count = settle_moved(
             columns.system,
             columns.people,
+            *self._shared(self._rounded),
             TELLING * self._tolerance,
             columns.moved,
             columns.moved_flags,
@@ -181,7 +178,16 @@ class LocalEngine:
         edges = np.sort(columns.changed_edges[:count])
         columns.edge_flags[edges] = 0
         changed = np.sort(columns.changed[:people])
-        return changed, edges
+        return self._tell_all() if self._round() != self._rounded else (changed, edges)
+
+    def _tell_all(self) -> tuple[Ints, Ints]:
+        """What all share has moved by a step, or everything is new: everybody's readings are."""
+        columns, people = self._columns, self._columns.people
+        everyone = np.arange(columns.participants, dtype=np.int32)
+        self._rounded = self._round()
+        seen = self._adjusted(everyone, self._rounded)
+        people.seen_mean[everyone], people.seen_variance[everyone] = seen
+        return everyone, np.arange(columns.edge_count, dtype=np.int32)
 
     def tend(self, most: int) -> bool:
         """Solve entries of the inverse afresh for up to `most` participants that wait for it; True if more do.
@@ -211,30 +217,29 @@ class LocalEngine:
         for change in changes:
             if not len(change.edges):
                 continue
-            self._moved_count, gain_0, gain_1 = follow_row(
+            self._moved_count = follow_row(
                 columns.system,
                 columns.edges,
                 columns.people,
                 change.participant,
                 change.edges,
                 change.deltas,
-                *self._tolerances(),
+                self._tolerances(),
                 columns.column,
                 columns.room,
                 columns.healing,
+                columns.sums,
                 columns.changed,
                 columns.moved,
                 columns.moved_flags,
                 self._moved_count,
             )
-            self._form_0 += gain_0
-            self._form_1 += gain_1
         touched = np.unique(np.concatenate([change.touched for change in changes]))
         count, self._moved_count = rescale(
             columns.system,
             columns.people,
             columns.edges.noise,
-            self._precision.scale(columns.people.prior_mean[touched], touched),
+            self._model.scale(columns.people.prior_mean[touched], self._precision.inverse_diagonal[touched]),
             self._precision.inverse_edge,
             columns.used_edge,
             touched,
@@ -254,9 +259,8 @@ class LocalEngine:
         columns.bound[which] = priors.bound
         new = edges.noise[which] == 0.0
         screened = edges.weight[which] > 0.0
-        self._form_1 += renew_unscreened(
-            columns.system, edges, people, which, priors, self._tolerances()[1], columns.room
-        )
+        tolerance = self._tolerances()[REMAINING]
+        renew_unscreened(columns.system, edges, people, which, priors, tolerance, columns.room, columns.sums)
         without = which[~screened & ~new]
         own = columns.offered[without] ** 2 * edges.residual[without]
         self._own += float((own - columns.own[without]).sum())
@@ -271,65 +275,17 @@ class LocalEngine:
 
     def _priors(self, which: Ints) -> Priors:
         edges, people = self._columns.edges, self._columns.people
-        a, b, c, d, e = np.empty((5, len(which)))
-        priors = Priors(a, b, c, d, e, np.empty(len(which), np.uint8))
         inverse_edge = self._precision.inverse_edge
-        edge_priors(
-            self._table, edges.tail, edges.head, which, people.prior_mean, people.scale, inverse_edge, priors
-        )
-        return priors
+        return self._model.priors(edges.tail, edges.head, which, people.prior_mean, people.scale, inverse_edge)
 
     def _rebuild(self) -> None:
         """Solve everything afresh, from the last solution."""
         columns, precision = self._columns, self._precision
         m, count = columns.participants, columns.edge_count
-        people, edges = columns.people, columns.edges
-        tail, head = edges.tail, edges.head
-        everyone, every_edge = np.arange(m, dtype=np.int32), np.arange(count, dtype=np.int32)
-
-        people.scale[:m] = precision.scale(people.prior_mean[:m])
+        columns.people.scale[:m] = self._model.scale(columns.people.prior_mean[:m], precision.inverse_diagonal)
         columns.used_edge[:count] = precision.inverse_edge
-        priors = self._priors(every_edge)
-        columns.bound[:count] = priors.bound
-        for column, values in zip(edges[2:7], priors[:5], strict=True):
-            column[:count] = values
-        n, y, offered = columns.n[:count], columns.y[:count], columns.offered[:count]
-        weight = n / (n * priors.residual + priors.noise)
-        deviation = np.divide(y, n, out=priors.prior_mean.copy(), where=n > 0) - priors.prior_mean
-        free = 1.0 - priors.residual * weight
-        edges.weight[:count] = weight
-        edges.coefficient[:, :count] = weight * deviation, offered * free
-        columns.square[:count] = weight * deviation * deviation
-        columns.own[:count] = offered * offered * priors.residual * free
-
-        def at_people(at_tail: Floats, at_head: Floats) -> Floats:
-            return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
-
-        on_tail, on_head = priors.on_tail, priors.on_head
-        columns.diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
-        columns.off[:count] = precision.off + weight * on_tail * on_head
-        for side, tolerance in enumerate(self._tolerances()):
-            c, x = edges.coefficient[side, :count], people.x[side]
-            people.rhs[side, :m] = at_people(c * on_tail, c * on_head)
-            applied = columns.diagonal[:m] * x[:m]
-            applied += at_people(columns.off[:count] * x[head], columns.off[:count] * x[tail])
-            people.r[side, :m] = people.rhs[side, :m] - applied
-            columns.room.touched[:m] = everyone
-            columns.room.flags[:m] = TOUCHED
-            relax(columns.system, x, people.r[side], people.rhs[side], tolerance, columns.room, m)
-            columns.room.flags[:m] = 0
-        people.variance[:m], edges.covariance[:count] = precision.inverse_diagonal, precision.inverse_edge
-        if weight.any():
-            inverse_entries(
-                columns.system, everyone, self._tolerance, people.variance, edges.covariance, columns.room
-            )
-        people.seen_mean[:m], people.seen_variance[:m] = self.unconstrained(everyone)
-        self._square = float(columns.square[:count].sum())
-        self._own = float(columns.own[:count].sum())
-        self._form_0, self._form_1 = (float(people.rhs[side, :m] @ people.x[side, :m]) for side in (0, 1))
-        columns.moved_flags[:] = 0
-        columns.edge_flags[:] = 0
-        columns.healing = healing(len(columns.moved_flags))
+        solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
+        self._square, self._own = float(columns.square[:count].sum()), float(columns.own[:count].sum())
         self._moved_count = 0
         self._told_edges.clear()
 
@@ -340,10 +296,18 @@ class LocalEngine:
         return self._columns.n[edges], self._columns.y[edges], self._columns.offered[edges]
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
-        """Adjusted mean and variance of Z before the constraint."""
-        people, scale = self._columns.people, self._columns.people.scale[participants]
-        mean = people.prior_mean[participants] + scale * people.x[0, participants]
-        return mean, scale * scale * people.variance[participants]
+        """Adjusted mean and variance of R before the constraint."""
+        return self._adjusted(participants, self.common())
+
+    def _adjusted(self, participants: Ints, common: Common) -> tuple[Floats, Floats]:
+        people, D = self._columns.people, self._columns.people.scale[participants]
+        mean = people.prior_mean[participants] + D * people.x[MEAN, participants]
+        variance = D * D * people.variance[participants]
+        if len(people.x) > COMMON:
+            reach = 1.0 - D * people.x[COMMON, participants]
+            mean += common.mean_shift * reach
+            variance += common.variance * reach * reach
+        return mean, common.scale * variance
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
         """Constrained adjusted mean and variance: m̂ − v and Ĉ + v vᵀ / (1 + q) (NOTES, section 2)."""
@@ -353,37 +317,57 @@ class LocalEngine:
 
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of P."""
-        columns = self._columns
-        mean, variance = np.empty(len(edges)), np.empty(len(edges))
-        edge_posteriors(
-            self._table,
-            columns.edges,
-            columns.people,
-            edges,
-            columns.n,
-            columns.y,
-            self.discrepancy(),
-            mean,
-            variance,
-        )
+        mean, variance, _ = self._posteriors(edges, self.common(), self.discrepancy())
         return mean, variance
 
+    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """The same and the slope, at rounded common quantities and without the inflation of the constraint."""
+        return self._posteriors(edges, self._rounded, np.inf)
+
+    def _posteriors(self, which: Ints, common: Common, discrepancy: float) -> Posteriors:
+        columns = self._columns
+        ends = Ends(*np.empty((7, len(which))))
+        edge_ends(columns.edges, columns.people, which, *self._shared(common), discrepancy, ends)
+        return self._model.posteriors(ends, columns.n[which], columns.y[which], common)
+
+    def common(self) -> Common:
+        """Δ = Σ w d (1 − β̃ᵀx₂) / (k + Σ w (1 − β̃ᵀx₂)), and v_M one over that denominator."""
+        weight = self._model.common_weight
+        if not weight:
+            return self._rounded
+        border = self._columns.sums.border
+        variance = 1.0 / (weight + float(border[COMMON]))
+        return learned(self._prior.mean, weight, float(border[MEAN]) * variance, variance)
+
+    def _round(self) -> Common:
+        weight = self._model.common_weight
+        return rounded(self.common(), self._prior.mean, weight) if weight else self._rounded
+
+    @staticmethod
+    def _shared(common: Common) -> tuple[float, float, float]:
+        return common.mean_shift, common.variance, common.scale
+
     def discrepancy(self) -> float:
-        """q = Σ w d² − bᵀx̂."""
-        return max(self._square - self._form_0, 0.0)
+        """q = (Σ w d² − bᵀx̂ − what the common mean explains) / σ²."""
+        common, sums = self.common(), self._columns.sums
+        explained = float(sums.form[MEAN]) + float(sums.border[MEAN]) * common.mean_shift
+        return max(self._square - explained, 0.0) / common.scale
 
     def remaining_variance(self) -> float:
-        """Σ L² Var(η)(1 − ρ) + hᵀ Λ⁻¹ h."""
-        return max(self._own + self._form_1, 0.0)
+        """σ² [Σ L² Var(η)(1 − ρ) + hᵀ Λ⁻¹ h + a² v_M], a what a move of the common mean moves the sum by."""
+        common, sums = self.common(), self._columns.sums
+        shared = float(sums.border[REMAINING]) ** 2 * common.variance
+        return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
 
     def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`: one local solve."""
-        columns = self._columns
+        columns, shift = self._columns, self.common().mean_shift
         found, values = columns.changed_edges, columns.values
         count = collect_shares(
             columns.system,
             columns.edges,
             np.asarray(edges, dtype=np.int32),
+            shift,
             SHARE_TOLERANCE * self._tolerance,
             columns.column,
             columns.edge_flags,
@@ -392,8 +376,9 @@ class LocalEngine:
         )
         total = dict(zip(found[:count].tolist(), values[:count].tolist(), strict=True))
         for e in edges:
-            if columns.n[e] > 0:  # the edge's own data speak of its own η too: ρ_e d_e = Var(η_e) w_e d_e
-                own = columns.edges.residual[e] * columns.edges.coefficient[0, e] / len(edges)
+            if columns.n[e] > 0:  # the edge's own data speak of its own η too: ρ_e (d_e − Δ), ρ_e = Var(η_e) w_e
+                own = columns.edges.coefficient[MEAN, e] - shift * columns.edges.weight[e]
+                own *= columns.edges.residual[e] / len(edges)
                 total[e] = total.get(e, 0.0) + float(own)
         shares = [(e, share) for e, share in total.items() if share != 0.0]
         return sorted(shares, key=lambda pair: -abs(pair[1]))

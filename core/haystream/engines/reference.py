@@ -3,21 +3,21 @@
 This engine is the specification that `local` is measured against. Nothing here is clever or incremental;
 every `settle` starts from the prior. Participants and edges are taken in the order of their ids, so that the
 result does not depend on the order in which the items came.
+
+A common mean M is one more variable of the joint specification, whose covariance with every R and every P is its
+variance. All covariances are in units of σ² until M is adjusted, which is what says how large σ² is.
 """
 
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from haystream.engines.base import Floats, Ints
+from haystream.engines.base import Common, Floats, Ints, Longs
+from haystream.engines.common import learned, rounded
 from haystream.events import Prior
 from haystream.graph import Graph
-from haystream.models.relevance import conditional_table, edge_posterior, edge_prior
-from haystream.prior import dense_covariance, dense_precision, prior_means
-
-Longs = NDArray[np.int64]
+from haystream.models import MODELS
+from haystream.models.base import Ends, Posteriors
 
 
 class ReferenceEngine:
@@ -26,8 +26,14 @@ class ReferenceEngine:
     def __init__(self, graph: Graph, prior: Prior) -> None:
         self._graph = graph
         self._prior = prior
-        self._table = conditional_table(prior.conditional)
+        self._model = MODELS[prior.model](prior)
         self._n = self._y = self._offered = np.zeros(0)
+        self._mean: Floats
+        self._sigma: Floats
+        self._p_mean: Floats
+        self._cov_zy: Floats
+        self._var_y: Floats
+        self._common_variance: float
 
     def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
         """Add to an edge's counts."""
@@ -44,28 +50,41 @@ class ReferenceEngine:
         self._screened = np.array(sorted(np.flatnonzero(self._n).tolist(), key=graph.names), dtype=np.int64)
         n, y = self._n[self._screened], self._y[self._screened]
         self._moments(n)
-        deviation = y - n * self._p_mean[self._screened]
+        self._deviation = y - n * self._p_mean[self._screened]
+        self._adjust_common(n)
         if len(n):
             H: Floats = np.asarray(np.linalg.solve(self._var_y, self._cov_zy.T).T, dtype=np.float64)
-            self._q = float(deviation @ np.linalg.solve(self._var_y, deviation))
+            self._q = float(self._deviation @ np.linalg.solve(self._var_y, self._deviation))
         else:
             H = np.zeros((m, 0))
             self._q = 0.0
-        mean: Floats = self._mean + H @ deviation
+        mean: Floats = self._mean + H @ self._deviation
         covariance = self._sigma - H @ self._cov_zy.T
-        self._unconstrained = mean, covariance.diagonal()
-        self._constrain(H, mean, deviation)
+        self._unconstrained = mean, covariance
+        self._constrain(H, mean)
         return np.arange(m, dtype=np.int32), np.arange(graph.edges, dtype=np.int32)
 
-    def _constrain(self, H: Floats, mean: Floats, deviation: Floats) -> None:
-        """Lemma 2 for each Z_k whose unconstrained mean is outside [0, 1]; then the covariances of (2.4)."""
+    def _adjust_common(self, n: Floats) -> None:
+        """The adjusted M, and from here on everything at its σ²; `_reach` is Cov(R, M | Y) / Var(M | Y)."""
+        prior, weight = self._prior, self._model.common_weight
+        before = self._common_variance
+        H = np.linalg.solve(self._var_y, before * n) if len(n) else np.zeros(0)
+        after = before - before * float(H @ n)
+        self._common = common = learned(prior.mean, weight, float(H @ self._deviation), after)
+        self._reach = (before - self._cov_zy @ H) / after if weight else np.zeros(len(self._mean))
+        self._sigma, self._cov_zy, self._var_y = (
+            common.scale * a for a in (self._sigma, self._cov_zy, self._var_y)
+        )
+
+    def _constrain(self, H: Floats, mean: Floats) -> None:
+        """Lemma 2 for each R_k whose unconstrained mean is outside [0, 1]; then the covariances of (2.4)."""
         H = H.copy()
         constrained = np.clip(mean, 0.0, 1.0)
-        spread = self._var_y + np.outer(deviation, deviation)
+        spread = self._var_y + np.outer(self._deviation, self._deviation)
         for k in np.flatnonzero(constrained != mean):
-            target = self._cov_zy[k] + (constrained[k] - self._mean[k]) * deviation
+            target = self._cov_zy[k] + (constrained[k] - self._mean[k]) * self._deviation
             H[k] = np.linalg.solve(spread, target)
-        bias = self._mean + H @ deviation - constrained  # E[Z_k − h0 − hᵀY] with h0 = c − hᵀy
+        bias = self._mean + H @ self._deviation - constrained  # E[R_k − h0 − hᵀY] with h0 = c − hᵀy
         self.mean = constrained
         self.covariance = (
             self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
@@ -80,23 +99,37 @@ class ReferenceEngine:
         return self._n[edges], self._y[edges], self._offered[edges]
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
-        """Adjusted mean and variance of Z before the constraint."""
-        mean, variance = self._unconstrained
-        return mean[participants], variance[participants]
+        """Adjusted mean and variance of R before the constraint."""
+        mean, covariance = self._unconstrained
+        return mean[participants], covariance.diagonal()[participants]
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
-        """Constrained adjusted mean and variance of Z."""
+        """Constrained adjusted mean and variance of R."""
         return self.mean[participants], self.covariance.diagonal()[participants]
 
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of P."""
-        mean, variance = np.empty(len(edges)), np.empty(len(edges))
-        for i, e in enumerate(edges):
-            u, v = self._graph.pairs[e]
-            mean[i], variance[i] = edge_posterior(
-                self._table, self.mean[u], self.mean[v], self.covariance[u, v], self._n[e], self._y[e]
-            )
+        mean, variance, _ = self._posteriors(edges, self._unconstrained[0], self.covariance, self._common)
         return mean, variance
+
+    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """At a shift of M the R's move by what they reach; what M's variance adds to theirs is reach reachᵀ v_M."""
+        exact, common = self._common, rounded(self._common, self._prior.mean, self._model.common_weight)
+        mean, covariance = self._unconstrained
+        mean = mean + (common.mean_shift - exact.mean_shift) * self._reach
+        shared = np.outer(self._reach, self._reach) * (common.variance - exact.variance)
+        covariance = common.scale * (covariance / exact.scale + shared)
+        return self._posteriors(edges, mean, covariance, common)
+
+    def _posteriors(self, edges: Ints, mean: Floats, covariance: Floats, common: Common) -> Posteriors:
+        u, v = self._graph.tail[edges], self._graph.head[edges]
+        variance, reach = covariance.diagonal(), self._reach
+        ends = Ends(mean[u], mean[v], variance[u], variance[v], covariance[u, v], reach[u], reach[v])
+        return self._model.posteriors(ends, self._n[edges], self._y[edges], common)
+
+    def common(self) -> Common:
+        """What all share."""
+        return self._common
 
     def discrepancy(self) -> float:
         """The discrepancy of the data from the prior."""
@@ -104,28 +137,29 @@ class ReferenceEngine:
 
     def remaining_variance(self) -> float:
         """Var(Σ L_e P_e | Y) by the Bayes linear adjustment of the P's themselves."""
-        offered = np.flatnonzero(self._offered)
+        offered, scale = np.flatnonzero(self._offered), self._common.scale
         L = self._offered[offered]
-        prior = self._cov_pp(offered, offered)
+        prior = scale * self._cov_pp(offered, offered)
         if not len(self._screened):
             return float(L @ prior @ L)
-        against = L @ self._cov_pp(offered, self._screened) * self._n[self._screened]
+        against = scale * (L @ self._cov_pp(offered, self._screened)) * self._n[self._screened]
         return max(float(L @ prior @ L - against @ np.linalg.solve(self._var_y, against)), 0.0)
 
     def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
-        """The additive shares of the screened edges in the mean of P over `edges`."""
+        """The additive shares of the screened edges in the mean of P over `edges`, the adjusted M taken as M."""
         if not len(self._screened):
             return []
-        n = self._n[self._screened]
-        against = self._cov_pp(np.asarray(edges), self._screened).mean(axis=0) * n
-        deviation = self._y[self._screened] - n * self._p_mean[self._screened]
-        shares = np.linalg.solve(self._var_y, against) * deviation
+        n, scale, known = self._n[self._screened], self._common.scale, self._common_variance
+        var_y = self._var_y - scale * known * np.outer(n, n)
+        against = scale * (self._cov_pp(np.asarray(edges), self._screened).mean(axis=0) - known) * n
+        deviation = self._deviation - n * self._common.mean_shift
+        shares = np.linalg.solve(var_y, against) * deviation
         order = np.argsort(-np.abs(shares), kind="stable")
         return [(int(self._screened[i]), float(shares[i])) for i in order if shares[i] != 0.0]
 
     def infeasible(self) -> int:
-        """Edges where a Fréchet bound had to replace the prior's covariance."""
-        return int(self._bound.sum())
+        """Edges where a bound had to replace the prior's covariance."""
+        return int(self._dense.bound.sum())
 
     # ---- the prior (section 4.1) ----
 
@@ -137,108 +171,21 @@ class ReferenceEngine:
             )
 
     def _set_prior(self) -> None:
-        graph, prior = self._graph, self._prior
-        self._mean = prior_means(graph, prior)
-        if prior.covariance is not None:
-            self._sigma = dense_covariance(graph, prior.covariance)
-        else:
-            inverse = np.linalg.inv(dense_precision(graph, prior.correlation))
-            B = np.sqrt(self._mean * (1.0 - self._mean) / inverse.diagonal())
-            self._sigma = B[:, None] * inverse * B
-        edges = graph.edges
-        self._ends = np.array(graph.pairs, dtype=np.int64).reshape(edges, 2)
-        self._p_mean, self._s, self._bound = np.empty(edges), np.empty(edges), np.zeros(edges, bool)
-        for e, (u, v) in enumerate(graph.pairs):
-            self._p_mean[e], self._s[e], *_, self._bound[e] = edge_prior(
-                self._table, self._mean[u], self._mean[v], self._sigma[u, v]
-            )
+        self._dense = self._model.moments(self._graph)
 
     def _moments(self, n: Floats) -> None:
-        """Lemma 3 for the screened edges: Cov(Z, Y) and Var(Y)."""
-        edges = self._screened
+        """Lemma 3 for the screened edges: Cov(R, Y) and Var(Y)."""
+        edges, prior = self._screened, self._dense
+        self._mean, self._sigma, self._p_mean = prior.mean, prior.covariance, prior.edge_mean
+        self._common_variance = prior.common_variance
         self._cov_zy = self._cov_zp(edges) * n
         # Var(Y_e) = E[n(n-1)P² + nP] - n²E[P]² = n² Var(P_e) + n E[P(1-P)]: erratum 1.
-        self._var_y = self._cov_pp(edges, edges) * np.outer(n, n) + np.diag(n * self._s[edges])
+        self._var_y = self._cov_pp(edges, edges) * np.outer(n, n) + np.diag(n * prior.noise[edges])
 
     def _cov_zp(self, edges: Longs) -> Floats:
-        """Cov(Z_k, P_e) for everyone, shape (m, len(edges)): Z_k comes last in the joint."""
-        m = len(self._graph)
-        k, e = (a.ravel() for a in np.meshgrid(np.arange(m), edges, indexing="ij"))
-        ends = self._ends[e]
-        expected = np.empty(len(e))
-        inside = (ends == k[:, None]).any(axis=1)
-        for rows, order in ((inside, ends), (~inside, np.column_stack([ends, k]))):
-            for part in chunks(np.flatnonzero(rows)):
-                z, p = self._joint(order[part])
-                z_k = values_of(k[part], order[part], z)
-                expected[part] = (p * z_k * self._given(e[part], order[part], z)).sum(axis=1)
-        return (expected - self._mean[k] * self._p_mean[e]).reshape(m, len(edges))
+        """Cov(R_k, P_e) for everyone, shape (m, len(edges))."""
+        return self._dense.with_participants(edges)
 
     def _cov_pp(self, first: Longs, second: Longs) -> Floats:
-        """Cov(P_e, P_f), shape (len(first), len(second)), for each unordered pair of edges once."""
-        e, f = (a.ravel() for a in np.meshgrid(first, second, indexing="ij"))
-        pairs, place = np.unique(np.sort(np.column_stack([e, f]), axis=1), axis=0, return_inverse=True)
-        e, f = pairs.T
-        expected = np.empty(len(e))
-        same = e == f
-        expected[same] = self._p_mean[e[same]] - self._s[e[same]]  # E[P²] = E[P] - E[P(1-P)]
-        meet = (self._ends[e][:, :, None] == self._ends[f][:, None, :]).any(axis=(1, 2)) & ~same
-        for part in chunks(np.flatnonzero(meet)):
-            expected[part] = self._product(e[part], f[part], self._orders_meeting(e[part], f[part]))
-        for part in chunks(np.flatnonzero(~meet & ~same)):
-            both = np.column_stack([self._ends[e[part]], self._ends[f[part]]])
-            orders = [both[:, order] for order in ([0, 1, 2, 3], [0, 1, 3, 2], [2, 3, 0, 1], [2, 3, 1, 0])]
-            expected[part] = self._product(e[part], f[part], orders)
-        covariance = expected - self._p_mean[e] * self._p_mean[f]
-        return np.asarray(covariance[place.ravel()]).reshape(len(first), len(second))
-
-    def _orders_meeting(self, e: Longs, f: Longs) -> list[Longs]:
-        """Two edges that share a participant: one's two ends, then the other's remaining end; both ways."""
-        orders = []
-        for one, other in ((self._ends[e], self._ends[f]), (self._ends[f], self._ends[e])):
-            shared = (other[:, :1] == one).any(axis=1)
-            orders.append(np.column_stack([one, np.where(shared, other[:, 1], other[:, 0])]))
-        return orders
-
-    def _product(self, e: Longs, f: Longs, orders: list[Longs]) -> Floats:
-        """E[P_e P_f]. The order of the joint matters a little where it is not linear: the mean over orders."""
-        total = np.zeros(len(e))
-        for order in orders:
-            z, p = self._joint(order)
-            total += (p * self._given(e, order, z) * self._given(f, order, z)).sum(axis=1)
-        return total / len(orders)
-
-    def _given(self, edges: Longs, order: Longs, z: Floats) -> Floats:
-        """E[P_e | z_u, z_v] = a/(a + b) in every state, shape (len(edges), 2^k)."""
-        ends = self._ends[edges]
-        state = 2 * values_of(ends[:, 0], order, z) + values_of(ends[:, 1], order, z)
-        return np.asarray((self._table[:4] / (self._table[:4] + self._table[4:]))[state.astype(np.int64)])
-
-    def _joint(self, order: Longs) -> tuple[Floats, Floats]:
-        """The sequential Bayes linear joint of section 4.1.1, for rows of k different participants.
-
-        P(z_j | z_1 … z_(j-1)) is the constrained adjusted expectation of Z_j. Returns the states, shape
-        (2^k, k), and their probabilities, shape (rows, 2^k).
-        """
-        z = np.array(list(product((0.0, 1.0), repeat=order.shape[1])))
-        p = np.ones((len(order), len(z)))
-        for j in range(order.shape[1]):
-            before, this = order[:, :j], order[:, j]
-            expected = np.repeat(self._mean[this][:, None], len(z), axis=1)
-            if j:
-                variance = self._sigma[before[:, :, None], before[:, None, :]]
-                gain = np.linalg.solve(variance, self._sigma[before, this[:, None]][:, :, None])
-                expected += ((z[None, :, :j] - self._mean[before][:, None, :]) @ gain)[:, :, 0]
-            expected = np.clip(expected, 0.0, 1.0)
-            p *= np.where(z[:, j] == 1.0, expected, 1.0 - expected)
-        return z, p
-
-
-def values_of(who: Longs, order: Longs, z: Floats) -> Floats:
-    """The value of participant who[i] in every state of the joint over order[i], shape (len(who), 2^k)."""
-    return np.asarray(z.T[(order == who[:, None]).argmax(axis=1)])
-
-
-def chunks(rows: Longs, size: int = 20_000) -> list[Longs]:
-    """Rows in parts that keep the joints of one part within some tens of megabytes."""
-    return [rows[i : i + size] for i in range(0, len(rows), size)]
+        """Cov(P_e, P_f), shape (len(first), len(second))."""
+        return self._dense.between(first, second)

@@ -1,18 +1,77 @@
 """The paper's model: a participant is relevant or not (Z ∈ {0, 1}), and P_uv | Z_u, Z_v is a beta.
 
-Scalar, compiled functions: the engines loop over the edges that they need. A `table` holds a[4], then b[4],
-in the order z_u z_v = 00, 01, 10, 11, where u is the participant whose id sorts first.
+A `table` holds a[4], then b[4], in the order z_u z_v = 00, 01, 10, 11, where u is the participant whose id sorts
+first. The scale σ² of `models.base` is 1, and there is no common mean.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haystream.compiled import compiled
-from haystream.events import Conditional
+from haystream.engines.base import Common, Floats, Ints
+from haystream.events import Conditional, Prior
+from haystream.graph import Graph
+from haystream.models.base import Ends, Posteriors, Priors
+from haystream.models.joints import Joints
+from haystream.prior import dense_covariance, dense_precision, prior_means
 
 SMALLEST_VARIANCE = 1e-12
 """A residual variance of P below this is taken as this, so that weights stay finite; it is the square of a
 probability of 1e-6, far below anything that a verdict can resolve."""
+
+
+class Relevance:
+    """The paper's model as the engines need it (`models.base.Model`)."""
+
+    common_weight = 0.0
+
+    def __init__(self, prior: Prior) -> None:
+        self._prior = prior
+        self._table = conditional_table(prior.conditional)
+
+    def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
+        """B of Σ = B Q⁻¹ B, so that Var(Z) = E[Z] (1 − E[Z]); I for an explicit Σ, whose inverse Q then is."""
+        if self._prior.covariance is not None:
+            return np.ones(len(mean))
+        return np.sqrt(mean * (1.0 - mean) / inverse_diagonal)
+
+    def priors(
+        self, tail: Ints, head: Ints, which: Ints, mean: Floats, scale: Floats, inverse_edge: Floats
+    ) -> Priors:
+        """By `edge_prior`."""
+        a, b, c, d, e = np.empty((5, len(which)))
+        out = Priors(a, b, c, d, e, np.empty(len(which), np.uint8))
+        edge_priors(self._table, tail, head, which, mean, scale, inverse_edge, out)
+        return out
+
+    def posteriors(self, ends: Ends, n: Floats, y: Floats, common: Common) -> Posteriors:
+        """By `edge_posterior`."""
+        out = Posteriors(np.empty(len(n)), np.empty(len(n)), np.zeros(len(n)))
+        edge_posteriors(self._table, ends, n, y, out)
+        return out
+
+    def moments(self, graph: Graph) -> Joints:
+        """Of Z by its covariance, and of P by the sequential Bayes linear joints of section 4.1."""
+        prior, mean = self._prior, prior_means(graph, self._prior)
+        if prior.covariance is not None:
+            covariance = dense_covariance(graph, prior.covariance)
+        else:
+            inverse: Floats = np.asarray(np.linalg.inv(dense_precision(graph, prior.correlation)), np.float64)
+            B = self.scale(mean, inverse.diagonal())
+            covariance = B[:, None] * inverse * B
+        edges = graph.edges
+        edge_mean, noise, bound = np.empty(edges), np.empty(edges), np.zeros(edges, np.uint8)
+        for e, (u, v) in enumerate(graph.pairs):
+            edge_mean[e], noise[e], *_, bound[e] = edge_prior(self._table, mean[u], mean[v], covariance[u, v])
+        return Joints(
+            np.array(graph.pairs, dtype=np.int64).reshape(edges, 2),
+            self._table[:4] / (self._table[:4] + self._table[4:]),
+            mean=mean,
+            covariance=covariance,
+            edge_mean=edge_mean,
+            noise=noise,
+            bound=bound,
+        )
 
 
 def conditional_table(conditional: Conditional) -> NDArray[np.float64]:
@@ -92,3 +151,39 @@ def edge_posterior(
         mean += p[z] * first
         square += p[z] * first * (a + 1.0) / (total + 1.0)
     return mean, max(square - mean * mean, 0.0)
+
+
+@compiled
+def edge_priors(
+    table: Floats,
+    tail: Ints,
+    head: Ints,
+    which: Ints,
+    mean: Floats,
+    scale: Floats,
+    inverse_edge: Floats,
+    out: Priors,
+) -> None:
+    """The priors of the edges in `which`, row i of `out` for which[i]."""
+    for i in range(len(which)):
+        e = which[i]
+        u, v = tail[e], head[e]
+        covariance = scale[u] * scale[v] * inverse_edge[e]
+        p, noise, beta_u, beta_v, residual, bound = edge_prior(table, mean[u], mean[v], covariance)
+        out.prior_mean[i] = p
+        out.noise[i] = noise
+        out.on_tail[i] = scale[u] * beta_u
+        out.on_head[i] = scale[v] * beta_v
+        out.residual[i] = residual
+        out.bound[i] = bound
+
+
+@compiled
+def edge_posteriors(table: Floats, ends: Ends, screened: Floats, relevant: Floats, out: Posteriors) -> None:
+    """E[P | Y] and Var[P | Y] of edges, from the adjusted moments of their ends: means constrained here."""
+    for i in range(len(screened)):
+        mean_u = min(max(ends.mean_tail[i], 0.0), 1.0)
+        mean_v = min(max(ends.mean_head[i], 0.0), 1.0)
+        mean, variance = edge_posterior(table, mean_u, mean_v, ends.covariance[i], screened[i], relevant[i])
+        out.mean[i] = mean
+        out.variance[i] = variance

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.engines.reference import Longs, ReferenceEngine
+from haystream.engines.base import Longs
+from haystream.engines.reference import ReferenceEngine
 from haystream.events import Conditional, Covariance, Prior
 from haystream.query import share_of
 from haystream_service.study.models import mrf

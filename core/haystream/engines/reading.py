@@ -1,0 +1,140 @@
+"""The compiled readings of the local engine: who moved, the moments of edges' ends, shares."""
+
+from haystream.compiled import compiled
+from haystream.engines.relax import Flags, Floats, Ints, Scratch, System, begin, forget, relax
+from haystream.engines.state import COMMON, MEAN, Edges, People
+from haystream.models.base import Ends
+
+
+@compiled
+def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
+    """The adjusted mean of R at a shift of the common mean, and its reach (`models.base.Ends`)."""
+    scale = people.scale[participant]
+    mean = people.prior_mean[participant] + scale * people.x[MEAN, participant]
+    if len(people.x) <= COMMON:
+        return mean, 0.0
+    reach = 1.0 - scale * people.x[COMMON, participant]
+    return mean + shift * reach, reach
+
+
+@compiled
+def settle_moved(
+    system: System,
+    people: People,
+    shift: float,
+    variance: float,
+    scale: float,
+    tolerance: float,
+    moved: Ints,
+    moved_flags: Flags,
+    moved_count: int,
+    changed: Ints,
+    edge_flags: Flags,
+    changed_edges: Ints,
+    edge_count: int,
+) -> tuple[int, int]:
+    """Who of the moved differs from what readers were last told by more than the tolerance, and their edges.
+
+    Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
+    at the same `shift`, `variance` and `scale` of what all share. Returns the lengths of `changed` and of
+    `changed_edges`; clears `moved_flags`.
+    """
+    count = 0
+    for i in range(moved_count):
+        u = moved[i]
+        moved_flags[u] = 0
+        mean, reach = adjusted(people, u, shift)
+        spread = scale * (people.scale[u] * people.scale[u] * people.variance[u] + reach * reach * variance)
+        if abs(mean - people.seen_mean[u]) > tolerance or abs(spread - people.seen_variance[u]) > tolerance:
+            people.seen_mean[u] = mean
+            people.seen_variance[u] = spread
+            changed[count] = u
+            count += 1
+            first = system.start[u]
+            for j in range(first, first + system.degree[u]):
+                e = system.incident[j]
+                if edge_flags[e] == 0:
+                    edge_flags[e] = 1
+                    changed_edges[edge_count] = e
+                    edge_count += 1
+    return count, edge_count
+
+
+@compiled
+def edge_ends(
+    edges: Edges,
+    people: People,
+    which: Ints,
+    shift: float,
+    variance: float,
+    scale: float,
+    discrepancy: float,
+    out: Ends,
+) -> None:
+    """The adjusted moments of the ends of the edges in `which`, row i of `out` for which[i] (NOTES, section 2).
+
+    Cov(R_u, R_v) = σ² [D_u D_v (Λ⁻¹)_uv + reach_u reach_v v_M] + v_u v_v / (1 + q), v what the constraint takes off
+    a mean.
+    """
+    for i in range(len(which)):
+        e = which[i]
+        u, v = edges.tail[e], edges.head[e]
+        mean_u, reach_u = adjusted(people, u, shift)
+        mean_v, reach_v = adjusted(people, v, shift)
+        D_u, D_v = people.scale[u], people.scale[v]
+        off_u = mean_u - min(max(mean_u, 0.0), 1.0)
+        off_v = mean_v - min(max(mean_v, 0.0), 1.0)
+        inflation = 1.0 / (1.0 + discrepancy)
+        out.mean_tail[i] = mean_u
+        out.mean_head[i] = mean_v
+        out.variance_tail[i] = scale * (D_u * D_u * people.variance[u] + reach_u * reach_u * variance)
+        out.variance_head[i] = scale * (D_v * D_v * people.variance[v] + reach_v * reach_v * variance)
+        out.covariance[i] = scale * (D_u * D_v * edges.covariance[e] + reach_u * reach_v * variance)
+        out.variance_tail[i] += off_u * off_u * inflation
+        out.variance_head[i] += off_v * off_v * inflation
+        out.covariance[i] += off_u * off_v * inflation
+        out.reach_tail[i] = reach_u
+        out.reach_head[i] = reach_v
+
+
+@compiled
+def collect_shares(
+    system: System,
+    edges: Edges,
+    which: Ints,
+    shift: float,
+    tolerance: float,
+    room: Scratch,
+    edge_flags: Flags,
+    found: Ints,
+    shares: Floats,
+) -> int:
+    """The shares w_f (d_f − Δ) β̃_fᵀ Λ⁻¹ a of the screened edges f, a = mean over `which` of (1 − ρ_e) β̃_e.
+
+    Returns how many there are; `found` and `shares` hold them. `edge_flags` is scratch, zero before and after.
+    """
+    listed = 0
+    for i in range(len(which)):
+        e = which[i]
+        part = (1.0 - edges.residual[e] * edges.weight[e]) / len(which)
+        listed = begin(room, edges.tail[e], part * edges.on_tail[e], listed)
+        listed = begin(room, edges.head[e], part * edges.on_head[e], listed)
+    listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
+    count = 0
+    for i in range(listed):
+        t = room.touched[i]
+        if room.x[t] == 0.0:
+            continue
+        first = system.start[t]
+        for j in range(first, first + system.degree[t]):
+            f = system.incident[j]
+            if edges.weight[f] != 0.0 and edge_flags[f] == 0:
+                edge_flags[f] = 1
+                found[count] = f
+                at = edges.on_tail[f] * room.x[edges.tail[f]] + edges.on_head[f] * room.x[edges.head[f]]
+                shares[count] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
+                count += 1
+    for i in range(count):
+        edge_flags[found[i]] = 0
+    forget(room, listed)
+    return count

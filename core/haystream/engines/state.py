@@ -1,0 +1,68 @@
+"""What the local engine's kernels work on: columns per edge and per participant, and sums over the graph.
+
+x, r and rhs hold the right-hand sides on one matrix, shape (sides, participants). Row 0 is b = Σ w_e d_e β̃_e, whose
+solution is the adjusted mean at the prior's common mean; row 1 is h = Σ L_e (1 − ρ_e) β̃_e, whose quadratic form is
+the part of the variance of what remains that the participants carry. Where a common mean is learned there is row 2,
+o = Σ w_e β̃_e: what of a move of that mean the data take back from each participant. All are sums over edges of a
+coefficient times β̃_e, and change with an edge's data in the same way.
+"""
+
+from typing import NamedTuple
+
+from haystream.engines.base import Floats, Ints
+
+MEAN, REMAINING, COMMON = 0, 1, 2
+"""The right-hand sides; the third is there only for a model with a common mean."""
+
+
+class Edges(NamedTuple):
+    """Per edge, shape (edges,) unless said otherwise."""
+
+    tail: Ints
+    head: Ints
+    prior_mean: Floats
+    """E[P_e]."""
+    noise: Floats
+    """s_e = E[P_e (1 − P_e)]."""
+    on_tail: Floats
+    """β̃_e at the tail: D_u β_u."""
+    on_head: Floats
+    residual: Floats
+    """Var(η_e)."""
+    weight: Floats
+    """w_e = 1 / (Var(η_e) + s_e / n_e)."""
+    coefficient: Floats
+    """Shape (sides, edges): w_e d_e, then L_e (1 − ρ_e) with ρ_e = Var(η_e) w_e, then w_e."""
+    covariance: Floats
+    """(Λ⁻¹)_uv."""
+
+
+class People(NamedTuple):
+    """Per participant, shape (participants,) unless said otherwise."""
+
+    prior_mean: Floats
+    scale: Floats
+    """D_uu."""
+    variance: Floats
+    """(Λ⁻¹)_uu."""
+    x: Floats
+    """Shape (sides, participants)."""
+    r: Floats
+    """Shape (sides, participants)."""
+    rhs: Floats
+    """Shape (sides, participants)."""
+    counted: Floats
+    """Shape (sides, participants): what each adds to the sums behind `Sums.border`; empty without a common mean."""
+    seen_mean: Floats
+    """The adjusted mean that readers were last told of."""
+    seen_variance: Floats
+
+
+class Sums(NamedTuple):
+    """What is summed over the whole graph, kept up to date by difference, shape (sides,)."""
+
+    form: Floats
+    """bᵀx of each right-hand side."""
+    border: Floats
+    """Σ_e c_e (1 − β̃_eᵀ x₂), c_e the side's coefficients and x₂ the solution of row 2: the border that the common
+    mean adds to Λ. Zero without one."""

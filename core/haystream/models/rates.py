@@ -1,0 +1,122 @@
+"""Rates: how often what a participant is party to turns out relevant, around a common mean that is learned.
+
+R_u = M + o_u + x_u and P_uv = (R_u + R_v)/2 + η, all second-order (docs/method.md, "The model `rates`"). With
+x = D z, z of precision Q, every variance carries the same σ² = m (1 − m): in units of it Var(M) = 1/k,
+Var(x) = C/κₐ with C of unit diagonal, Var(η) = 1/κ and Var(Ȳ | P) = 1/n.
+"""
+
+import numpy as np
+
+from haystream.compiled import compiled
+from haystream.engines.base import Common, Flags, Floats, Ints, Longs
+from haystream.events import Prior
+from haystream.graph import Graph
+from haystream.models.base import Ends, Posteriors, Priors
+from haystream.prior import dense_precision, prior_means
+
+FLOOR = 0.1
+"""An edge's mean before its own data is kept above this share of m (and this share of 1 − m below 1), so that a
+beta is a beta. Results did not change for floors between 0.02 m and 0.3 m."""
+
+TIE = 0.01
+"""Edges below the floor are told apart by how far below they would be: by up to this share of the floor."""
+
+
+class Rates:
+    """The model as the engines need it (`models.base.Model`)."""
+
+    def __init__(self, prior: Prior) -> None:
+        self._prior = prior
+        self.common_weight = prior.weight
+
+    def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
+        """D of x = D z: 1/sqrt(κₐ (Q⁻¹)_uu), so that Var(x_u) = 1/κₐ."""
+        return 1.0 / np.sqrt(self._prior.participant * inverse_diagonal)
+
+    def priors(
+        self, tail: Ints, head: Ints, which: Ints, mean: Floats, scale: Floats, inverse_edge: Floats
+    ) -> Priors:
+        """P = (R_u + R_v)/2 + η, and one screening's σ²."""
+        u, v, k = tail[which], head[which], len(which)
+        return Priors(
+            prior_mean=0.5 * (mean[u] + mean[v]),
+            noise=np.ones(k),
+            on_tail=0.5 * scale[u],
+            on_head=0.5 * scale[v],
+            residual=np.full(k, 1.0 / self._prior.edge),
+            bound=np.zeros(k, np.uint8),
+        )
+
+    def posteriors(self, ends: Ends, n: Floats, y: Floats, common: Common) -> Posteriors:
+        """By `edge_posteriors`."""
+        out = Posteriors(*np.empty((3, len(n))))
+        edge_posteriors(self._prior.edge, common.base_rate, common.scale, ends, n, y, out)
+        return out
+
+    def moments(self, graph: Graph) -> "LinearMoments":
+        """Straight from R = M + o + x and P = (R_u + R_v)/2 + η."""
+        return LinearMoments(graph, self._prior)
+
+
+class LinearMoments:
+    """The joint specification, dense (`models.base.Moments`)."""
+
+    def __init__(self, graph: Graph, prior: Prior) -> None:
+        m, edges = len(graph), graph.edges
+        sigma = np.linalg.inv(dense_precision(graph, prior.correlation))
+        S = 1.0 / np.sqrt(sigma.diagonal())
+        self._half = np.zeros((edges, m))
+        self._half[np.arange(edges), graph.tail] = self._half[np.arange(edges), graph.head] = 0.5
+        self._residual = 1.0 / prior.edge
+        self.common_variance = 1.0 / prior.weight
+        self.mean: Floats = prior_means(graph, prior)
+        self.covariance: Floats = self.common_variance + S[:, None] * sigma * S / prior.participant
+        self.edge_mean: Floats = self._half @ self.mean
+        self.noise: Floats = np.ones(edges)
+        self.bound: Flags = np.zeros(edges, np.uint8)
+
+    def with_participants(self, edges: Longs) -> Floats:
+        """Cov(R_u, P_e): η is uncorrelated with R."""
+        return np.asarray(self.covariance @ self._half[edges].T)
+
+    def between(self, first: Longs, second: Longs) -> Floats:
+        """Cov(P_e, P_f): Var(η) on the diagonal."""
+        own = self._residual * (first[:, None] == second)
+        return np.asarray(self._half[first] @ self.covariance @ self._half[second].T + own)
+
+
+@compiled
+def edge_posteriors(
+    concentration: float, base: float, scale: float, ends: Ends, n: Floats, y: Floats, out: Posteriors
+) -> None:
+    """A beta of mean M_e = (κ m_e + y)/(κ + n), and of a concentration that knows how uncertain m_e is.
+
+    m_e = (R_u + R_v)/2 of the constrained means, kept inside (0, 1); 1/K = 1/(κ + n) + (κ/(κ + n))² Var(m_e)/σ²;
+    the variance is M (1 − M)/(K + 1) (RATES.md).
+    """
+    for i in range(len(n)):
+        free = 0.5 * (ends.mean_tail[i] + ends.mean_head[i])
+        mean, slope = 0.0, 0.0
+        for r, reach in ((ends.mean_tail[i], ends.reach_tail[i]), (ends.mean_head[i], ends.reach_head[i])):
+            mean += 0.5 * min(max(r, 0.0), 1.0)
+            if 0.0 < r < 1.0:
+                slope += 0.5 * reach
+        floor, ceiling = FLOOR * base, FLOOR * (1.0 - base)
+        if mean < floor:
+            mean, slope = floor * (1.0 - TIE * saturating(floor - free)), FLOOR
+        elif mean > 1.0 - ceiling:
+            mean, slope = 1.0 - ceiling * (1.0 - TIE * saturating(free - 1.0 + ceiling)), FLOOR
+        variance = 0.25 * (ends.variance_tail[i] + ends.variance_head[i]) + 0.5 * ends.covariance[i]
+        total = concentration + n[i]
+        part = concentration / total
+        posterior = part * mean + y[i] / total
+        spread = 1.0 / total + part * part * max(variance, 0.0) / scale
+        out.mean[i] = posterior
+        out.variance[i] = posterior * (1.0 - posterior) * spread / (1.0 + spread)
+        out.slope[i] = part * slope
+
+
+@compiled
+def saturating(distance: float) -> float:
+    """Grows from 0 towards 1 with a distance from 0 up."""
+    return max(distance, 0.0) / (1.0 + max(distance, 0.0))
