@@ -385,7 +385,7 @@ def _names(text: str) -> list[str]:
 def main() -> NoReturn:
     """Run the command that the arguments name. Exit code 2: it was used in a way that cannot work."""
     try:
-        app()
+        app(prog_name="haystream")
     except Exception as error:
         if not _for_the_user(error):
             raise

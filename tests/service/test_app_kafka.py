@@ -189,7 +189,7 @@ async def _rebuild(settings: Settings, store: Store) -> None:
     publisher = kafka.KafkaPublisher(settings)
     try:
         rebuild = Rebuild(settings, store, publisher)
-        await rebuild.check_idle()
+        await rebuild.check()
         await rebuild.run(lambda *_: Silent())
     finally:
         await publisher.close()

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from haystream_service.commands import import_
+from haystream_service.commands import import_, rebuild
 from haystream_service.errors import UserError
 from haystream_service.wire import decode_item
 
@@ -52,3 +52,16 @@ def test_a_broker_that_is_not_there_is_named(tmp_path, monkeypatch):
     table.write_text(TABLE)
     with pytest.raises(UserError, match=r"no Kafka answers at 127\.0\.0\.1:1"):
         import_.run("csv", table, to="kafka")
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.parametrize("missing", ["KAFKA", "REDIS"])
+def test_a_rebuild_without_a_server_changes_nothing_and_names_it(missing, kafka, redis_url, monkeypatch):
+    ours = {"KAFKA": kafka.bootstrap, "REDIS": redis_url}
+    theirs = {"KAFKA": "127.0.0.1:1", "REDIS": "redis://127.0.0.1:1/0"}
+    for name, value in {**ours, missing: theirs[missing]}.items():
+        monkeypatch.setenv(f"HAYSTREAM_{name}", value)
+    with pytest.raises(UserError, match=r"127\.0\.0\.1.*1.*Nothing was changed") as caught:
+        rebuild.run(yes=True)
+    assert len(str(caught.value).splitlines()) == 1

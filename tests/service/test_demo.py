@@ -39,6 +39,7 @@ def no_pace(monkeypatch):
     """As fast as it goes: nothing is spread over the time."""
     monkeypatch.setattr(playing, "STREAMING", 0.0)
     monkeypatch.setattr(playing, "READING", 0.0)
+    monkeypatch.setattr(playing, "FASTEST", float("inf"))
 
 
 async def played(bus: Bus, source: Source, *, seconds: float = LONG, screenings: int = 1000) -> Progress:
@@ -431,15 +432,18 @@ async def test_it_runs_on_real_servers_and_leaves_nothing(tmp_path):
 @pytest.mark.redis
 @pytest.mark.slow
 @pytest.mark.usefixtures("kafka", "valkey")
-@pytest.mark.parametrize(("number", "at"), [(signal.SIGINT, b"starting"), (signal.SIGTERM, b"runs on")])
-async def test_a_signal_stops_everything(tmp_path, number, at):
+@pytest.mark.parametrize(
+    ("number", "at", "times"), [(signal.SIGINT, b"starting", 3), (signal.SIGTERM, b"runs on", 1)]
+)
+async def test_a_signal_stops_everything_however_often_it_comes(tmp_path, number, at, times):
     ours = Demo(tmp_path)
     process = await ours.start("--headless")
     assert process.stderr is not None
     async for line in process.stderr:
         if at in line:
             break
-    process.send_signal(number)
+    for _ in range(times):
+        process.send_signal(number)
     out, err = await process.communicate()
     assert (process.returncode, out) == (130, b"")
     assert err.decode().splitlines()[-1] == "stopped"

@@ -1,6 +1,7 @@
 """`haystream demo`: watch it find relevant mail."""
 
 import asyncio
+import logging
 import signal
 from pathlib import Path
 
@@ -22,7 +23,10 @@ def run(
 ) -> None:
     """Play the demo, print its summary, stop what it started. Raises `UserError`."""
     items = _simulated(seed, edges) if source is None else _read(source)
-    asyncio.run(_run(items, headless=headless, seconds=seconds, screenings=screenings, json=json))
+    try:
+        asyncio.run(_run(items, headless=headless, seconds=seconds, screenings=screenings, json=json))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def _simulated(seed: int, edges: int) -> Source:
@@ -39,8 +43,8 @@ def _read(path: Path) -> Source:
 
 
 async def _run(source: Source, *, headless: bool, seconds: float, screenings: int, json: bool) -> None:
-    # What Ctrl-C does, SIGTERM does too: everything that was started is stopped.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is raised, too
+    _stop_on_signals()
     notes.print(
         f"{source.name}: {len(source):,} items on {source.edges:,} pairs, {source.relevant:,} of them relevant",
         markup=False,
@@ -61,6 +65,19 @@ async def _run(source: Source, *, headless: bool, seconds: float, screenings: in
         write_json(summary(progress, on))
     else:
         print(in_words(progress))  # noqa: T201 - the command's result
+
+
+def _stop_on_signals() -> None:
+    """Ctrl-C and SIGTERM cancel this task, once: what was started is stopped in order, however often they come."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def stop() -> None:
+        if not task.cancelling():
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
 
 
 def summary(progress: Progress, on: Stage) -> dict[str, object]:

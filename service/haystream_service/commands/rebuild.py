@@ -22,13 +22,14 @@ def run(*, config: Path | None = None, yes: bool = False) -> None:
     except SettingsError as error:
         raise UserError(str(error)) from None
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is raised, too
     where = f"{settings.redis.rpartition('@')[2]} under {settings.redis_prefix}:"
     if not yes and not typer.confirm(f"Wipe {where} and fold the topics {settings.topic('*')} into it?", err=True):
         raise UserError("nothing was changed")
     try:
         asyncio.run(_rebuild(settings))
     except (BrokerUnavailable, StoreUnavailable) as error:
-        raise UserError(f"{error}. The rebuild is not complete: run it again") from None
+        raise UserError(f"{str(error).rstrip('.')}. The rebuild is not complete: run it again") from None
 
 
 async def _rebuild(settings: Settings) -> None:
@@ -40,7 +41,7 @@ async def _rebuild(settings: Settings) -> None:
     publisher = KafkaPublisher(settings)
     rebuild = Rebuild(settings, store, publisher)
     try:
-        await rebuild.check_idle()
+        await rebuild.check()
         with ExitStack() as bars:
             done = await rebuild.run(lambda topic, total: bars.enter_context(progress(topic, total)))
     finally:

@@ -20,6 +20,8 @@ PATIENCE = 30.0
 """Seconds to wait for a ranking that is due: a cold worker needs a few, a working one milliseconds."""
 STREAMING = 0.5
 """The share of the time in which the items are sent: verdicts and new items are to come at the same time."""
+FASTEST = 1000.0
+"""Items a second at most: verdicts would wait behind more. Of a source that is too large, the rest is not sent."""
 READING = 0.8
 """The share of the time in which the verdicts are given, if rankings come as fast as that."""
 BURST = 200
@@ -53,7 +55,8 @@ async def play(
         await _due(desk.until(lambda _: True))
         progress.began = time.monotonic()
         analyst = Analyst(bus, desk, progress, on_progress)
-        async with _beside(_stream(bus, progress, on_progress, over=STREAMING * seconds)):
+        over = max(STREAMING * seconds, len(source) / FASTEST)
+        async with _beside(_stream(bus, progress, on_progress, over=over)):
             await analyst.work(seconds)
     progress.ended = time.monotonic()
     if not progress.verdicts:

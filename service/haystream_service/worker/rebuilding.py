@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from haystream_service.errors import UserError
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
-from haystream_service.store.base import Store
+from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.worker import kafka
 from haystream_service.worker.records import BrokerUnavailable, Kind, Publisher, Record
 from haystream_service.worker.retry import Retry
@@ -72,9 +72,13 @@ class Rebuild:
         self._retry = Retry(self._metrics)
         self._partitions = 0
 
-    async def check_idle(self) -> None:
-        """Raise `UserError` while workers are members of the group."""
-        members = await self._retry(lambda: kafka.active_members(self._settings))
+    async def check(self) -> None:
+        """Raise `UserError` where a server does not answer, or while workers are members of the group."""
+        try:
+            await self._store.ping()
+            members = await kafka.active_members(self._settings)
+        except (BrokerUnavailable, StoreUnavailable) as error:
+            raise UserError(f"{str(error).rstrip('.')}. Nothing was changed") from None
         if members:
             raise UserError(
                 f"the group {self._settings.group} still has members: {', '.join(members)}. Stop the workers first"
