@@ -36,16 +36,23 @@ ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_si
 probabilities = st.floats(0, 1, exclude_min=True, exclude_max=True)
 concentrations = st.floats(0, 1e6, exclude_min=True)
 betas = st.tuples(*[concentrations] * 4)
+shared: dict[str, Any] = {
+    "mean": probabilities,
+    "correlation": st.floats(-1, 1, exclude_min=True, exclude_max=True),
+    "participants": st.dictionaries(ids, probabilities, max_size=4),
+}
 queries = st.builds(
     Query,
     query_id=ids,
     collection=ids,
-    prior=st.builds(
+    prior=st.builds(Prior, **shared, conditional=st.builds(Conditional, a=betas, b=betas))
+    | st.builds(
         Prior,
-        mean=probabilities,
-        correlation=st.floats(-1, 1, exclude_min=True, exclude_max=True),
-        conditional=st.builds(Conditional, a=betas, b=betas),
-        participants=st.dictionaries(ids, probabilities, max_size=4),
+        model=st.just("rates"),
+        **shared,
+        weight=concentrations,
+        participant=concentrations,
+        edge=concentrations,
     ),
     policy=st.builds(
         Policy,

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from haystream.errors import Code, Rejected
 from haystream.events import (
+    DEFAULT_PRIORS,
     NO_OVERRIDES,
     TABLE_1,
     TABLE_2,
@@ -32,6 +34,9 @@ from haystream_service.wire.records import (
     QueryRecord,
     VerdictRecord,
 )
+
+RATES_ONLY = ("weight", "participant", "edge")
+"""Settings that another model's query may carry, and that are left out of what it is."""
 
 TABLES = {"table-1": TABLE_1, "table-2": TABLE_2}
 
@@ -169,16 +174,20 @@ def _decided_at(text: str) -> int:
 
 
 def _prior(record: PriorRecord, limits: Limits) -> Prior:
-    if record.model == "rates":
-        raise Rejected(Code.UNSUPPORTED, "prior.model: this version has the model relevance only, not rates")
+    if record.model != "relevance" and "conditional" in record.model_fields_set:
+        raise Rejected(
+            Code.UNSUPPORTED, f"prior.conditional: belongs to the model relevance, not to {record.model}"
+        )
     if len(record.participants) > limits.watch_list:
         raise Rejected(
             Code.TOO_LARGE,
             f"prior.participants: has {len(record.participants)} entries, at most {limits.watch_list} are taken",
         )
-    return Prior(
-        mean=record.mean,
-        correlation=record.correlation,
+    names = ["mean", "correlation", *(RATES_ONLY if record.model == "rates" else ())]
+    given = {name: getattr(record, name) for name in names if getattr(record, name) is not None}
+    return replace(
+        DEFAULT_PRIORS[record.model],
+        **given,
         conditional=_conditional(record.conditional),
         participants=MappingProxyType(record.participants) if record.participants else NO_OVERRIDES,
     )

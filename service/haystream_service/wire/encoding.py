@@ -113,11 +113,16 @@ def encode_dead_letter(
 def _prior(prior: Prior) -> dict[str, Any]:
     if prior.covariance is not None:
         raise ValueError("a prior covariance cannot be said over the wire")
-    a, b = prior.conditional.a, prior.conditional.b
+    own: dict[str, Any]
+    if prior.model == "rates":
+        own = {"weight": prior.weight, "participant": prior.participant, "edge": prior.edge}
+    else:
+        a, b = prior.conditional.a, prior.conditional.b
+        own = {"conditional": {name: (a[z], b[z]) for z, name in enumerate(("00", "01", "10", "11"))}}
     return {
         "model": prior.model,
         "mean": prior.mean,
         "correlation": prior.correlation,
-        "conditional": {name: (a[z], b[z]) for z, name in enumerate(("00", "01", "10", "11"))},
+        **own,
         "participants": dict(prior.participants),
     }

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from haystream.errors import Code
-from haystream.events import Outcome, Status
+from haystream.events import ModelName, Outcome, Status
 from haystream_service.wire.fields import (
     Concentration,
     Correlation,
@@ -40,11 +40,14 @@ def _kind_of_conditional(value: Any) -> str:
 
 
 class PriorRecord(Record):
-    """What is believed before any verdict. `weight`, `participant` and `edge` belong to the model `rates`."""
+    """What is believed before any verdict. A number that is not given is the model's default.
 
-    model: Literal["relevance", "rates"] = "relevance"
-    mean: Probability = 0.25
-    correlation: Correlation = 0.8
+    `conditional` belongs to the model `relevance`; `weight`, `participant` and `edge` to `rates`.
+    """
+
+    model: ModelName = "relevance"
+    mean: Probability | None = None
+    correlation: Correlation | None = None
     conditional: Annotated[
         Annotated[TableName, Tag(BY_NAME)] | Annotated[ConditionalRecord, Tag(BY_VALUE)],
         Discriminator(_kind_of_conditional),
