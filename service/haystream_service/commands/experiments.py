@@ -13,7 +13,8 @@ from haystream_service.errors import UserError
 from haystream_service.experiments import caveman, enron, figures, line, tanzania
 from haystream_service.experiments.names import Experiment
 
-Advance = Callable[[], None]
+WIDTH = 130
+"""Of tables in a file or a pipe: none of them is wrapped."""
 
 
 def run(experiment: Experiment, *, out: Path, quick: bool, seed: int, processes: int, json: bool) -> None:
@@ -63,6 +64,8 @@ def _run(
 
 def _print(tables: list[Table]) -> None:
     out = Console(highlight=False, soft_wrap=True)
+    if not out.is_terminal:
+        out.width = max(out.width, WIDTH)
     for table in tables:
         out.print(table)
 

@@ -26,7 +26,7 @@ def totals(result: dict[str, Any], path: Path) -> Path:
             colours.append(_colour(model, swept[model].index(p11), len(swept[model])))
         figures.bars(panel, policies, list(heights.values()), colours)
         size = f"{made['participants']} participants, {made['edges']} edges"
-        panel.set_title(f"{size}, {made['relevant']} of {made['items']} relevant")
+        panel.set_title(f"{size}, {made['relevant']} of {made['items']} relevant", fontsize="small")
     for panel in list(axes.flat)[len(shown) :]:
         panel.set_axis_off()
     figure.supylabel(f"relevant found in {result['steps']}", fontsize="medium")

@@ -6,7 +6,7 @@ from typing import Any
 from haystream_service.experiments import figures
 
 PANELS = (("z", 0, "Z₀"), ("z", 1, "Z₁"), ("z", 2, "Z₂"), ("p", 0, "P₀₁"), ("p", 1, "P₁₂"))
-DRAWN = {"mrf": "-", "unconstrained": "--", "constrained": "-"}
+DRAWN = {"mrf": "-", "constrained": "-", "unconstrained": "--"}
 """Models and their line styles; the local engine's curves lie on the constrained ones."""
 
 
