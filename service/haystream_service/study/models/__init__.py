@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from haystream_service.study.models.bandit import BANDIT
 from haystream_service.study.models.base import Build, Model, Options
-from haystream_service.study.models.bayes_linear import RELEVANCE
+from haystream_service.study.models.bayes_linear import RATES, RELEVANCE
 from haystream_service.study.models.independent import INDEPENDENT
 from haystream_service.study.models.label_propagation import LABEL_PROPAGATION
 from haystream_service.study.models.mrf import MRF
@@ -21,6 +21,7 @@ __all__ = ["MODELS", "Build", "Model", "Options"]
 MODELS: Mapping[str, Build] = MappingProxyType(
     {
         "relevance": RELEVANCE,
+        "rates": RATES,
         "independent": INDEPENDENT,
         "mrf": MRF,
         "participant-rate": PARTICIPANT_RATE,

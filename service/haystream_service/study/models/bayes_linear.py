@@ -1,11 +1,12 @@
 """haystream's own models, through the engine that a worker uses."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream.events import Prior, Query
+from haystream.events import DEFAULT_PRIORS, Prior, Query
 from haystream.query import make_engine, share_of
 from haystream_service.study.models.base import Build, Floats, Model, Options
 from haystream_service.study.models.tables import table
@@ -18,7 +19,7 @@ class BayesLinear:
     def __init__(self, network: Network, prior: Prior) -> None:
         self._engine = make_engine(Query("study", prior=prior), network.collection, DEFAULT_TOLERANCE)
         self._engine.settle()
-        self._mean, self._variance = self._engine.edges(np.arange(network.edges, dtype=np.int32))
+        self._mean, self._variance, _ = self._engine.scoring(np.arange(network.edges, dtype=np.int32))
 
     def observe(self, edges: Sequence[int], relevant: bool) -> None:
         """Record it."""
@@ -27,10 +28,10 @@ class BayesLinear:
             self._engine.record(edge, screened=share, relevant=share * relevant)
 
     def posteriors(self) -> tuple[Floats, Floats]:
-        """Settle, and read the edges that moved."""
+        """Settle, and read the edges that moved, as a ranking does."""
         _, edges = self._engine.settle()
         if len(edges):
-            self._mean[edges], self._variance[edges] = self._engine.edges(edges)
+            self._mean[edges], self._variance[edges], _ = self._engine.scoring(edges)
         return self._mean, self._variance
 
 
@@ -46,6 +47,21 @@ def _relevance(network: Network, options: Options) -> Model:
         ),
     )
 
+
+def _rates(network: Network, options: Options) -> Model:
+    prior = replace(
+        DEFAULT_PRIORS["rates"],
+        mean=options["mean"],
+        correlation=options["correlation"],
+        weight=options["weight"],
+        participant=options["participant"],
+        edge=options["edge"],
+    )
+    return BayesLinear(network, prior)
+
+
+RATES = Build(_rates, {"mean": 0.1, "correlation": 0.9, "weight": 2.0, "participant": 3.0, "edge": 3.0})
+"""Rates around a common mean that is learned."""
 
 RELEVANCE = Build(_relevance, {"mean": 0.25, "correlation": 0.8, "table": 2})
 """The paper's model. `table`: its prior conditional 1 or 2, or `tables.MAIL`, 3."""
