@@ -1,0 +1,86 @@
+"""What a network's true rates are like, beside what the paper's model expects of them before any verdict.
+
+    python -m haystream_service.study.describe ITEMS.csv
+
+Prints one JSON object.
+"""
+
+import argparse
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haystream_service.commands.console import write_json
+from haystream_service.study.models import MODELS
+from haystream_service.study.network import Floats, Network, read_network
+
+ENOUGH = 5.0
+"""Items that an edge, or a participant beside it, must have for its rate to be looked at."""
+HIGH = 0.1
+"""A participant is `high` beside an edge if more than this share of the items on its other edges is relevant."""
+
+
+def described(network: Network) -> dict[str, Any]:
+    """The rates of edges, by what their ends show elsewhere, and the prior's mean and sd of them."""
+    items, rates = network.items_on, network.rates
+    return {
+        "rate": float((rates * items).sum() / items.sum()),
+        "sd": _spread(rates, items),
+        "edges_without": float((rates == 0.0).mean()),
+        "edges_half": int((rates >= 0.5).sum()),
+        "ends": _by_ends(network),
+        "prior": [
+            {"mean": mean, "table": table, **_prior(network, mean, table)}
+            for table in (1, 2, 3)
+            for mean in (0.05, 0.25)
+        ],
+    }
+
+
+def _spread(rates: Floats, items: Floats) -> float:
+    """The standard deviation of rates between edges, without what their few items add to it by chance."""
+    enough = items >= ENOUGH
+    rates, items = rates[enough], items[enough]
+    mean = np.average(rates, weights=items)
+    chance = np.average(mean * (1.0 - mean) / items, weights=items)
+    return float(np.sqrt(max(np.average((rates - mean) ** 2, weights=items) - chance, 0.0)))
+
+
+def _by_ends(network: Network) -> dict[str, Any]:
+    """Edges and their rate where neither, one or both ends are `HIGH` on their other edges."""
+    items, found = network.items_on, network.items_on * network.rates
+    people = len(network.participants)
+
+    def elsewhere(amount: Floats, ends: np.ndarray[Any, np.dtype[np.int32]]) -> Floats:
+        total = np.bincount(network.tail, amount, people) + np.bincount(network.head, amount, people)
+        return np.asarray(total[ends] - amount)
+
+    known = np.ones(network.edges, dtype=np.bool_)
+    high = np.zeros(network.edges, dtype=np.int64)
+    for ends in (network.tail, network.head):
+        others = elsewhere(items, ends)
+        known &= others >= ENOUGH
+        high += elsewhere(found, ends) > HIGH * others
+    groups = {name: known & (high == count) for count, name in enumerate(("neither", "one", "both"))}
+    return {
+        name: {"edges": int(of.sum()), "rate": float(found[of].sum() / items[of].sum()) if of.any() else None}
+        for name, of in groups.items()
+    }
+
+
+def _prior(network: Network, mean: float, table: float) -> dict[str, float]:
+    expected, variance = MODELS["relevance"](network, {"mean": mean, "table": table}).posteriors()
+    return {"rate": float(expected.mean()), "sd": float(np.sqrt(variance).mean())}
+
+
+def main() -> None:
+    """Describe the table that is named."""
+    parser = argparse.ArgumentParser(description="The true rates of a network's edges, and the prior's.")
+    parser.add_argument("items", type=Path, metavar="ITEMS.csv")
+    write_json(described(read_network(parser.parse_args().items)))
+
+
+if __name__ == "__main__":
+    main()
