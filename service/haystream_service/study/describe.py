@@ -6,7 +6,6 @@ Prints one JSON object.
 """
 
 import argparse
-from itertools import product
 from pathlib import Path
 from typing import Any
 
