@@ -178,8 +178,11 @@ class QueryState:
         self._queue.rescore(self._engine, edges, step=self.screened + 1)
 
     def tend(self, most: int = 1) -> bool:
-        """Spend up to `most` local solves on undoing drift, when there is time; True if more wait."""
-        return self._engine.tend(most)
+        """Spend up to `most` local solves on undoing drift, when there is time; True if more wait.
+
+        Nothing is done on a collection that has grown since the last `settle`: the engine has no rows for it yet.
+        """
+        return self.cursor == len(self.collection) and self._engine.tend(most)
 
     def ranking(self) -> Ranking:
         """What to read next, at most `settings.top` items; none unless the query is open."""

@@ -5,11 +5,13 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import numpy as np
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 from support.equality import EXACT, assert_is_the_fold
 
+from haystream.collection import Collection
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream.query import QueryState
 from haystream_service.metrics import Metrics
@@ -195,6 +197,24 @@ async def test_whoever_comes_next_waits_for_a_thread_that_was_given_up() -> None
     go.set()
     await following
     assert order == ["long", "next"]
+
+
+async def test_drift_is_not_undone_on_a_collection_that_has_grown_meanwhile() -> None:
+    collection = Collection("default")
+    state = QueryState(Query("q"), collection)
+    for item in items(0, 20):
+        collection.add(item)
+    state.settle()
+    for number in range(5):
+        state.apply_verdict(verdict(number))
+    state.settle()
+    for item in items(20, 500):
+        collection.add(item)
+    assert not state.tend(4)  # as the worker calls it between two batches; compiled code would read past its arrays
+    state.settle()
+    while state.tend(4):
+        pass
+    assert np.isfinite(state.ranking().expected_remaining.mean)
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
