@@ -1,11 +1,13 @@
 """Runs a plan's searches, in processes of their own, and keeps what is finished."""
 
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 
 import numpy as np
 
@@ -100,7 +102,16 @@ _searches: list[Searches] = []
 
 def _prepare(searches: Searches) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    Thread(target=_end_with_parent, daemon=True).start()
     _searches.append(searches)
+
+
+def _end_with_parent() -> None:
+    """A pool's process whose parent was killed would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _search(task: Task) -> Outcome:
