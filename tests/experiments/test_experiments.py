@@ -139,10 +139,10 @@ def test_the_lemma_engine_is_the_reference_engine():
     made = terrorists.world("sparse", 2, 0)
     rng = np.random.default_rng(0)
     network = made.network(np.ones(len(made.pairs), dtype=np.int64), rng)
-    prior = terrorists.linear_prior("sparse", 2, 0)
-    model, reference = lemmas.LemmaModel(network, prior), ReferenceEngine(network.collection.graph, prior)
+    prior, moments = terrorists.linear_prior("sparse", 2, 0)
+    model, reference = lemmas.LemmaModel(network, prior, moments), ReferenceEngine(network.collection.graph, prior)
     edges = np.arange(network.edges, dtype=np.int32)
-    for batch in range(2):  # the second on moments that are known already
+    for batch in range(2):
         for edge in rng.integers(network.edges, size=15).tolist():
             relevant = bool(rng.random() < made.rates[edge])
             model.observe((edge,), relevant)

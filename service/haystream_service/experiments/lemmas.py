@@ -7,6 +7,7 @@ import numpy as np
 from haystream.engines.base import Longs
 from haystream.engines.reference import ReferenceEngine
 from haystream.events import Conditional, Covariance, Prior
+from haystream.graph import Graph
 from haystream.query import share_of
 from haystream_service.study.models import mrf
 from haystream_service.study.models.base import Floats
@@ -25,31 +26,37 @@ def prior_of_field(network: Network, *, factor: Floats, conditional: Conditional
     )
 
 
-class LemmaEngine(ReferenceEngine):
-    """The reference engine on a fixed graph: the prior moments, which no data change, are computed once."""
+Moments = tuple[Floats, Floats]
+"""Cov(Z, P), shape (participants, edges), and Cov(P, P), shape (edges, edges), before any data."""
 
-    _moments_known: tuple[Floats, Floats] | None = None
+
+class LemmaEngine(ReferenceEngine):
+    """The reference engine on a fixed graph: the prior moments, which no data change, are computed once.
+
+    `moments` are those of an engine on the same graph with the same prior, if there was one.
+    """
+
+    def __init__(self, graph: Graph, prior: Prior, moments: Moments | None = None) -> None:
+        super().__init__(graph, prior)
+        super()._set_prior()
+        edges = np.arange(graph.edges, dtype=np.int64)
+        self.moments = moments or (super()._cov_zp(edges), super()._cov_pp(edges, edges))
 
     def _set_prior(self) -> None:
-        if self._moments_known is None:
-            super()._set_prior()
-            edges = np.arange(self._graph.edges, dtype=np.int64)
-            self._moments_known = super()._cov_zp(edges), super()._cov_pp(edges, edges)
+        """It is set."""
 
     def _cov_zp(self, edges: Longs) -> Floats:
-        assert self._moments_known is not None
-        return self._moments_known[0][:, edges]
+        return self.moments[0][:, edges]
 
     def _cov_pp(self, first: Longs, second: Longs) -> Floats:
-        assert self._moments_known is not None
-        return self._moments_known[1][np.ix_(first, second)]
+        return self.moments[1][np.ix_(first, second)]
 
 
 class LemmaModel:
     """The lemmas as a model to search with."""
 
-    def __init__(self, network: Network, prior: Prior) -> None:
-        self.engine = LemmaEngine(network.collection.graph, prior)
+    def __init__(self, network: Network, prior: Prior, moments: Moments | None = None) -> None:
+        self.engine = LemmaEngine(network.collection.graph, prior, moments)
         self._edges = np.arange(network.edges, dtype=np.int32)
         self._posteriors: tuple[Floats, Floats] | None = None
 

@@ -116,9 +116,9 @@ class Case:
 
     def models(self, network: Network) -> tuple[MrfModel, LemmaModel]:
         """The field, and Bayes linear with the field's mean and covariance."""
-        prior = linear_prior(self.density, self.conditional, self.seed)
+        linear = linear_prior(self.density, self.conditional, self.seed)
         field = MrfModel(network, factor=FACTOR, conditional=self.world.conditional)
-        return field, LemmaModel(network, prior)
+        return field, LemmaModel(network, *linear)
 
 
 def compare(case: Case, *, checkpoints: Sequence[int]) -> dict[str, Floats]:

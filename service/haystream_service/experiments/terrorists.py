@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from haystream.events import TABLE_1, TABLE_2, Conditional, Item, Pair, Prior
 from haystream_service.bench.graphs import data_folder
 from haystream_service.errors import UserError
-from haystream_service.experiments.lemmas import prior_of_field
+from haystream_service.experiments.lemmas import LemmaEngine, Moments, prior_of_field
 from haystream_service.study.models import mrf
 from haystream_service.study.models.base import Floats
 from haystream_service.study.network import Network, network
@@ -88,11 +88,12 @@ def world(density: Density, conditional: int, seed: int) -> World:
 
 
 @cache
-def linear_prior(density: Density, conditional: int, seed: int) -> Prior:
-    """The Bayes linear prior with the mean and covariance of the field on that network."""
+def linear_prior(density: Density, conditional: int, seed: int) -> tuple[Prior, Moments]:
+    """The Bayes linear prior with the mean and covariance of the field on that network, and its further moments."""
     made = world(density, conditional, seed)
-    graph = made.network(np.ones(len(made.pairs), dtype=np.int64), np.random.default_rng(0))
-    return prior_of_field(graph, factor=FACTOR, conditional=made.conditional)
+    network = made.network(np.ones(len(made.pairs), dtype=np.int64), np.random.default_rng(0))
+    prior = prior_of_field(network, factor=FACTOR, conditional=made.conditional)
+    return prior, LemmaEngine(network.collection.graph, prior).moments
 
 
 def bombers(density: Density) -> list[Pair]:
