@@ -5,7 +5,7 @@ import numpy as np
 from haystream.engines.columns import Columns
 from haystream.engines.inverse import healing, inverse_entries
 from haystream.engines.relax import TOUCHED, Floats, relax
-from haystream.engines.state import COMMON, MEAN
+from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
 from haystream.prior import Precision
 
@@ -13,7 +13,7 @@ from haystream.prior import Precision
 def solve_afresh(columns: Columns, precision: Precision, priors: Priors, tolerances: Floats) -> None:
     """Fill in everything that follows from counts, the precision and the edges' priors, from the last solution.
 
-    `priors`: of all edges. `tolerances`: (sides,). Afterwards nobody is listed as moved, or waits for healing.
+    `priors`: of all edges. `tolerances`: (sides + 1,). Afterwards nobody is listed as moved, or waits for healing.
     """
     m, count = columns.participants, columns.edge_count
     people, edges = columns.people, columns.edges
@@ -39,7 +39,7 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
     on_tail, on_head = priors.on_tail, priors.on_head
     columns.diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     columns.off[:count] = precision.off + weight * on_tail * on_head
-    for side, tolerance in enumerate(tolerances):
+    for side, tolerance in enumerate(tolerances[:ENTRIES]):
         c, x = edges.coefficient[side, :count], people.x[side]
         people.rhs[side, :m] = at_people(c * on_tail, c * on_head)
         applied = columns.diagonal[:m] * x[:m]
@@ -52,7 +52,9 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
 
     people.variance[:m], edges.covariance[:count] = precision.inverse_diagonal, precision.inverse_edge
     if weight.any():
-        inverse_entries(columns.system, everyone, tolerances[MEAN], people.variance, edges.covariance, columns.room)
+        inverse_entries(
+            columns.system, everyone, tolerances[ENTRIES], people.variance, edges.covariance, columns.room
+        )
     columns.sums.form[:] = np.einsum("su,su->s", people.rhs[:, :m], people.x[:, :m])
     if len(people.x) > COMMON:  # as `recount` does
         counted = people.rhs[:, :m] * people.x[COMMON, :m] + people.x[:, :m] * people.r[COMMON, :m]
