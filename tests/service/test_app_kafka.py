@@ -206,6 +206,11 @@ async def test_topics_that_differ_in_partitions_are_refused(settings: Settings) 
     await admin.start()
     for name, partitions in (("queries", 2), ("verdicts", 3)):
         await admin.create_topics([NewTopic(settings.topic(name), partitions, 1)])
+
+    async def known() -> bool:
+        return {settings.topic(name) for name in ("queries", "verdicts")} <= set(await admin.list_topics())
+
+    await until(known, "the broker tells of both topics")
     await admin.close()
     with pytest.raises(UserError, match="equally many partitions"):
         await kafka.ensure_topics(settings)
