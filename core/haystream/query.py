@@ -182,7 +182,17 @@ class QueryState:
 
         Nothing is done on a collection that has grown since the last `settle`: the engine has no rows for it yet.
         """
-        return self.cursor == len(self.collection) and self._engine.tend(most)
+        if self.cursor != len(self.collection):
+            return False
+        more = self._engine.tend(most)
+        self.settle()
+        return more
+
+    def finish(self) -> None:
+        """Settle, and undo all drift now: for whoever wants the posterior as exact as the tolerance says."""
+        self.settle()
+        while self.tend(1000):
+            pass
 
     def ranking(self) -> Ranking:
         """What to read next, at most `settings.top` items; none unless the query is open."""

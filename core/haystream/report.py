@@ -46,8 +46,8 @@ class Report:
 
 
 def report(query: QueryState) -> Report:
-    """Settle the query and read everything. Participants and edges are sorted by id, items are in rank order."""
-    query.settle()
+    """Finish the query and read everything. Participants and edges are sorted by id, items are in rank order."""
+    query.finish()
     engine, graph = query.engine, query.collection.graph
     means, variances = engine.participants(np.arange(len(graph), dtype=np.int32))
     which = np.arange(graph.edges, dtype=np.int32)

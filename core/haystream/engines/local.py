@@ -14,7 +14,7 @@ from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Common
 from haystream.engines.columns import Columns
 from haystream.engines.common import learned, rounded
-from haystream.engines.inverse import heal
+from haystream.engines.inverse import copy_entries, heal, let_wait
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
 from haystream.engines.reading import collect_shares, edge_ends, settle_moved
 from haystream.engines.relax import Floats, Ints
@@ -60,8 +60,10 @@ class LocalEngine:
         self._tolerance = tolerance
         self._model = MODELS[prior.model](prior)
         self._columns = Columns(sides=3 if self._model.common_weight else 2)
-        self._build, self._position = 0, 0
+        self._build = 0
         self._moved_count = 0
+        self._weighted = 0
+        """Edges with a weight: those that are screened."""
         self._told_edges: list[int] = []
         self._square = self._own = 0.0
         self.drift = 0.0
@@ -112,6 +114,7 @@ class LocalEngine:
 
     def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         columns = self._columns
+        self._weighted += int(weight > 0.0) - int(columns.edges.weight[edge] > 0.0)
         columns.coefficients[:] = (weight * deviation, left, weight)[: len(columns.coefficients)]
         self._moved_count = change_edge(
             columns.system,
@@ -151,13 +154,13 @@ class LocalEngine:
         self._resize()
         precision, columns = self._precision, self._columns
         precision.grow()
+        changes = precision.changes.unread(self)
         if precision.builds != self._build:
             self._rebuild()
-            self._build, self._position = precision.builds, len(precision.changes)
+            self._build = precision.builds
             return self._tell_all()
-        if self._position < len(precision.changes):
-            self._follow(precision.changes[self._position :])
-            self._position = len(precision.changes)
+        if changes:
+            self._follow(changes)
         told = len(self._told_edges)
         columns.changed_edges[:told] = self._told_edges
         people, count = settle_moved(
@@ -195,6 +198,8 @@ class LocalEngine:
         Call it when there is time. Their readings change by less than the accuracy promised; the next `settle`
         names them.
         """
+        if self._precision.tend(most):
+            return True
         columns = self._columns
         count, self.drift = heal(
             columns.system,
@@ -209,7 +214,7 @@ class LocalEngine:
         for participant in columns.changed[:count].tolist():
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
-        return self._precision.tend(most - count) or bool(columns.healing.state[1])
+        return bool(columns.healing.state[1])
 
     def _follow(self, changes: Sequence[RowChange]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
@@ -234,6 +239,7 @@ class LocalEngine:
                 columns.moved_flags,
                 self._moved_count,
             )
+        self._take_inverse([change.touched for change in changes if not len(change.edges)])
         touched = np.unique(np.concatenate([change.touched for change in changes]))
         count, self._moved_count = rescale(
             columns.system,
@@ -251,6 +257,22 @@ class LocalEngine:
             self._moved_count,
         )
         self._renew(columns.changed_edges[:count].copy())
+
+    def _take_inverse(self, solved: Sequence[Ints]) -> None:
+        """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be; they are the same where nothing is screened."""
+        columns, precision = self._columns, self._precision
+        for participants in solved:
+            if self._weighted:
+                let_wait(columns.healing, participants)
+            else:
+                copy_entries(
+                    columns.system,
+                    participants,
+                    precision.inverse_diagonal,
+                    precision.inverse_edge,
+                    columns.people.variance,
+                    columns.edges.covariance,
+                )
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now: those with data are taken out and put back."""
@@ -285,6 +307,7 @@ class LocalEngine:
         columns.people.scale[:m] = self._model.scale(columns.people.prior_mean[:m], precision.inverse_diagonal)
         columns.used_edge[:count] = precision.inverse_edge
         solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
+        self._weighted = int(np.count_nonzero(columns.edges.weight[:count]))
         self._square, self._own = float(columns.square[:count].sum()), float(columns.own[:count].sum())
         self._moved_count = 0
         self._told_edges.clear()
