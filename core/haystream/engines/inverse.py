@@ -12,8 +12,8 @@ import numpy as np
 from haystream.compiled import compiled
 from haystream.engines.relax import Flags, Floats, Ints, Longs, Scratch, System, begin, forget, relax, touch
 
-AT_ONCE = 512
-"""Where much is new, so many participants' entries are solved at once (some tens of milliseconds); the others start
+AT_ONCE = 64
+"""Where much is new, so many participants' entries are solved at once (some milliseconds); the others start
 from an estimate, and wait for healing."""
 
 COLUMN_TOLERANCE = 2.0

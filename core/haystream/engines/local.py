@@ -16,7 +16,7 @@ from haystream.engines.columns import Columns
 from haystream.engines.common import learned, rounded
 from haystream.engines.inverse import copy_entries, heal, let_wait
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
-from haystream.engines.reading import collect_shares, edge_ends, settle_moved
+from haystream.engines.reading import MOVED, collect_shares, edge_ends, settle_moved
 from haystream.engines.relax import Floats, Ints
 from haystream.engines.state import COMMON, MEAN, REMAINING
 from haystream.events import Prior
@@ -62,6 +62,8 @@ class LocalEngine:
         self._columns = Columns(sides=3 if self._model.common_weight else 2)
         self._build = 0
         self._moved_count = 0
+        self._later = 0
+        """How many participants wait to be told of."""
         self._weighted = 0
         """Edges with a weight: those that are screened."""
         self._told_edges: list[int] = []
@@ -163,7 +165,7 @@ class LocalEngine:
             self._follow(changes)
         told = len(self._told_edges)
         columns.changed_edges[:told] = self._told_edges
-        people, count = settle_moved(
+        people, count, self._later = settle_moved(
             columns.system,
             columns.people,
             *self._shared(self._rounded),
@@ -171,6 +173,8 @@ class LocalEngine:
             columns.moved,
             columns.moved_flags,
             self._moved_count,
+            columns.later,
+            self._later,
             columns.changed,
             columns.edge_flags,
             columns.changed_edges,
@@ -193,10 +197,8 @@ class LocalEngine:
         return everyone, np.arange(columns.edge_count, dtype=np.int32)
 
     def tend(self, most: int) -> bool:
-        """Solve entries of the inverse afresh for up to `most` participants that wait for it; True if more do.
-
-        Call it when there is time. Their readings change by less than the accuracy promised; the next `settle`
-        names them.
+        """See to up to `most` participants that wait for their entries of the inverse to be solved afresh, or for
+        being told of; True if more do. Call it when there is time; the next `settle` names them.
         """
         if self._precision.tend(most):
             return True
@@ -214,7 +216,13 @@ class LocalEngine:
         for participant in columns.changed[:count].tolist():
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
-        return bool(columns.healing.state[1])
+        for _ in range(min(most - count, self._later)):
+            self._later -= 1
+            participant = int(columns.later[self._later])
+            columns.moved_flags[participant] &= MOVED
+            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+            columns.people.seen_mean[participant] = np.inf
+        return self._later > 0 or bool(columns.healing.state[1])
 
     def _follow(self, changes: Sequence[RowChange]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
@@ -309,7 +317,7 @@ class LocalEngine:
         solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
         self._weighted = int(np.count_nonzero(columns.edges.weight[:count]))
         self._square, self._own = float(columns.square[:count].sum()), float(columns.own[:count].sum())
-        self._moved_count = 0
+        self._moved_count = self._later = 0
         self._told_edges.clear()
 
     # ---- readings ----
@@ -362,6 +370,10 @@ class LocalEngine:
         variance = 1.0 / (weight + float(border[COMMON]))
         return learned(self._prior.mean, weight, float(border[MEAN]) * variance, variance)
 
+    def rounded_common(self) -> Common:
+        """As `scoring` takes it."""
+        return self._rounded
+
     def _round(self) -> Common:
         weight = self._model.common_weight
         return rounded(self.common(), self._prior.mean, weight) if weight else self._rounded
@@ -382,8 +394,9 @@ class LocalEngine:
         shared = float(sums.border[REMAINING]) ** 2 * common.variance
         return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
 
-    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
-        """The additive shares of the screened edges in the mean of P over `edges`: one local solve."""
+    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
+        """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local
+        solve."""
         columns, shift = self._columns, self.common().mean_shift
         found, values = columns.changed_edges, columns.values
         count = collect_shares(
@@ -397,14 +410,13 @@ class LocalEngine:
             found,
             values,
         )
-        total = dict(zip(found[:count].tolist(), values[:count].tolist(), strict=True))
-        for e in edges:
-            if columns.n[e] > 0:  # the edge's own data speak of its own η too: ρ_e (d_e − Δ), ρ_e = Var(η_e) w_e
-                own = columns.edges.coefficient[MEAN, e] - shift * columns.edges.weight[e]
-                own *= columns.edges.residual[e] / len(edges)
-                total[e] = total.get(e, 0.0) + float(own)
-        shares = [(e, share) for e, share in total.items() if share != 0.0]
-        return sorted(shares, key=lambda pair: -abs(pair[1]))
+        sizes = np.abs(values[:count])
+        if most is not None and count > most:
+            largest = np.argpartition(sizes, count - most)[count - most :]
+        else:
+            largest = np.flatnonzero(sizes)
+        largest = largest[np.argsort(-sizes[largest], kind="stable")]
+        return list(zip(found[largest].tolist(), values[largest].tolist(), strict=True))
 
     def infeasible(self) -> int:
         """Edges where a Fréchet bound had to replace the prior's covariance."""

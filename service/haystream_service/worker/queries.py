@@ -20,7 +20,7 @@ from haystream_service.worker.shared import Shared, StateLost
 
 log = logging.getLogger(__name__)
 
-TENDED = 16
+TENDED = 8
 """Local solves between two looks at the mailbox: about a millisecond."""
 
 
