@@ -98,8 +98,13 @@ class Precision(Protocol):
         """Follow the graph."""
         ...
 
-    def tend(self, most: int) -> bool:
-        """Undo drift of the inverse at up to `most` participants that wait for it; True if more do."""
+    def tend(self, most: int) -> None:
+        """Undo drift of the inverse at up to `most` participants that wait for it."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any do."""
         ...
 
     def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
@@ -194,11 +199,14 @@ class GraphPrecision:
         self.builds += 1
         self.changes.clear()
 
-    def tend(self, most: int) -> bool:
-        """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it; True if more do."""
-        if self._healing.state[1]:
-            nothing = np.zeros(0, np.int32), np.zeros(0)
-            self.changes.append(RowChange(0, *nothing, self._heal(most)))
+    def tend(self, most: int) -> None:
+        """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it."""
+        nothing = np.zeros(0, np.int32), np.zeros(0)
+        self.changes.append(RowChange(0, *nothing, self._heal(most)))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any do."""
         return bool(self._healing.state[1])
 
     def _heal(self, most: int) -> Ints:
@@ -298,7 +306,11 @@ class ExplicitPrecision:
         self.inverse_diagonal, self.inverse_edge = sigma.diagonal().copy(), sigma[tail, head]
         self.builds += 1
 
-    def tend(self, most: int) -> bool:
+    def tend(self, most: int) -> None:
+        """Nothing drifts."""
+
+    @property
+    def waiting(self) -> bool:
         """Nothing drifts."""
         return False
 

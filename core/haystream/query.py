@@ -184,9 +184,10 @@ class QueryState:
         """
         if self.cursor != len(self.collection):
             return False
-        more = self._engine.tend(most)
-        self.settle()
-        return more
+        if self._engine.waiting:
+            self._engine.tend(most)
+            self.settle()
+        return self._engine.waiting
 
     def finish(self) -> None:
         """Settle, and undo all drift now: for whoever wants the posterior as exact as the tolerance says."""

@@ -32,13 +32,17 @@ class ItemReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The posterior of a query. `participants`: constrained adjusted mean and variance of Z, by id."""
+    """The posterior of a query. `participants`: constrained adjusted mean and variance of Z, or of the rate, by id.
+
+    `base_rate`: the adjusted common mean of a model that learns one, else the prior's.
+    """
 
     query_id: str
     screened: int
     found: int
     discrepancy: float
     expected_remaining: Estimate
+    base_rate: float
     infeasible_edges: int
     participants: dict[str, tuple[float, float]]
     edges: tuple[EdgeReport, ...]
@@ -63,6 +67,7 @@ def report(query: QueryState) -> Report:
         found=query.found,
         discrepancy=engine.discrepancy(),
         expected_remaining=query.queue.remaining(engine),
+        base_rate=engine.common().base_rate,
         infeasible_edges=engine.infeasible(),
         participants=dict(sorted(people.items())),
         edges=tuple(sorted(edges, key=lambda edge: edge.participants)),

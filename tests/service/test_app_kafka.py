@@ -198,7 +198,11 @@ async def _rebuild(settings: Settings, store: Store) -> None:
 async def test_topics_are_made_once_and_with_one_number_of_partitions(settings: Settings) -> None:
     assert await kafka.ensure_topics(settings) == 2
     assert await kafka.ensure_topics(settings.model_copy(update={"partitions": 5})) == 2
-    assert await kafka.committed_offsets(settings) == {}
+
+    async def nothing_committed() -> bool:
+        return await kafka.committed_offsets(settings) == {}
+
+    await until(nothing_committed, "a group's coordinator, which says that nothing is committed")
 
 
 async def test_topics_that_differ_in_partitions_are_refused(settings: Settings) -> None:
@@ -206,6 +210,11 @@ async def test_topics_that_differ_in_partitions_are_refused(settings: Settings) 
     await admin.start()
     for name, partitions in (("queries", 2), ("verdicts", 3)):
         await admin.create_topics([NewTopic(settings.topic(name), partitions, 1)])
+
+    async def known() -> bool:
+        return {settings.topic(name) for name in ("queries", "verdicts")} <= set(await admin.list_topics())
+
+    await until(known, "the broker tells of both topics")
     await admin.close()
     with pytest.raises(UserError, match="equally many partitions"):
         await kafka.ensure_topics(settings)

@@ -5,7 +5,7 @@ import numpy as np
 from haystream.engines.columns import Columns
 from haystream.engines.inverse import AT_ONCE, heal, healing, let_wait
 from haystream.engines.relax import TOUCHED, Floats, relax
-from haystream.engines.state import COMMON, MEAN
+from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
 from haystream.prior import Precision
 
@@ -40,7 +40,7 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
     on_tail, on_head = priors.on_tail, priors.on_head
     columns.diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     columns.off[:count] = precision.off + weight * on_tail * on_head
-    for side, tolerance in enumerate(tolerances):
+    for side, tolerance in enumerate(tolerances[:ENTRIES]):
         c, x = edges.coefficient[side, :count], people.x[side]
         people.rhs[side, :m] = at_people(c * on_tail, c * on_head)
         applied = columns.diagonal[:m] * x[:m]
@@ -60,7 +60,7 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         columns.system,
         columns.healing,
         AT_ONCE,
-        tolerances[MEAN],
+        tolerances[ENTRIES],
         people.variance,
         edges.covariance,
         columns.room,

@@ -49,9 +49,13 @@ class Engine(Protocol):
         """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
         ...
 
-    def tend(self, most: int) -> bool:
-        """Undo drift, when there is time: at most so many local solves. True if more wait; the next `settle`
-        names what changed, by less than the accuracy promised."""
+    def tend(self, most: int) -> None:
+        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something for `tend` to do."""
         ...
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:

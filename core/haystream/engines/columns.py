@@ -34,7 +34,7 @@ class Columns:
         self.system = system(Graph(), none, none)
         self.sums = Sums(np.zeros(sides), np.zeros(sides))
         self.coefficients: Floats = np.zeros(sides)
-        self.tolerances: Floats = np.zeros(sides)
+        self.tolerances: Floats = np.zeros(sides + 1)
         self.diagonal: Floats = none
         self.off: Floats = none
         self.n: Floats = none

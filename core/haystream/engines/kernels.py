@@ -3,7 +3,7 @@
 from haystream.compiled import compiled
 from haystream.engines.inverse import STRAIN, Healing, add_strain, change_row
 from haystream.engines.relax import Flags, Floats, Ints, Scratch, System, begin, forget, relax, touch
-from haystream.engines.state import COMMON, MEAN, REMAINING, Edges, People, Sums
+from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Edges, People, Sums
 from haystream.models.base import Priors
 
 
@@ -104,7 +104,7 @@ def follow_row(
         deltas,
         people.variance,
         edges.covariance,
-        tolerances[MEAN],
+        tolerances[ENTRIES],
         column,
         room,
         healing,
@@ -235,7 +235,7 @@ def change_edge(
     leaves unsolved stays in the residuals, so the solutions' errors do not accumulate. The participants that
     moved are appended to `moved`, each once.
 
-    `coefficients` and `tolerances`: (sides,). Returns the new length of `moved`.
+    `coefficients`: (sides,). `tolerances`: (sides + 1,). Returns the new length of `moved`.
     """
     u, v = edges.tail[edge], edges.head[edge]
     beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
@@ -245,7 +245,7 @@ def change_edge(
     if dw != 0.0:
         listed = begin(column, u, beta_u, listed)
         listed = begin(column, v, beta_v, listed)
-        tolerance = tolerances[MEAN]
+        tolerance = tolerances[ENTRIES]
         listed, _ = relax(system, column.x, column.r, column.r, tolerance, column, listed)
         K = column.x
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])

@@ -18,7 +18,7 @@ from haystream.engines.inverse import copy_entries, heal, let_wait
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
 from haystream.engines.reading import MOVED, collect_shares, edge_ends, settle_moved
 from haystream.engines.relax import Floats, Ints
-from haystream.engines.state import COMMON, MEAN, REMAINING
+from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
@@ -36,6 +36,14 @@ VARIANCE_TOLERANCE = 100.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items
 on an edge: the relative error of that standard deviation is below 1 % at the default tolerance (h is about 0.1
 an item, so it is at most 100 × 2e-5 / 0.1 / 2), and a new item then costs a few pushes instead of thousands."""
+
+COMMON_TOLERANCE = 5.0
+"""The right-hand side behind the common mean is solved so much less closely: what it leaves out moves a mean by Δ
+times as much, and Δ itself not to first order (`recount`)."""
+
+LEAST_SCALE = 0.05
+"""A variance is σ² D² times an entry of the inverse: where σ² is small, the entry needs to be less exact. Not below
+this, or a base rate that turns out much larger than the prior's would find them too rough."""
 
 TELLING = 2.0
 """Readers are told of a participant, and its edges are scored again, when its adjusted mean or variance is so many
@@ -72,6 +80,7 @@ class LocalEngine:
         """By how much the entries of the inverse that were last solved afresh had been off."""
         self._offered_total = 0.0
         self._rounded = Common(base_rate=prior.mean)
+        self._entries_tolerance = tolerance / max(self._model.prior_scale, LEAST_SCALE)
 
     # ---- data ----
 
@@ -142,11 +151,13 @@ class LocalEngine:
             self._told_edges.append(edge)
 
     def _tolerances(self) -> Floats:
-        """Of the right-hand sides: see VARIANCE_TOLERANCE for the second."""
+        """Shape (sides + 1,): of the right-hand sides, and of the entries of the inverse."""
         items = max(1.0, self._offered_total / max(self._graph.edges, 1))
         tolerances = self._columns.tolerances
         tolerances[:] = self._tolerance
-        tolerances[REMAINING] = VARIANCE_TOLERANCE * self._tolerance * items
+        tolerances[REMAINING] *= VARIANCE_TOLERANCE * items
+        tolerances[COMMON:ENTRIES] *= COMMON_TOLERANCE
+        tolerances[ENTRIES] = self._entries_tolerance
         return tolerances
 
     # ---- settling ----
@@ -196,18 +207,19 @@ class LocalEngine:
         people.seen_mean[everyone], people.seen_variance[everyone] = seen
         return everyone, np.arange(columns.edge_count, dtype=np.int32)
 
-    def tend(self, most: int) -> bool:
-        """See to up to `most` participants that wait for their entries of the inverse to be solved afresh, or for
-        being told of; True if more do. Call it when there is time; the next `settle` names them.
+    def tend(self, most: int) -> None:
+        """See to up to `most` participants that wait for their entries of an inverse to be solved afresh, or to be
+        told of. Call it when there is time; the next `settle` names them.
         """
-        if self._precision.tend(most):
-            return True
         columns = self._columns
+        if self._precision.waiting:
+            self._precision.tend(most)
+            return
         count, self.drift = heal(
             columns.system,
             columns.healing,
             most,
-            self._tolerance,
+            self._entries_tolerance,
             columns.people.variance,
             columns.edges.covariance,
             columns.column,
@@ -222,7 +234,11 @@ class LocalEngine:
             columns.moved_flags[participant] &= MOVED
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_mean[participant] = np.inf
-        return self._later > 0 or bool(columns.healing.state[1])
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anybody waits for `tend`."""
+        return self._precision.waiting or self._later > 0 or bool(self._columns.healing.state[1])
 
     def _follow(self, changes: Sequence[RowChange]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""

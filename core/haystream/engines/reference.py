@@ -90,7 +90,11 @@ class ReferenceEngine:
             self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
         )
 
-    def tend(self, most: int) -> bool:
+    def tend(self, most: int) -> None:
+        """Nothing drifts."""
+
+    @property
+    def waiting(self) -> bool:
         """Nothing drifts."""
         return False
 

@@ -14,6 +14,9 @@ from haystream.engines.base import Floats, Ints
 MEAN, REMAINING, COMMON = 0, 1, 2
 """The right-hand sides; the third is there only for a model with a common mean."""
 
+ENTRIES = -1
+"""Of an array of tolerances: after those of the right-hand sides, that of the entries of Λ⁻¹."""
+
 
 class Edges(NamedTuple):
     """Per edge, shape (edges,) unless said otherwise."""

@@ -86,6 +86,8 @@ class Model(Protocol):
 
     common_weight: float
     """k: how many screenings the starting common mean is worth, Var(M) = σ²/k; 0 for a model without one."""
+    prior_scale: float
+    """σ² before any data."""
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         """D of some participants, shape (k,), from their prior means and their entries of the diagonal of Q⁻¹."""

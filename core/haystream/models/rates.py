@@ -28,6 +28,7 @@ class Rates:
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
         self.common_weight = prior.weight
+        self.prior_scale = prior.mean * (1.0 - prior.mean)
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         """D of x = D z: 1/sqrt(κₐ (Q⁻¹)_uu), so that Var(x_u) = 1/κₐ."""

@@ -24,6 +24,7 @@ class Relevance:
     """The paper's model as the engines need it (`models.base.Model`)."""
 
     common_weight = 0.0
+    prior_scale = 1.0
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior

@@ -111,6 +111,7 @@ def _as_json(result: Report) -> dict[str, Any]:
         "found": result.found,
         "discrepancy": result.discrepancy,
         "expected_remaining": asdict(result.expected_remaining),
+        "base_rate": result.base_rate,
         "infeasible_edges": result.infeasible_edges,
         "participants": people,
         "edges": result.edges,
