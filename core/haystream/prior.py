@@ -7,12 +7,13 @@ has to have the sparsity of the graph (as it has for a Markov random field on a 
 
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.engines.inverse import COLUMN_TOLERANCE, change_row, heal, healing, inverse_entries, regrown
+from haystream.engines.inverse import AT_ONCE, change_row, heal, healing, let_wait, regrown
 from haystream.engines.relax import Floats, Ints, Scratch, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
@@ -25,11 +26,6 @@ of a participant who has 100,000 then changes nothing, but for every 64th, inste
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
 
-SOLVES_PER_EDGE = 32
-"""What a new edge costs locally, all told, in units of one local solve, measured at 1,000 and 100,000 edges (14 and
-39). Computing afresh costs one solve a participant."""
-
-
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """Some off-diagonal entries of Q at one participant changed by `deltas`; (Q⁻¹) moved at `touched`."""
@@ -40,13 +36,43 @@ class RowChange:
     touched: Ints
 
 
+class Changes:
+    """What happened to a precision since it last changed throughout, in order; each reader is told once.
+
+    What every reader has been told is forgotten; readers that are gone do not count.
+    """
+
+    def __init__(self) -> None:
+        self._log: list[RowChange] = []
+        self._begin = 0
+        self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+
+    def append(self, change: RowChange) -> None:
+        """Something happened."""
+        self._log.append(change)
+
+    def clear(self) -> None:
+        """Everything has changed: what came before does not matter any more."""
+        self._begin += len(self._log)
+        self._log.clear()
+
+    def unread(self, reader: object) -> list[RowChange]:
+        """What happened since this reader last asked."""
+        news = self._log[max(self._told.get(reader, 0) - self._begin, 0) :]
+        self._told[reader] = self._begin + len(self._log)
+        everybody = min(self._told.values()) - self._begin
+        if everybody > 0:
+            del self._log[:everybody]
+            self._begin += everybody
+        return news
+
+
 class Precision(Protocol):
     """The prior precision of x, its inverse on the graph, and the scale D."""
 
     builds: int
-    """How often it was computed from scratch; between, `changes` says what happened to it."""
-    changes: list[RowChange]
-    """What happened to it since it was computed from scratch, in order."""
+    """How often it changed throughout; between, `changes` says what happened to it."""
+    changes: Changes
 
     @property
     def diagonal(self) -> Floats:
@@ -72,8 +98,13 @@ class Precision(Protocol):
         """Follow the graph."""
         ...
 
-    def tend(self, most: int) -> bool:
-        """Undo drift of the inverse at up to `most` participants that wait for it; True if more do."""
+    def tend(self, most: int) -> None:
+        """Undo drift of the inverse at up to `most` participants that wait for it."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any do."""
         ...
 
     def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
@@ -90,7 +121,7 @@ class GraphPrecision:
 
     def __init__(self, graph: Graph, correlation: float, tolerance: float) -> None:
         self.builds = 0
-        self.changes: list[RowChange] = []
+        self.changes = Changes()
         self.correlation = correlation
         self.tolerance = tolerance
         self._graph = graph
@@ -130,7 +161,7 @@ class GraphPrecision:
 
     def grow(self) -> None:
         """Follow the graph."""
-        graph, known = self._graph, self._off.size
+        graph, known_people, known = self._graph, self._degree.size, self._off.size
         for of_people in (self._degree, self._diagonal, self._inverse_diagonal):
             of_people.resize(len(graph))
         for of_edges in (self._off, self._inverse_edge):
@@ -140,42 +171,56 @@ class GraphPrecision:
             self._touched = np.zeros(2 * len(graph), np.int32)
             self._healing = regrown(self._healing, 2 * len(graph))
         new = graph.edges - known
-        if not self.builds or (new >= 8 and SOLVES_PER_EDGE * new > len(graph)):
-            self._compute()
+        # Joining an edge costs about ten local solves, a millisecond; the other way, a pass over all edges.
+        if not self.builds or (new >= 8 and 8000 * new > graph.edges):
+            self._join_many(known_people, known)
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
 
-    def _compute(self) -> None:
+    def _join_many(self, known_people: int, known: int) -> None:
+        """Let all edges from `known` on, and their new participants, in; entries of Q⁻¹ that this moves are healed.
+
+        Until then (Q⁻¹)_uv of a new edge is taken as −Q_uv, and (Q⁻¹)_uu of a new participant as 1 + Σ Q_uv².
+        """
         graph = self._graph
         self._degree.view()[:] = effective_degree(graph.degree)
-        degree = self._degree.view()
-        self.off[:] = -self.correlation / np.maximum(degree[graph.tail], degree[graph.head])
-        everyone = np.arange(len(graph), dtype=np.int32)
-        matrix = system(graph, self.diagonal, self.off)
-        close = COLUMN_TOLERANCE * self.tolerance
-        inverse_entries(matrix, everyone, close, self.inverse_diagonal, self.inverse_edge, self._rooms[0])
-        self._healing = healing(len(self._touched))
+        degree, tail, head = self._degree.view(), graph.tail, graph.head
+        off = -self.correlation / np.maximum(degree[tail], degree[head])
+        moved = off != self.off
+        moved[known:] = True
+        self.off[:] = off
+        self.inverse_edge[known:] = -off[known:]
+        ends = np.concatenate([tail[known:], head[known:]])
+        square = np.bincount(ends, np.tile(off[known:] ** 2, 2), len(graph))
+        self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
+        let_wait(self._healing, np.union1d(tail[moved], head[moved]).astype(np.int32))
+        self._heal(AT_ONCE)
         self.builds += 1
         self.changes.clear()
 
-    def tend(self, most: int) -> bool:
-        """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it; True if more do."""
-        if most > 0 and self._healing.state[1]:
-            graph = self._graph
-            count, _ = heal(
-                system(graph, self.diagonal, self.off),
-                self._healing,
-                most,
-                self.tolerance,
-                self.inverse_diagonal,
-                self.inverse_edge,
-                self._rooms[0],
-                self._touched,
-            )
-            nothing = np.zeros(0, np.int32), np.zeros(0)
-            self.changes.append(RowChange(0, *nothing, self._touched[:count].copy()))
+    def tend(self, most: int) -> None:
+        """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it."""
+        nothing = np.zeros(0, np.int32), np.zeros(0)
+        self.changes.append(RowChange(0, *nothing, self._heal(most)))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any do."""
         return bool(self._healing.state[1])
+
+    def _heal(self, most: int) -> Ints:
+        count, _ = heal(
+            system(self._graph, self.diagonal, self.off),
+            self._healing,
+            most,
+            self.tolerance,
+            self.inverse_diagonal,
+            self.inverse_edge,
+            self._rooms[0],
+            self._touched,
+        )
+        return self._touched[:count].copy()
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
@@ -232,7 +277,7 @@ class ExplicitPrecision:
 
     def __init__(self, graph: Graph, covariance: Covariance) -> None:
         self.builds = 0
-        self.changes: list[RowChange] = []
+        self.changes = Changes()
         self.diagonal: Floats = np.zeros(0)
         self.off: Floats = np.zeros(0)
         self.inverse_diagonal: Floats = np.zeros(0)
@@ -261,7 +306,11 @@ class ExplicitPrecision:
         self.inverse_diagonal, self.inverse_edge = sigma.diagonal().copy(), sigma[tail, head]
         self.builds += 1
 
-    def tend(self, most: int) -> bool:
+    def tend(self, most: int) -> None:
+        """Nothing drifts."""
+
+    @property
+    def waiting(self) -> bool:
         """Nothing drifts."""
         return False
 

@@ -18,7 +18,7 @@ from haystream.events import Outcome, Query, Status, Verdict
 from haystream.models import MODELS
 from haystream.policies import POLICIES
 from haystream.prior import ExplicitPrecision, GraphPrecision
-from haystream.ranking import Estimate, Queue, Ranking
+from haystream.ranking import Queue, Ranking
 
 SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
@@ -182,18 +182,28 @@ class QueryState:
 
         Nothing is done on a collection that has grown since the last `settle`: the engine has no rows for it yet.
         """
-        return self.cursor == len(self.collection) and self._engine.tend(most)
+        if self.cursor != len(self.collection):
+            return False
+        if self._engine.waiting:
+            self._engine.tend(most)
+            self.settle()
+        return self._engine.waiting
+
+    def finish(self) -> None:
+        """Settle, and undo all drift now: for whoever wants the posterior as exact as the tolerance says."""
+        self.settle()
+        while self.tend(1000):
+            pass
 
     def ranking(self) -> Ranking:
         """What to read next, at most `settings.top` items; none unless the query is open."""
         self.settle()
         top = self.settings.top if self.settings.status == Status.OPEN else 0
-        mean, noise = self._queue.totals()
         return Ranking(
             policy=self.settings.policy.name,
             screened=self.screened,
             found=self.found,
-            expected_remaining=Estimate(mean, float(np.sqrt(noise + self._engine.remaining_variance()))),
+            expected_remaining=self._queue.remaining(self._engine),
             discrepancy=self._engine.discrepancy(),
             items=tuple(self._queue.best(self._engine, top)),
         )

@@ -1,7 +1,7 @@
 """The unscreened items of a query in the order in which to read them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -91,17 +91,17 @@ def score_sets(
     left: Longs,
     mean: Floats,
     variance: Floats,
+    slope: Floats,
     score: Floats,
     flags: Flags,
     set_score: Floats,
-    set_mean: Floats,
-    set_variance: Floats,
     terms: Floats,
 ) -> None:
     """A set's score is the mean of its edges' scores: an item of k edges is drawn from one of them uniformly.
 
-    The terms are what its unscreened items add to expected remaining, and to its variance by being coin flips
-    given P: left × E[p] and left × E[p(1 - p)], p the mean of the edges' P's, taken as uncorrelated.
+    The terms are what its unscreened items add to expected remaining, to its variance by being coin flips given
+    P, and to how it moves with the common mean: left × E[p], left × E[p(1 - p)] and left × dE[p]/dΔ, p the mean of
+    the edges' P's, taken as uncorrelated.
     """
     for i in range(len(sets)):
         which = sets[i]
@@ -110,17 +110,19 @@ def score_sets(
             set_score[which] = -np.inf
             terms[i, :] = 0.0
             continue
-        total_score, total_mean, total_variance = 0.0, 0.0, 0.0
+        total_score, total_mean, total_variance, total_slope = 0.0, 0.0, 0.0, 0.0
         for j in range(start[which], start[which + 1]):
             total_score += score[edge[j]]
             total_mean += mean[edge[j]]
             total_variance += variance[edge[j]]
+            total_slope += slope[edge[j]]
         k = start[which + 1] - start[which]
         m = total_mean / k
         spread = total_variance / (k * k)
-        set_score[which], set_mean[which], set_variance[which] = total_score / k, m, spread
+        set_score[which] = total_score / k
         terms[i, 0] = left[which] * m
         terms[i, 1] = left[which] * max(m - m * m - spread, 0.0)
+        terms[i, 2] = left[which] * total_slope / k
 
 
 class Queue:
@@ -138,10 +140,9 @@ class Queue:
         self._marks = 0
         self._mean = Growing(np.float64)
         self._variance = Growing(np.float64)
+        self._slope = Growing(np.float64)
         self._score = Growing(np.float64)
         self._set_score = Growing(np.float64)
-        self._set_mean = Growing(np.float64)
-        self._set_variance = Growing(np.float64)
         self._tournament = Tournament()
         self._turns = Turns()
         self._step = -1
@@ -187,11 +188,12 @@ class Queue:
     def rescore(self, engine: Engine, edges: Ints, *, step: int) -> None:
         """Take in the edges' new posteriors, and the sets that gained or lost items."""
         graph, sets = self._collection.graph, self._collection.sets
-        for column in (self._mean, self._variance, self._score):
+        columns = self._mean, self._variance, self._slope, self._score
+        for column in columns:
             column.resize(graph.edges)
-        mean, variance, score = self._mean.view(), self._variance.view(), self._score.view()
+        mean, variance, slope, score = (column.view() for column in columns)
         if len(edges):
-            mean[edges], variance[edges] = engine.edges(edges)
+            mean[edges], variance[edges], slope[edges] = engine.scoring(edges)
         edges = self._also_moved(edges, step)
         if len(edges):
             left = engine.counts(edges)[2]
@@ -206,8 +208,7 @@ class Queue:
         # What moved no edge of a set by the tolerance has not moved its shares either.
         self._reasons = {s: because for s, because in self._reasons.items() if not self._flags.data[s]}
         terms = np.zeros((len(which), TERMS))
-        for column in (self._set_score, self._set_mean, self._set_variance):
-            column.resize(len(sets))
+        self._set_score.resize(len(sets))
         score_sets(
             which,
             sets.start.data,
@@ -215,11 +216,10 @@ class Queue:
             self._left.data,
             mean,
             variance,
+            slope,
             score,
             self._flags.data,
             self._set_score.data,
-            self._set_mean.data,
-            self._set_variance.data,
             terms,
         )
         self._tournament.resize(len(sets))
@@ -251,13 +251,24 @@ class Queue:
 
     # ---- reading ----
 
-    def totals(self) -> tuple[float, float]:
-        """Expected relevant items left, and the part of its variance that is the items' own coin flips."""
-        mean, flips, _ = self._tournament.totals().tolist()
-        return mean, flips
+    def remaining(self, engine: Engine) -> Estimate:
+        """Expected relevant items left: scored at the rounded common mean, moved to where it is."""
+        mean, flips, slope = self._tournament.totals().tolist()
+        moved = engine.common().mean_shift - engine.rounded_common().mean_shift
+        return Estimate(mean + slope * moved, math.sqrt(flips + engine.remaining_variance()))
 
-    def items(self, most: int | None = None) -> Iterator[tuple[int, float, float, float]]:
-        """(item, score, mean, variance) in rank order: best score first, ties by the items' hashes.
+    def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
+        """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""
+        edges = [self._collection.sets.edges(which) for which in sets]
+        if not edges:
+            return np.zeros(0), np.zeros(0)
+        k = np.array([len(on) for on in edges])
+        first = np.concatenate([[0], np.cumsum(k)[:-1]])
+        mean, variance = engine.edges(np.array([e for on in edges for e in on], dtype=np.int32))
+        return np.add.reduceat(mean, first) / k, np.add.reduceat(variance, first) / (k * k)
+
+    def items(self, most: int | None = None) -> Iterator[tuple[int, int, float]]:
+        """(item, its set, score) in rank order: best score first, ties by the items' hashes.
 
         All of them, or the first `most` (a few more may come).
         """
@@ -265,12 +276,7 @@ class Queue:
         first_of_tie = np.flatnonzero(np.diff(scores, prepend=np.inf))
         for tied in np.split(leaders, first_of_tie[1:]):
             for item, which in self._merged(tied.tolist()):
-                yield (
-                    item,
-                    float(self._set_score.data[which]),
-                    float(self._set_mean.data[which]),
-                    float(self._set_variance.data[which]),
-                )
+                yield item, which, float(self._set_score.data[which])
 
     def _merged(self, tied: list[int]) -> Iterator[tuple[int, int]]:
         """(item, set) of the sets' unscreened items by the items' hashes."""
@@ -282,25 +288,19 @@ class Queue:
 
     def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
         """The first `top` items, with what made their scores."""
-        told: dict[int, tuple[tuple[str, ...], tuple[Share, ...]]] = {}
-        for rank, (item, score, mean, variance) in enumerate(islice(self.items(top), top), start=1):
-            which = self._collection.set_of(item)
-            if which not in told:
-                told[which] = self._collection.set_participants(which), self._because(engine, which)
-            participants, because = told[which]
-            yield RankedItem(
-                item_id=self._collection.item_ids[item],
-                rank=rank,
-                score=score,
-                mean=mean,
-                sd=math.sqrt(variance),
-                participants=participants,
-                because=because,
-            )
+        items = list(islice(self.items(top), top))
+        sets = list(dict.fromkeys(which for _, which, _ in items))
+        mean, variance = self.moments(engine, sets)
+        told = {
+            which: (m, s, self._collection.set_participants(which), self._because(engine, which))
+            for which, m, s in zip(sets, mean.tolist(), np.sqrt(variance).tolist(), strict=True)
+        }
+        for rank, (item, which, score) in enumerate(items, start=1):
+            yield RankedItem(self._collection.item_ids[item], rank, score, *told[which])
 
     def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
         if which not in self._reasons:
-            largest = engine.shares(self._collection.sets.edges(which))[:BECAUSE]
+            largest = engine.shares(self._collection.sets.edges(which), most=BECAUSE)
             names = self._collection.graph.names
             self._reasons[which] = tuple(Share(names(edge), share) for edge, share in largest)
         return self._reasons[which]

@@ -50,28 +50,30 @@ class Report:
 
 
 def report(query: QueryState) -> Report:
-    """Settle the query and read everything. Participants and edges are sorted by id, items are in rank order."""
-    query.settle()
+    """Finish the query and read everything. Participants and edges are sorted by id, items are in rank order."""
+    query.finish()
     engine, graph = query.engine, query.collection.graph
     means, variances = engine.participants(np.arange(len(graph), dtype=np.int32))
     which = np.arange(graph.edges, dtype=np.int32)
     columns = [column.tolist() for column in (*engine.counts(which)[:2], *engine.edges(which))]
-    mean, noise = query.queue.totals()
     people = dict(zip(graph.participants, zip(means.tolist(), variances.tolist(), strict=True), strict=True))
     edges = (EdgeReport(graph.names(e), *row) for e, row in enumerate(zip(*columns, strict=True)))
-    items = query.queue.items()
+    items = list(query.queue.items())
+    sets = list(dict.fromkeys(which for _, which, _ in items))
+    moments = dict(zip(sets, zip(*query.queue.moments(engine, sets), strict=True), strict=True))
     return Report(
         query_id=query.settings.query_id,
         screened=query.screened,
         found=query.found,
         discrepancy=engine.discrepancy(),
-        expected_remaining=Estimate(mean, float(np.sqrt(noise + engine.remaining_variance()))),
+        expected_remaining=query.queue.remaining(engine),
         base_rate=engine.common().base_rate,
         infeasible_edges=engine.infeasible(),
         participants=dict(sorted(people.items())),
         edges=tuple(sorted(edges, key=lambda edge: edge.participants)),
         items=tuple(
-            ItemReport(query.collection.item_ids[item], score, mean, float(np.sqrt(variance)))
-            for item, score, mean, variance in items
+            ItemReport(query.collection.item_ids[item], score, float(mean), float(np.sqrt(variance)))
+            for item, which, score in items
+            for mean, variance in [moments[which]]
         ),
     )

@@ -45,7 +45,7 @@ def check_any_order(data: st.DataObject, events: list[Event]) -> None:
     for number, event in enumerate(again):
         step(state, event)
         if number % 4 == 0 and "q" in state.queries:
-            state.queries["q"].settle()
+            state.queries["q"].finish()
     assert_same(report(state.queries["q"]), report(fold(events).queries["q"]))
 
 
@@ -56,7 +56,7 @@ def test_a_retraction_equals_never_having_said(data: st.DataObject) -> None:
     before: list[Event] = [query, *history, said]
     outcome = data.draw(st.sampled_from([Outcome.RELEVANT, Outcome.IRRELEVANT, Outcome.SKIPPED]))
     state = fold([*before, verdict(100, "i99", outcome, at=10)])
-    state.queries["q"].settle()
+    state.queries["q"].finish()
     step(state, verdict(101, "i99", Outcome.RETRACTED, at=11))
     assert_same(report(state.queries["q"]), report(fold(before).queries["q"]))
 
@@ -67,7 +67,7 @@ def test_a_change_of_mind_equals_having_said_it_at_once(data: st.DataObject) -> 
     before: list[Event] = [query, *history, data.draw(items(99))]
     first, last = (data.draw(st.sampled_from(list(Outcome))) for _ in range(2))
     state = fold([*before, verdict(100, "i99", first, at=10)])
-    state.queries["q"].settle()
+    state.queries["q"].finish()
     step(state, verdict(101, "i99", last, at=11))
     assert_same(report(state.queries["q"]), report(fold([*before, verdict(101, "i99", last, at=11)]).queries["q"]))
 
@@ -171,7 +171,7 @@ def test_new_settings_equal_having_opened_with_them() -> None:
     events: list[Event] = [*ITEMS, verdict(0, "i5", Outcome.RELEVANT), verdict(1, "i2", Outcome.IRRELEVANT)]
     for settings in (Query("q", policy=Policy("bayes-ucb")), Query("q", engine="reference"), Query("q", top=3)):
         state = fold([Query("q"), *events])
-        state.queries["q"].settle()
+        state.queries["q"].finish()
         step(state, settings)
         fresh = fold([settings, *events])
         assert_same(report(state.queries["q"]), report(fresh.queries["q"]))
@@ -181,12 +181,12 @@ def test_new_settings_equal_having_opened_with_them() -> None:
 def test_drain_names_what_changed_and_only_that() -> None:
     state = fold([Query("q"), *line(40)])
     query = state.queries["q"]
-    query.settle()
+    query.finish()
     first = query.drain()
     assert len(first.participants.index) == 41
     assert len(first.edges.index) == 40
     step(state, verdict(0, "i0", Outcome.RELEVANT))
-    query.settle()
+    query.finish()
     second = query.drain()
     assert 0 < len(second.edges.index) < 40  # far down the line nothing moved by 1e-12
     assert not len(query.drain().edges.index)

@@ -22,7 +22,7 @@ def test_agrees_with_a_dense_solve_after_any_history(history: list[Event]) -> No
         state, _ = step(state, event)
         if number % 3 == 0:  # settled now and then, so that increments and growth both happen
             for query in state.queries.values():
-                query.settle()
+                query.finish()
     assert_agrees(state.queries["q"])
 
 
@@ -72,7 +72,7 @@ def test_agrees_on_adversarial_graphs(graph: str, prior: Prior) -> None:
             rng.choice(4, p=[0.4, 0.4, 0.15, 0.05])
         ]
         step(state, verdict(number, chosen, outcome))
-        query.settle()
+        query.finish()
     assert_agrees(query)
 
 
@@ -82,12 +82,12 @@ def test_a_hub_that_joins_late(model: ModelName) -> None:
     for each in line(40):
         step(state, each)
     step(state, verdict(0, "i7", Outcome.RELEVANT))
-    state.queries["q"].settle()
+    state.queries["q"].finish()
     for k in range(41):
         step(state, item(f"late{k}", f"p{k:03d}", sender="hub"))
         step(state, verdict(k + 1, f"late{k}", Outcome.RELEVANT if k % 3 else Outcome.IRRELEVANT))
         if k % 5 == 0:
-            state.queries["q"].settle()
+            state.queries["q"].finish()
     assert_agrees(state.queries["q"])
 
 
@@ -99,7 +99,7 @@ def test_means_stay_probabilities_when_everything_is_relevant(model: ModelName) 
         step(state, each)
         step(state, verdict(number, each.item_id, Outcome.RELEVANT))
     query = state.queries["q"]
-    query.settle()
+    query.finish()
     people = np.arange(len(query.collection.graph), dtype=np.int32)
     if model == "relevance":
         assert query.engine.unconstrained(people)[0].max() > 1  # or this test shows nothing
@@ -113,12 +113,12 @@ def test_the_default_tolerance_keeps_every_mean_within_1e_4(model: ModelName) ->
     for each in given_items:
         step(state, each)
     query = state.queries["q"]
-    query.settle()
+    query.finish()
     rng = np.random.default_rng(8)
     for number in range(300):
         chosen = given_items[rng.integers(len(given_items))].item_id
         step(state, verdict(number, chosen, Outcome.RELEVANT if rng.random() < 0.3 else Outcome.IRRELEVANT))
-        query.settle()
+        query.finish()
     expected, got = dense_of(query), report(query)
     errors = [abs(p[0] - mean) for p, mean in zip(got.participants.values(), expected.mean, strict=True)]
     errors += [abs(e.mean - mean) for e, mean in zip(got.edges, expected.edge_mean, strict=True)]
@@ -135,7 +135,7 @@ def test_a_moving_policy_scores_as_if_from_scratch(policy: str) -> None:
     events += [verdict(k, f"i{3 * k}", Outcome.RELEVANT if k % 2 else Outcome.IRRELEVANT) for k in range(20)]
     for event in events:
         step(step_by_step, event)
-        step_by_step.queries["q"].settle()
+        step_by_step.queries["q"].finish()
         step(at_once, event)
     one, other = report(step_by_step.queries["q"]).items, report(at_once.queries["q"]).items
     assert [i.item_id for i in one] == [i.item_id for i in other]
@@ -150,14 +150,14 @@ def test_every_item_may_bring_a_new_edge(model: ModelName, correlation: float) -
     for each in line(50):
         step(state, each)
     query = state.queries["q"]
-    query.settle()
+    query.finish()
     rng = np.random.default_rng(5)
     for number in range(60):
         u, v = rng.choice(60, 2, replace=False)
         step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))
         judged = query.collection.item_ids[rng.integers(len(query.collection))]
         step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.5 else Outcome.IRRELEVANT))
-        query.settle()
+        query.finish()
     assert query.collection.precisions[correlation, TIGHT].builds == 1
     assert_agrees(query)
 
@@ -176,7 +176,7 @@ def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -
         judged = f"i{rng.integers(number // 2 + 1)}"
         outcome = (Outcome.RELEVANT, Outcome.IRRELEVANT, Outcome.RETRACTED)[rng.choice(3, p=[0.4, 0.5, 0.1])]
         step(state, verdict(number, judged, outcome))
-        query.settle()
+        query.finish()
         while query.tend(8):
             pass
     assert query.collection.precisions[prior.correlation, DEFAULT_TOLERANCE].builds == 1

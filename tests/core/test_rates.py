@@ -49,9 +49,9 @@ def test_the_learned_base_rate_is_the_printed_one_after_any_history(history: lis
     for number, event in enumerate(history):
         step(state, event)
         if number % 3 == 0 and "q" in state.queries:
-            state.queries["q"].settle()
+            state.queries["q"].finish()
     query = state.queries["q"]
-    query.settle()
+    query.finish()
     learnt = query.settings.prior.mean + query.engine.common().mean_shift
     assert learnt == pytest.approx(printed_base_rate(query), abs=1e-9)
 
@@ -63,11 +63,11 @@ def test_the_order_of_facts_does_not_move_what_scores_are_made_with(data: st.Dat
     for number, event in enumerate(data.draw(st.permutations(events))):
         step(again, event)
         if number % 4 == 0 and "q" in again.queries:
-            again.queries["q"].settle()
+            again.queries["q"].finish()
     one, other = fold(events).queries["q"], again.queries["q"]
     readings = []
     for query in (one, other):
-        query.settle()
+        query.finish()
         graph = query.collection.graph
         order = sorted(range(graph.edges), key=graph.names)
         readings.append(np.column_stack(query.engine.scoring(np.array(order, dtype=np.int32))))
@@ -131,12 +131,12 @@ def test_the_slope_is_the_derivative_in_the_shift(tail: float, head: float, n: f
     assert (other.mean - one.mean)[0] / step_size == pytest.approx(one.slope[0], abs=2e-3)
 
 
-def test_scores_are_made_at_most_a_sixteenth_of_an_octave_off() -> None:
+def test_scores_are_made_at_most_a_quarter_of_an_octave_off() -> None:
     for shift in np.linspace(-0.099, 0.8, 200):
         exact = learned(0.1, 2.0, float(shift), 0.013)
         near = rounded(exact, 0.1, 2.0)
-        assert abs(np.log2(odds(near.base_rate) / odds(exact.base_rate))) <= 1 / 16 + 1e-12
-        assert abs(np.log2(near.variance / exact.variance)) <= 1 / 16 + 1e-12
+        assert abs(np.log2(odds(near.base_rate) / odds(exact.base_rate))) <= 1 / 4 + 1e-12
+        assert abs(np.log2(near.variance / exact.variance)) <= 1 / 4 + 1e-12
         assert near.mean_shift == near.base_rate - 0.1
     untouched = learned(0.1, 2.0, 0.0, 0.5)
     assert rounded(untouched, 0.1, 2.0) == untouched
@@ -150,7 +150,7 @@ def test_settle_names_every_edge_when_what_scores_are_made_with_moves() -> None:
     state = fold([Query("q", prior=RATES), *line(60), item("far", "x", "y")])
     query = state.queries["q"]
     engine, edges = query.engine, query.collection.graph.edges
-    query.settle()
+    query.finish()
     everything = np.arange(edges, dtype=np.int32)
     before, named_all = engine.scoring(everything)[0], 0
     for number in range(40):
@@ -171,7 +171,7 @@ def test_a_watch_list_that_the_data_contradict_leaves_a_base_rate() -> None:
     events: list[Event] = [Query("q", prior=watched), *line(12)]
     events += [verdict(k, f"i{k}", Outcome.IRRELEVANT) for k in range(12)]
     query = fold(events).queries["q"]
-    query.settle()
+    query.finish()
     common = query.engine.common()
     assert RATES.mean + common.mean_shift < 0 < common.base_rate
     everything = np.arange(12, dtype=np.int32)

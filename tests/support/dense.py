@@ -143,7 +143,7 @@ def solve(settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats
 
 def step(ratio: float) -> float:
     """To an eighth of an octave."""
-    return float(2 ** (np.round(8 * np.log2(ratio)) / 8))
+    return float(2 ** (np.round(2 * np.log2(ratio)) / 2))
 
 
 def precision(settings: Query, ends: NDArray[np.int64], m: int) -> Floats:
@@ -278,14 +278,13 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
     assert all(0 <= mean <= 1 for mean in means)
     assert all(p[1] >= -1e-15 for p in got.participants.values())
     assert all(e.variance >= 0 for e in got.edges)
-    if query.settings.prior.model == "rates":
-        return  # scores are made at rounded common quantities
     score = dict(zip(expected.pairs, expected.edge_mean, strict=True))
     for ranked in got.items:
         which = query.collection.set_of(query.collection.index(ranked.item_id) or 0)
         own = np.mean([score[graph.names(e)] for e in query.collection.sets.edges(which)])
         same(ranked.mean, own)
-    same(got.expected_remaining.mean, sum(i.mean for i in got.items))
+    if query.settings.prior.model == "relevance":  # of `rates` it is moved from the rounded common mean, linearly
+        same(got.expected_remaining.mean, sum(i.mean for i in got.items))
     assert [i.score for i in got.items] == sorted((i.score for i in got.items), reverse=True) or np.all(
         np.diff([i.score for i in got.items]) < 1e-8
     )

@@ -38,7 +38,7 @@ async def assert_is_the_fold(store: Store, rankings: Iterable[NextItems], events
         collection = await _collection(store, expected.collection.name)
         assert sorted(collection.item_ids) == sorted(expected.collection.item_ids)
         await _assert_facts(store, query_id, expected)
-        expected.settle()
+        expected.finish()
         await _assert_tables(store, query_id, expected, collection)
         _assert_ranking(latest[query_id], expected)
 

@@ -82,7 +82,7 @@ def priors(draw: st.DrawFn, *, models: tuple[ModelName, ...] = MODELS) -> Prior:
 
 @st.composite
 def queries(
-    draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",), models: tuple[ModelName, ...] = ("relevance",)
+    draw: st.DrawFn, *, policies: tuple[str, ...] = ("greedy",), models: tuple[ModelName, ...] = MODELS
 ) -> Query:
     """Of any of the models and the policies."""
     policy = Policy(draw(st.sampled_from(policies)), seed=draw(st.integers(0, 5)))

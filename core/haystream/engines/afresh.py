@@ -3,7 +3,7 @@
 import numpy as np
 
 from haystream.engines.columns import Columns
-from haystream.engines.inverse import healing, inverse_entries
+from haystream.engines.inverse import AT_ONCE, heal, healing, let_wait
 from haystream.engines.relax import TOUCHED, Floats, relax
 from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
@@ -13,7 +13,8 @@ from haystream.prior import Precision
 def solve_afresh(columns: Columns, precision: Precision, priors: Priors, tolerances: Floats) -> None:
     """Fill in everything that follows from counts, the precision and the edges' priors, from the last solution.
 
-    `priors`: of all edges. `tolerances`: (sides + 1,). Afterwards nobody is listed as moved, or waits for healing.
+    `priors`: of all edges. `tolerances`: (sides,). Afterwards nobody is listed as moved; of those
+    whose entries of the inverse data have reached, all but AT_ONCE wait for healing.
     """
     m, count = columns.participants, columns.edge_count
     people, edges = columns.people, columns.edges
@@ -51,10 +52,20 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         columns.room.flags[:m] = 0
 
     people.variance[:m], edges.covariance[:count] = precision.inverse_diagonal, precision.inverse_edge
-    if weight.any():
-        inverse_entries(
-            columns.system, everyone, tolerances[ENTRIES], people.variance, edges.covariance, columns.room
-        )
+    # Λ⁻¹ is Q⁻¹ but near data. Healing finds out how far that is.
+    columns.healing = healing(len(columns.moved_flags))
+    screened = np.flatnonzero(weight)
+    let_wait(columns.healing, np.union1d(tail[screened], head[screened]).astype(np.int32))
+    heal(
+        columns.system,
+        columns.healing,
+        AT_ONCE,
+        tolerances[ENTRIES],
+        people.variance,
+        edges.covariance,
+        columns.room,
+        columns.changed,
+    )
     columns.sums.form[:] = np.einsum("su,su->s", people.rhs[:, :m], people.x[:, :m])
     if len(people.x) > COMMON:  # as `recount` does
         counted = people.rhs[:, :m] * people.x[COMMON, :m] + people.x[:, :m] * people.r[COMMON, :m]
@@ -62,4 +73,3 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         columns.sums.border[:] = edges.coefficient[:, :count].sum(axis=1) - counted.sum(axis=1)
     columns.moved_flags[:] = 0
     columns.edge_flags[:] = 0
-    columns.healing = healing(len(columns.moved_flags))

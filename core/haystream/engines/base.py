@@ -49,9 +49,13 @@ class Engine(Protocol):
         """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
         ...
 
-    def tend(self, most: int) -> bool:
-        """Undo drift, when there is time: at most so many local solves. True if more wait; the next `settle`
-        names what changed, by less than the accuracy promised."""
+    def tend(self, most: int) -> None:
+        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something for `tend` to do."""
         ...
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
@@ -83,6 +87,10 @@ class Engine(Protocol):
         """What all share, exact."""
         ...
 
+    def rounded_common(self) -> Common:
+        """What all share, as `scoring` takes it."""
+        ...
+
     def discrepancy(self) -> float:
         """(y − E[Y])ᵀ Var(Y)⁻¹ (y − E[Y]): how surprising the data are, about the number of screened edges."""
         ...
@@ -91,7 +99,7 @@ class Engine(Protocol):
         """Var(Σ_e L_e P_e | Y), L_e the unscreened items on offer: without the items' own coin flips."""
         ...
 
-    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
+    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
         """Who made the mean of those edges' P what it is: (screened edge, share), largest share first.
 
         The shares add up, exactly, to the adjusted expectation (before any constraint) of the mean of P over

@@ -54,6 +54,7 @@ class Columns:
         self.healing: Healing = healing(0)
         self.moved: Ints = ints
         self.moved_flags: Flags = np.zeros(0, np.uint8)
+        self.later: Ints = ints
         self.changed: Ints = ints
 
     def resize(self, graph: Graph) -> None:
@@ -73,6 +74,7 @@ class Columns:
         self.diagonal = _grown(self.diagonal, room, 1.0)  # type: ignore[assignment]
         self.moved = _grown(self.moved, room, 0)  # type: ignore[assignment]
         self.moved_flags = _grown(self.moved_flags, room, 0)  # type: ignore[assignment]
+        self.later = _grown(self.later, room, 0)  # type: ignore[assignment]
         self.changed = np.zeros(room, np.int32)
         self.column, self.room = scratch(room), scratch(room)
         self.healing = regrown(self.healing, room)

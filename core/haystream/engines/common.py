@@ -4,9 +4,9 @@ import math
 
 from haystream.engines.base import Common
 
-STEPS = 8
+STEPS = 2
 """Scores are made with the odds of m, and with v_M, rounded to so many steps an octave from what they are a priori:
-at most 4.4 % off. Finer steps make all edges be scored again more often."""
+at most 19 % off, with which a search finds as much. Finer steps make all edges be scored again more often."""
 
 
 def learned(prior_mean: float, weight: float, shift: float, variance: float) -> Common:

@@ -12,6 +12,10 @@ import numpy as np
 from haystream.compiled import compiled
 from haystream.engines.relax import Flags, Floats, Ints, Longs, Scratch, System, begin, forget, relax, touch
 
+AT_ONCE = 64
+"""Where much is new, so many participants' entries are solved at once (some milliseconds); the others start
+from an estimate, and wait for healing."""
+
 COLUMN_TOLERANCE = 2.0
 """Columns that entries are read off are solved so much less closely than x: a diagonal entry's error is of second
 order, and another entry matters to a probability by a tenth or less: D_u D_v times 0.6."""
@@ -19,6 +23,10 @@ order, and another entry matters to a probability by a tenth or less: D_u D_v ti
 STRAIN = 5.0
 """A participant waits for healing when its strain, about what corrections may have left out of its entries of the
 inverse, is this many tolerances."""
+
+
+DRIFTED = 5.0
+"""Whose diagonal entry is found to have drifted by more tolerances than this has its contacts healed too."""
 
 
 class Healing(NamedTuple):
@@ -59,10 +67,17 @@ def regrown(queue: Healing, participants: int) -> Healing:
 def add_strain(queue: Healing, u: int, strain: float, most: float) -> None:
     """Add to a participant's strain; it waits for healing from `most` on."""
     queue.strain[u] += strain
-    if queue.strain[u] > most and queue.waiting[u] == 0:
+    if queue.strain[u] >= most and queue.waiting[u] == 0:
         queue.waiting[u] = 1
         queue.ring[(queue.state[0] + queue.state[1]) % len(queue.ring)] = u
         queue.state[1] += 1
+
+
+@compiled
+def let_wait(queue: Healing, participants: Ints) -> None:
+    """Have all of these wait for healing, in this order."""
+    for u in participants:
+        add_strain(queue, u, np.inf, 0.0)
 
 
 @compiled
@@ -188,6 +203,24 @@ def change_row(
 
 
 @compiled
+def copy_entries(
+    system: System,
+    which: Ints,
+    from_participant: Floats,
+    from_edge: Floats,
+    on_participant: Floats,
+    on_edge: Floats,
+) -> None:
+    """Take the entries of these participants, and of their edges, from another inverse."""
+    for u in which:
+        on_participant[u] = from_participant[u]
+        first = system.start[u]
+        for i in range(first, first + system.degree[u]):
+            e = system.incident[i]
+            on_edge[e] = from_edge[e]
+
+
+@compiled
 def heal(
     system: System,
     queue: Healing,
@@ -200,9 +233,11 @@ def heal(
 ) -> tuple[int, float]:
     """Solve the entries of up to `most` of those waiting afresh.
 
-    Returns how many were (they are in `healed`), and by how much the worst of them had drifted.
+    Where much had drifted, the contacts wait too: what moved it has moved them. Returns how many were solved (they
+    are in `healed`), and by how much the worst of them had drifted.
     """
-    count, drift = 0, 0.0
+    count, worst = 0, 0.0
+    most = min(most, len(healed))
     while count < most and queue.state[1] > 0:
         u = queue.ring[queue.state[0]]
         queue.state[0] = (queue.state[0] + 1) % len(queue.ring)
@@ -212,12 +247,17 @@ def heal(
         was = on_participant[u]
         listed = begin(room, u, 1.0, 0)
         listed, _ = relax(system, room.x, room.r, room.r, COLUMN_TOLERANCE * tolerance, room, listed)
-        first = system.start[u]
+        first, drift = system.start[u], 0.0
         for i in range(first, first + system.degree[u]):
             drift = max(drift, abs(room.x[system.contact[i]] - on_edge[system.incident[i]]))
         read_column(system, u, room, listed, on_participant, on_edge)
-        drift = max(drift, abs(on_participant[u] - was))
+        moved = abs(on_participant[u] - was)
         forget(room, listed)
+        # An edge's entry is read off the columns of both its ends, which differ: it cannot tell.
+        if moved > DRIFTED * tolerance:
+            for i in range(first, first + system.degree[u]):
+                add_strain(queue, system.contact[i], STRAIN * tolerance, STRAIN * tolerance)
+        worst = max(worst, drift, moved)
         healed[count] = u
         count += 1
-    return count, drift
+    return count, worst

@@ -23,8 +23,8 @@ def recount(people: People, participant: int, border: Floats) -> None:
 @compiled
 def move(moved: Ints, moved_flags: Flags, count: int, participant: int) -> int:
     """List a participant among the moved, once; the new count."""
-    if moved_flags[participant] == 0:
-        moved_flags[participant] = 1
+    if moved_flags[participant] & 1 == 0:
+        moved_flags[participant] |= 1
         moved[count] = participant
         count += 1
     return count

@@ -14,9 +14,9 @@ from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Common
 from haystream.engines.columns import Columns
 from haystream.engines.common import learned, rounded
-from haystream.engines.inverse import heal
+from haystream.engines.inverse import copy_entries, heal, let_wait
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
-from haystream.engines.reading import collect_shares, edge_ends, settle_moved
+from haystream.engines.reading import MOVED, collect_shares, edge_ends, settle_moved
 from haystream.engines.relax import Floats, Ints
 from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING
 from haystream.events import Prior
@@ -68,8 +68,12 @@ class LocalEngine:
         self._tolerance = tolerance
         self._model = MODELS[prior.model](prior)
         self._columns = Columns(sides=3 if self._model.common_weight else 2)
-        self._build, self._position = 0, 0
+        self._build = 0
         self._moved_count = 0
+        self._later = 0
+        """How many participants wait to be told of."""
+        self._weighted = 0
+        """Edges with a weight: those that are screened."""
         self._told_edges: list[int] = []
         self._square = self._own = 0.0
         self.drift = 0.0
@@ -121,6 +125,7 @@ class LocalEngine:
 
     def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         columns = self._columns
+        self._weighted += int(weight > 0.0) - int(columns.edges.weight[edge] > 0.0)
         columns.coefficients[:] = (weight * deviation, left, weight)[: len(columns.coefficients)]
         self._moved_count = change_edge(
             columns.system,
@@ -162,16 +167,16 @@ class LocalEngine:
         self._resize()
         precision, columns = self._precision, self._columns
         precision.grow()
+        changes = precision.changes.unread(self)
         if precision.builds != self._build:
             self._rebuild()
-            self._build, self._position = precision.builds, len(precision.changes)
+            self._build = precision.builds
             return self._tell_all()
-        if self._position < len(precision.changes):
-            self._follow(precision.changes[self._position :])
-            self._position = len(precision.changes)
+        if changes:
+            self._follow(changes)
         told = len(self._told_edges)
         columns.changed_edges[:told] = self._told_edges
-        people, count = settle_moved(
+        people, count, self._later = settle_moved(
             columns.system,
             columns.people,
             *self._shared(self._rounded),
@@ -179,6 +184,8 @@ class LocalEngine:
             columns.moved,
             columns.moved_flags,
             self._moved_count,
+            columns.later,
+            self._later,
             columns.changed,
             columns.edge_flags,
             columns.changed_edges,
@@ -200,13 +207,14 @@ class LocalEngine:
         people.seen_mean[everyone], people.seen_variance[everyone] = seen
         return everyone, np.arange(columns.edge_count, dtype=np.int32)
 
-    def tend(self, most: int) -> bool:
-        """Solve entries of the inverse afresh for up to `most` participants that wait for it; True if more do.
-
-        Call it when there is time. Their readings change by less than the accuracy promised; the next `settle`
-        names them.
+    def tend(self, most: int) -> None:
+        """See to up to `most` participants that wait for their entries of an inverse to be solved afresh, or to be
+        told of. Call it when there is time; the next `settle` names them.
         """
         columns = self._columns
+        if self._precision.waiting:
+            self._precision.tend(most)
+            return
         count, self.drift = heal(
             columns.system,
             columns.healing,
@@ -220,7 +228,17 @@ class LocalEngine:
         for participant in columns.changed[:count].tolist():
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
-        return self._precision.tend(most - count) or bool(columns.healing.state[1])
+        for _ in range(min(most - count, self._later)):
+            self._later -= 1
+            participant = int(columns.later[self._later])
+            columns.moved_flags[participant] &= MOVED
+            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+            columns.people.seen_mean[participant] = np.inf
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anybody waits for `tend`."""
+        return self._precision.waiting or self._later > 0 or bool(self._columns.healing.state[1])
 
     def _follow(self, changes: Sequence[RowChange]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
@@ -245,6 +263,7 @@ class LocalEngine:
                 columns.moved_flags,
                 self._moved_count,
             )
+        self._take_inverse([change.touched for change in changes if not len(change.edges)])
         touched = np.unique(np.concatenate([change.touched for change in changes]))
         count, self._moved_count = rescale(
             columns.system,
@@ -262,6 +281,22 @@ class LocalEngine:
             self._moved_count,
         )
         self._renew(columns.changed_edges[:count].copy())
+
+    def _take_inverse(self, solved: Sequence[Ints]) -> None:
+        """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be; they are the same where nothing is screened."""
+        columns, precision = self._columns, self._precision
+        for participants in solved:
+            if self._weighted:
+                let_wait(columns.healing, participants)
+            else:
+                copy_entries(
+                    columns.system,
+                    participants,
+                    precision.inverse_diagonal,
+                    precision.inverse_edge,
+                    columns.people.variance,
+                    columns.edges.covariance,
+                )
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now: those with data are taken out and put back."""
@@ -296,8 +331,9 @@ class LocalEngine:
         columns.people.scale[:m] = self._model.scale(columns.people.prior_mean[:m], precision.inverse_diagonal)
         columns.used_edge[:count] = precision.inverse_edge
         solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
+        self._weighted = int(np.count_nonzero(columns.edges.weight[:count]))
         self._square, self._own = float(columns.square[:count].sum()), float(columns.own[:count].sum())
-        self._moved_count = 0
+        self._moved_count = self._later = 0
         self._told_edges.clear()
 
     # ---- readings ----
@@ -350,6 +386,10 @@ class LocalEngine:
         variance = 1.0 / (weight + float(border[COMMON]))
         return learned(self._prior.mean, weight, float(border[MEAN]) * variance, variance)
 
+    def rounded_common(self) -> Common:
+        """As `scoring` takes it."""
+        return self._rounded
+
     def _round(self) -> Common:
         weight = self._model.common_weight
         return rounded(self.common(), self._prior.mean, weight) if weight else self._rounded
@@ -370,8 +410,9 @@ class LocalEngine:
         shared = float(sums.border[REMAINING]) ** 2 * common.variance
         return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
 
-    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
-        """The additive shares of the screened edges in the mean of P over `edges`: one local solve."""
+    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
+        """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local
+        solve."""
         columns, shift = self._columns, self.common().mean_shift
         found, values = columns.changed_edges, columns.values
         count = collect_shares(
@@ -385,14 +426,13 @@ class LocalEngine:
             found,
             values,
         )
-        total = dict(zip(found[:count].tolist(), values[:count].tolist(), strict=True))
-        for e in edges:
-            if columns.n[e] > 0:  # the edge's own data speak of its own η too: ρ_e (d_e − Δ), ρ_e = Var(η_e) w_e
-                own = columns.edges.coefficient[MEAN, e] - shift * columns.edges.weight[e]
-                own *= columns.edges.residual[e] / len(edges)
-                total[e] = total.get(e, 0.0) + float(own)
-        shares = [(e, share) for e, share in total.items() if share != 0.0]
-        return sorted(shares, key=lambda pair: -abs(pair[1]))
+        sizes = np.abs(values[:count])
+        if most is not None and count > most:
+            largest = np.argpartition(sizes, count - most)[count - most :]
+        else:
+            largest = np.flatnonzero(sizes)
+        largest = largest[np.argsort(-sizes[largest], kind="stable")]
+        return list(zip(found[largest].tolist(), values[largest].tolist(), strict=True))
 
     def infeasible(self) -> int:
         """Edges where a Fréchet bound had to replace the prior's covariance."""

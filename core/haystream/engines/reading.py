@@ -5,6 +5,16 @@ from haystream.engines.relax import Flags, Floats, Ints, Scratch, System, begin,
 from haystream.engines.state import COMMON, MEAN, Edges, People
 from haystream.models.base import Ends
 
+MOVED, WAITING = 1, 2
+"""Bits of `moved_flags`: listed in `moved`; listed in `later`."""
+
+URGENT = 5.0
+"""Whose reading moved by at most so many times what readers are told of anyway may wait until there is time: a
+verdict then has a tenth of the edges to score again near hubs, and an item's score lags by 2e-4 at most."""
+
+HUB = 1024
+"""A participant with more contacts than this may wait for longer, in proportion: its edges are as many."""
+
 
 @compiled
 def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
@@ -28,24 +38,35 @@ def settle_moved(
     moved: Ints,
     moved_flags: Flags,
     moved_count: int,
+    later: Ints,
+    later_count: int,
     changed: Ints,
     edge_flags: Flags,
     changed_edges: Ints,
     edge_count: int,
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """Who of the moved differs from what readers were last told by more than the tolerance, and their edges.
 
     Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
-    at the same `shift`, `variance` and `scale` of what all share. Returns the lengths of `changed` and of
-    `changed_edges`; clears `moved_flags`.
+    at the same `shift`, `variance` and `scale` of what all share. Who differs by less than URGENT tolerances, of
+    a hub by more still, waits in `later`. Returns the lengths of `changed`, of `changed_edges` and of `later`;
+    clears `moved_flags` but for the mark of those who wait.
     """
     count = 0
     for i in range(moved_count):
         u = moved[i]
-        moved_flags[u] = 0
+        moved_flags[u] &= WAITING
         mean, reach = adjusted(people, u, shift)
         spread = scale * (people.scale[u] * people.scale[u] * people.variance[u] + reach * reach * variance)
-        if abs(mean - people.seen_mean[u]) > tolerance or abs(spread - people.seen_variance[u]) > tolerance:
+        difference = max(abs(mean - people.seen_mean[u]), abs(spread - people.seen_variance[u]))
+        if difference <= tolerance:
+            continue
+        if difference <= URGENT * tolerance * max(1.0, system.degree[u] / HUB):
+            if moved_flags[u] == 0:
+                moved_flags[u] = WAITING
+                later[later_count] = u
+                later_count += 1
+        else:
             people.seen_mean[u] = mean
             people.seen_variance[u] = spread
             changed[count] = u
@@ -57,7 +78,7 @@ def settle_moved(
                     edge_flags[e] = 1
                     changed_edges[edge_count] = e
                     edge_count += 1
-    return count, edge_count
+    return count, edge_count, later_count
 
 
 @compiled
@@ -111,6 +132,7 @@ def collect_shares(
 ) -> int:
     """The shares w_f (d_f − Δ) β̃_fᵀ Λ⁻¹ a of the screened edges f, a = mean over `which` of (1 − ρ_e) β̃_e.
 
+    An edge's own data speak of its own η too: ρ_e (d_e − Δ) / len(which) more, with ρ_e = Var(η_e) w_e.
     Returns how many there are; `found` and `shares` hold them. `edge_flags` is scratch, zero before and after.
     """
     listed = 0
@@ -134,7 +156,19 @@ def collect_shares(
                 at = edges.on_tail[f] * room.x[edges.tail[f]] + edges.on_head[f] * room.x[edges.head[f]]
                 shares[count] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
                 count += 1
+    for i in range(len(which)):
+        e = which[i]
+        if edges.weight[e] != 0.0 and edge_flags[e] == 0:
+            edge_flags[e] = 1
+            found[count] = e
+            shares[count] = 0.0
+            count += 1
     for i in range(count):
-        edge_flags[found[i]] = 0
+        f = found[i]
+        edge_flags[f] = 0
+        for j in range(len(which)):
+            if which[j] == f:
+                own = edges.coefficient[MEAN, f] - shift * edges.weight[f]
+                shares[i] += own * edges.residual[f] / len(which)
     forget(room, listed)
     return count

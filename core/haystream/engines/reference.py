@@ -90,7 +90,11 @@ class ReferenceEngine:
             self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
         )
 
-    def tend(self, most: int) -> bool:
+    def tend(self, most: int) -> None:
+        """Nothing drifts."""
+
+    @property
+    def waiting(self) -> bool:
         """Nothing drifts."""
         return False
 
@@ -114,12 +118,16 @@ class ReferenceEngine:
 
     def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """At a shift of M the R's move by what they reach; what M's variance adds to theirs is reach reachᵀ v_M."""
-        exact, common = self._common, rounded(self._common, self._prior.mean, self._model.common_weight)
+        exact, common = self._common, self.rounded_common()
         mean, covariance = self._unconstrained
         mean = mean + (common.mean_shift - exact.mean_shift) * self._reach
         shared = np.outer(self._reach, self._reach) * (common.variance - exact.variance)
         covariance = common.scale * (covariance / exact.scale + shared)
         return self._posteriors(edges, mean, covariance, common)
+
+    def rounded_common(self) -> Common:
+        """As `scoring` takes it."""
+        return rounded(self._common, self._prior.mean, self._model.common_weight)
 
     def _posteriors(self, edges: Ints, mean: Floats, covariance: Floats, common: Common) -> Posteriors:
         u, v = self._graph.tail[edges], self._graph.head[edges]
@@ -145,7 +153,7 @@ class ReferenceEngine:
         against = scale * (L @ self._cov_pp(offered, self._screened)) * self._n[self._screened]
         return max(float(L @ prior @ L - against @ np.linalg.solve(self._var_y, against)), 0.0)
 
-    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
+    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`, the adjusted M taken as M."""
         if not len(self._screened):
             return []
@@ -155,7 +163,7 @@ class ReferenceEngine:
         deviation = self._deviation - n * self._common.mean_shift
         shares = np.linalg.solve(var_y, against) * deviation
         order = np.argsort(-np.abs(shares), kind="stable")
-        return [(int(self._screened[i]), float(shares[i])) for i in order if shares[i] != 0.0]
+        return [(int(self._screened[i]), float(shares[i])) for i in order[:most] if shares[i] != 0.0]
 
     def infeasible(self) -> int:
         """Edges where a bound had to replace the prior's covariance."""

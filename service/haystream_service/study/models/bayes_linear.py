@@ -12,6 +12,9 @@ from haystream_service.study.models.base import Build, Floats, Model, Options
 from haystream_service.study.models.tables import table
 from haystream_service.study.network import Network
 
+TENDED = 4
+"""Local solves a verdict that undo drift: a worker does it while it waits."""
+
 
 class BayesLinear:
     """The local engine. Items on offer, which only expected remaining is about, are not told to it."""
@@ -19,6 +22,9 @@ class BayesLinear:
     def __init__(self, network: Network, prior: Prior) -> None:
         self._engine = make_engine(Query("study", prior=prior), network.collection, DEFAULT_TOLERANCE)
         self._engine.settle()
+        while self._engine.waiting:
+            self._engine.tend(1000)
+            self._engine.settle()
         self._mean, self._variance, _ = self._engine.scoring(np.arange(network.edges, dtype=np.int32))
 
     def observe(self, edges: Sequence[int], relevant: bool) -> None:
@@ -29,6 +35,7 @@ class BayesLinear:
 
     def posteriors(self) -> tuple[Floats, Floats]:
         """Settle, and read the edges that moved, as a ranking does."""
+        self._engine.tend(TENDED)
         _, edges = self._engine.settle()
         if len(edges):
             self._mean[edges], self._variance[edges], _ = self._engine.scoring(edges)
