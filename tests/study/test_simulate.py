@@ -10,7 +10,7 @@ import pytest
 
 from haystream_service.errors import UserError
 from haystream_service.study import journal, report
-from haystream_service.study.markdown import markdown
+from haystream_service.study.markdown import by_topic, markdown
 from haystream_service.study.models import MODELS, Build
 from haystream_service.study.network import read_network
 from haystream_service.study.plan import Setting, plan
@@ -190,6 +190,21 @@ def test_the_page_has_models_down_and_policies_across():
         "| b x=1 | 3.0 ± 1.2 | **4.0 ± 1.2** |",
     ]
     assert "| **1.0 ± 1.2 / -1.00** |" in markdown({"results": rows, "topics": []})
+
+
+def test_every_topic_has_its_line():
+    found = (([1.0, 4.0], "a"), ([2.0, 4.0], "b"))
+    rows = [
+        {"label": m, "policy_label": "x", "topics": [{"found": {"mean": mean, "se": None}} for mean in means]}
+        for means, m in found
+    ]
+    topics = [{"topic": "7", "relevant": 1200}, {"topic": "8", "relevant": 9}]
+    assert by_topic({"results": rows, "topics": topics}).strip().splitlines() == [
+        "| topic | relevant | a, x | b, x |",
+        "| --- | ---: | ---: | ---: |",
+        "| 7 | 1,200 | 1.0 | **2.0** |",
+        "| 8 | 9 | **4.0** | **4.0** |",
+    ]
 
 
 def test_one_run_has_no_standard_error():

@@ -1,10 +1,11 @@
 """`haystream simulate`: the paper's search experiment, on any item table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 from rich.console import Console
 from rich.markup import escape
@@ -127,24 +128,21 @@ def _table(result: dict[str, Any]) -> Table:
 
 
 def _topics_table(result: dict[str, Any]) -> Table:
-    title = f"found in {result['steps']:,} screenings, mean of {result['runs']} runs"
-    table = Table(title=title, caption="geometric: mean over topics of found + 1, less 1")
-    for name in ("topic", "relevant"):
+    """Over topics; each topic's figures are too wide for a screen, and go into files."""
+    count = len(result["topics"])
+    title = f"found in {result['steps']:,} screenings, mean of {count} topics and {result['runs']} runs"
+    table = Table(title=title, caption="± 1 standard error; geometric: mean over topics of found + 1, less 1")
+    table.add_column("model")
+    table.add_column("policy")
+    for name in ("found", "geometric", "topics it is best on"):
         table.add_column(name, justify="right")
-    for row in result["results"]:
-        table.add_column(f"{row['label']}\n{row['policy_label']}", justify="right", overflow="fold")
-    for number, topic in enumerate(result["topics"]):
-        means = [row["topics"][number]["found"]["mean"] for row in result["results"]]
-        table.add_row(topic["topic"], f"{topic['relevant']:,}", *_best(means))
-    table.add_section()
-    table.add_row("mean", "", *_best([row["found"]["mean"] for row in result["results"]]))
-    table.add_row("geometric", "", *_best([row["geometric_mean"] for row in result["results"]]))
+    found = np.array([[topic["found"]["mean"] for topic in row["topics"]] for row in result["results"]])
+    best = (found == found.max(axis=0)).sum(axis=1).tolist()
+    rows = zip(result["results"], best, strict=True)
+    for row, won in sorted(rows, key=lambda pair: -pair[0]["geometric_mean"]):
+        figures = (_estimate(row["found"], decimals=1), f"{row['geometric_mean']:.2f}", str(won))
+        table.add_row(row["label"], row["policy_label"], *figures)
     return table
-
-
-def _best(values: Sequence[float]) -> Iterable[str]:
-    """With the largest in bold."""
-    return (f"[bold]{value:.1f}[/]" if value == max(values) else f"{value:.1f}" for value in values)
 
 
 def _estimate(value: dict[str, float | None], *, decimals: int) -> str:

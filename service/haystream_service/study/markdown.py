@@ -1,6 +1,6 @@
-"""The result of a simulation as a table of a Markdown page: models down, policies across."""
+"""The result of a simulation as tables of a Markdown page: models down, policies across; and topic by topic."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ def write_markdown(result: Mapping[str, Any], folder: Path) -> None:
     """`results.md`. Raises `UserError`."""
     path = folder / "results.md"
     try:
-        path.write_text(markdown(result), encoding="utf-8")
+        path.write_text(markdown(result) + (by_topic(result) if "topics" in result else ""), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 
@@ -28,9 +28,26 @@ def markdown(result: Mapping[str, Any]) -> str:
             text += f" / {row['geometric_mean']:.2f}"
         cells[row["label"], row["policy_label"]] = f"**{text}**" if value(row) == most else text
     models, policies = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
-    lines = [["model", *policies], ["---", *("---:" for _ in policies)]]
-    lines += [[model, *(cells[model, policy] for policy in policies)] for model in models]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _table(
+        ["model", *policies], [[model, *(cells[model, policy] for policy in policies)] for model in models]
+    )
+
+
+def by_topic(result: Mapping[str, Any]) -> str:
+    """Found of every topic, the most of each in bold."""
+    rows = result["results"]
+    lines = []
+    for number, topic in enumerate(result["topics"]):
+        means = [row["topics"][number]["found"]["mean"] for row in rows]
+        cells = (f"**{mean:.1f}**" if mean == max(means) else f"{mean:.1f}" for mean in means)
+        lines.append([topic["topic"], f"{topic['relevant']:,}", *cells])
+    names = (f"{row['label']}, {row['policy_label']}" for row in rows)
+    return "\n" + _table(["topic", "relevant", *names], lines)
+
+
+def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
 
 
 def _mean(row: dict[str, Any]) -> float:
