@@ -83,6 +83,9 @@ def simulate(tasks: Sequence[Task], searches: Searches, *, processes: int) -> It
     if processes == 1 or len(tasks) < 2:
         yield from ((task, searches(task)) for task in tasks)
         return
+    for network in searches.networks.values():
+        # What models made here have left for others on this network can go to no other process.
+        network.collection.precisions.clear()
     pool = ProcessPoolExecutor(
         min(processes, len(tasks)), get_context("spawn"), initializer=_prepare, initargs=(searches,)
     )
