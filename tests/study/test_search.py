@@ -67,6 +67,19 @@ def test_what_a_run_says_of_itself(pairs):
     assert run.found == run.curve[-1]
 
 
+@pytest.mark.parametrize("model", ["relevance", "rates"])
+def test_a_search_does_not_depend_on_those_before_it(model, parties):
+    def posteriors(seed: int) -> tuple[list[float], list[float]]:
+        leads = MODELS[model](parties)
+        search(parties, leads, Policy("greedy"), steps=60, seed=seed)
+        mean, variance = leads.posteriors()
+        return mean.tolist(), variance.tolist()
+
+    first = posteriors(1)
+    posteriors(2)
+    assert posteriors(1) == first
+
+
 def test_a_seed_decides_all_chance(pairs):
     def items(seed: int) -> list[int]:
         model = MODELS["relevance"](pairs)

@@ -20,6 +20,9 @@ class BayesLinear:
     """The local engine. Items on offer, which only expected remaining is about, are not told to it."""
 
     def __init__(self, network: Network, prior: Prior) -> None:
+        # Not the precision of an earlier search, which undoing drift has moved by the tolerance: a search must not
+        # depend on those before it.
+        network.collection.precisions.clear()
         self._engine = make_engine(Query("study", prior=prior), network.collection, DEFAULT_TOLERANCE)
         self._engine.settle()
         while self._engine.waiting:
