@@ -11,7 +11,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from haystream_service.bench.names import GraphName
+from haystream_service import cli_bench as bench
+from haystream_service.cli_bench import Json
 from haystream_service.errors import UserError
 from haystream_service.experiments.names import Experiment
 
@@ -24,14 +25,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-bench = typer.Typer(
-    no_args_is_help=True,
-    help="Measure what haystream costs on this machine, beside what others cost.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(bench, name="bench")
+app.add_typer(bench.app, name="bench")
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Config = Annotated[
     Path | None,
     typer.Option(help="A TOML file of settings. The environment (HAYSTREAM_…) wins over it.", metavar="FILE"),
@@ -293,88 +288,6 @@ def experiments(
     from haystream_service.commands import experiments as command
 
     command.run(which, out=out, quick=quick, seed=seed, processes=processes or os.cpu_count() or 1, json=json)
-
-
-@bench.command("engine")
-def bench_engine(
-    edges: Annotated[
-        list[int] | None,
-        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
-    ] = None,
-    graph: Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")] = (
-        GraphName.PREFERENTIAL
-    ),
-    items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0, help="The budget of each operation, at each size.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
-    tolerance: Annotated[
-        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
-    ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw cost against edges.")] = None,
-    json: Json = False,
-) -> None:
-    """Time the engine event by event, from 1,000 to 1,000,000 edges.
-
-    In the same run: the paper's batch update, the reference engine,
-    conjugate gradients and bayesianbandits, on the same verdicts. A million
-    edges take minutes to build and gigabytes to hold.
-
-    \b
-    haystream bench engine
-    haystream bench engine --edges 1000 --edges 100000 --png cost.png
-    HAYSTREAM_DATA=data haystream bench engine --graph web-notredame --json
-    """
-    from haystream_service.commands import bench as command
-
-    command.run_engine(
-        edges=edges or [1_000, 10_000, 100_000, 1_000_000],
-        graph=graph,
-        items_per_edge=items_per_edge,
-        seconds=seconds,
-        seed=seed,
-        tolerance=tolerance,
-        png=png,
-        json=json,
-    )
-
-
-@bench.command("pipeline")
-def bench_pipeline(
-    edges: Annotated[
-        list[int] | None,
-        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
-    ] = None,
-    queries: Annotated[int, typer.Option(min=1, max=1000, help="Open queries; verdicts go to each in turn.")] = 1,
-    verdicts: Annotated[float, typer.Option(min=1, help="Verdicts a second.")] = 50,
-    items: Annotated[float, typer.Option(min=50, help="Items a second beside them.")] = 500,
-    seconds: Annotated[float, typer.Option(min=1, help="How long, at each size.")] = 20,
-    new_edges: Annotated[float, typer.Option(min=0, max=1, help="The share of the items on new edges.")] = 0.01,
-    flood: Annotated[int, typer.Option(min=100, help="Items that lie ready when the intake is measured.")] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the graph and the traffic.")] = 0,
-    json: Json = False,
-) -> None:
-    """Time the whole way: verdict produced to ranking consumed, and items taken in.
-
-    Starts a Kafka and a Valkey of its own, and stops them. In the same run,
-    under the same traffic: a Faust agent that does nothing.
-
-    \b
-    haystream bench pipeline
-    haystream bench pipeline --edges 1000 --seconds 60 --json
-    """
-    from haystream_service.bench.pipeline import Load
-    from haystream_service.commands import bench as command
-
-    load = Load(
-        verdicts_per_s=verdicts,
-        items_per_s=items,
-        seconds=seconds,
-        flood=flood,
-        new_edges=new_edges,
-        queries=queries,
-        seed=seed,
-    )
-    command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, json=json)
 
 
 def _names(text: str) -> list[str]:

@@ -1,0 +1,131 @@
+"""Reading the local engine's posterior: what is asked of it between two settles."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from haystream.engines.base import Common
+from haystream.engines.columns import Columns
+from haystream.engines.common import learned, rounded
+from haystream.engines.reading import collect_shares, edge_ends
+from haystream.engines.relax import Floats, Ints
+from haystream.engines.state import COMMON, MEAN, REMAINING
+from haystream.events import Prior
+from haystream.models import MODELS
+from haystream.models.base import Ends, Posteriors
+
+SHARE_TOLERANCE = 5.0
+"""Shares are solved so much less closely than means: they are off by 2e-4 or so, and their sum too."""
+
+
+class LocalPosterior:
+    """What `LocalEngine` keeps up to date, and everything that is read off it."""
+
+    def __init__(self, prior: Prior, tolerance: float) -> None:
+        self._prior = prior
+        self._tolerance = tolerance
+        self._model = MODELS[prior.model](prior)
+        self._columns = Columns(sides=3 if self._model.common_weight else 2)
+        self._square = self._own = 0.0
+        """Σ w d², and Σ L² Var(η)(1 − ρ)."""
+        self._rounded = Common(base_rate=prior.mean)
+
+    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Screened n, relevant y and unscreened items."""
+        return self._columns.n[edges], self._columns.y[edges], self._columns.offered[edges]
+
+    def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
+        """Adjusted mean and variance of R before the constraint."""
+        return self._adjusted(participants, self.common())
+
+    def _adjusted(self, participants: Ints, common: Common) -> tuple[Floats, Floats]:
+        people, D = self._columns.people, self._columns.people.scale[participants]
+        mean = people.prior_mean[participants] + D * people.x[MEAN, participants]
+        variance = D * D * people.variance[participants]
+        if len(people.x) > COMMON:
+            reach = 1.0 - D * people.x[COMMON, participants]
+            mean += common.mean_shift * reach
+            variance += common.variance * reach * reach
+        return mean, common.scale * variance
+
+    def participants(self, participants: Ints) -> tuple[Floats, Floats]:
+        """Constrained adjusted mean and variance: m̂ − v and Ĉ + v vᵀ / (1 + q) (NOTES, section 2)."""
+        mean, variance = self.unconstrained(participants)
+        constrained = np.clip(mean, 0.0, 1.0)
+        return constrained, variance + (mean - constrained) ** 2 / (1.0 + self.discrepancy())
+
+    def edges(self, edges: Ints) -> tuple[Floats, Floats]:
+        """Adjusted mean and variance of P."""
+        mean, variance, _ = self._posteriors(edges, self.common(), self.discrepancy())
+        return mean, variance
+
+    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """The same and the slope, at rounded common quantities and without the inflation of the constraint."""
+        return self._posteriors(edges, self._rounded, np.inf)
+
+    def _posteriors(self, which: Ints, common: Common, discrepancy: float) -> Posteriors:
+        columns = self._columns
+        ends = Ends(*np.empty((7, len(which))))
+        edge_ends(columns.edges, columns.people, which, *self._shared(common), discrepancy, ends)
+        return self._model.posteriors(ends, columns.n[which], columns.y[which], common)
+
+    def common(self) -> Common:
+        """Δ = Σ w d (1 − β̃ᵀx₂) / (k + Σ w (1 − β̃ᵀx₂)), and v_M one over that denominator."""
+        weight = self._model.common_weight
+        if not weight:
+            return self._rounded
+        border = self._columns.sums.border
+        variance = 1.0 / (weight + float(border[COMMON]))
+        return learned(self._prior.mean, weight, float(border[MEAN]) * variance, variance)
+
+    def rounded_common(self) -> Common:
+        """As `scoring` takes it."""
+        return self._rounded
+
+    def _round(self) -> Common:
+        weight = self._model.common_weight
+        return rounded(self.common(), self._prior.mean, weight) if weight else self._rounded
+
+    @staticmethod
+    def _shared(common: Common) -> tuple[float, float, float]:
+        return common.mean_shift, common.variance, common.scale
+
+    def discrepancy(self) -> float:
+        """q = (Σ w d² − bᵀx̂ − what the common mean explains) / σ²."""
+        common, sums = self.common(), self._columns.sums
+        explained = float(sums.form[MEAN]) + float(sums.border[MEAN]) * common.mean_shift
+        return max(self._square - explained, 0.0) / common.scale
+
+    def remaining_variance(self) -> float:
+        """σ² [Σ L² Var(η)(1 − ρ) + hᵀ Λ⁻¹ h + a² v_M], a what a move of the common mean moves the sum by."""
+        common, sums = self.common(), self._columns.sums
+        shared = float(sums.border[REMAINING]) ** 2 * common.variance
+        return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
+
+    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
+        """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local
+        solve."""
+        columns, shift = self._columns, self.common().mean_shift
+        found, values = columns.changed_edges, columns.values
+        count = collect_shares(
+            columns.system,
+            columns.edges,
+            np.asarray(edges, dtype=np.int32),
+            shift,
+            SHARE_TOLERANCE * self._tolerance,
+            columns.column,
+            columns.edge_flags,
+            found,
+            values,
+        )
+        sizes = np.abs(values[:count])
+        if most is not None and count > most:
+            largest = np.argpartition(sizes, count - most)[count - most :]
+        else:
+            largest = np.flatnonzero(sizes)
+        largest = largest[np.argsort(-sizes[largest], kind="stable")]
+        return list(zip(found[largest].tolist(), values[largest].tolist(), strict=True))
+
+    def infeasible(self) -> int:
+        """Edges where a Fréchet bound had to replace the prior's covariance."""
+        return int(self._columns.bound[: self._columns.edge_count].sum())
