@@ -20,7 +20,7 @@ from haystream_service.bench.search import Arrivals, Search
 from haystream_service.errors import UserError
 
 OPERATIONS = {
-    *("verdict", "posterior", "top-50", "drain", "changed-verdict", "new-item", "new-edge"),
+    *("verdict", "posterior", "top-50", "drain", "idle", "changed-verdict", "new-item", "new-edge"),
     *("verdict-bayes-ucb", "verdict-thompson", "cold-start"),
 }
 

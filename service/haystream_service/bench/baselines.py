@@ -108,7 +108,7 @@ def on_network(*, seconds: float, seed: int, tolerance: float) -> Search1000:
         verdict = search.verdict(top)
         begin = perf_counter()
         step(state, verdict)
-        query.settle()
+        query.finish()
         settled = perf_counter()
         top = query.ranking().items
         samples.add("verdict", perf_counter() - begin)
