@@ -108,12 +108,13 @@ def on_network(*, seconds: float, seed: int, tolerance: float) -> Search1000:
         verdict = search.verdict(top)
         begin = perf_counter()
         step(state, verdict)
-        query.finish()
+        query.settle()
         settled = perf_counter()
         top = query.ranking().items
         samples.add("verdict", perf_counter() - begin)
         samples.add("posterior", settled - begin)
         query.drain()
+        query.finish()  # what a worker does when nobody waits
     graph = query.collection.graph
     prior, form = query.settings.prior, _form(query)
     solvers: list[Callable[[], Solver]] = [
