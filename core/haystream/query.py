@@ -25,6 +25,11 @@ SHARE_UNIT = 2.0**-36
 exact (below 131,072 screenings an edge), so a retraction gives back the very same number, in any order."""
 
 
+DRIFT_IN_PROBABILITY = 0.15
+"""What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
+which table 2's mean depends on both being relevant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of a table that changed. index: (k,) ascending, uint32. rows: (k, columns)."""
@@ -166,6 +171,11 @@ class QueryState:
     def queue(self) -> Queue:
         """The unscreened items, for reading after `settle`."""
         return self._queue
+
+    @property
+    def drift(self) -> float:
+        """By how much, in a probability, what was last solved afresh had been off: about (NOTES, section 4)."""
+        return DRIFT_IN_PROBABILITY * self._engine.drift
 
     def settle(self) -> None:
         """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""

@@ -49,6 +49,9 @@ class Engine(Protocol):
         """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
         ...
 
+    drift: float
+    """By how much the entries of the inverse that were last solved afresh had been off."""
+
     def tend(self, most: int) -> None:
         """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed."""
         ...

@@ -90,6 +90,8 @@ class ReferenceEngine:
             self._sigma - H @ self._cov_zy.T - self._cov_zy @ H.T + H @ self._var_y @ H.T + np.outer(bias, bias)
         )
 
+    drift = 0.0
+
     def tend(self, most: int) -> None:
         """Nothing drifts."""
 

@@ -266,6 +266,5 @@ class QueryOwner:
             record.ack()
 
     def _show(self, state: QueryState) -> None:
-        drift = float(getattr(state, "drift", getattr(state.engine, "drift", 0.0)))
-        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), drift)
+        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), state.drift)
         self._shared.metrics.queries.report(self.query_id, numbers)
