@@ -24,6 +24,7 @@ from haystream_service.wire import (
 )
 from haystream_service.wire.records import NextItems
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
+from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.records import BrokerUnavailable
 from haystream_service.worker.shared import Limits, StateLost, TopicsReplaced
 from haystream_service.worker.worker import Worker
@@ -38,6 +39,7 @@ class Process:
     """One worker with its consumer, as a process would run them."""
 
     def __init__(self, world: "World", *, store: Store | None = None, publisher: Any = None) -> None:
+        self.world = world
         self.consumer = MemoryConsumer(world.broker)
         self.metrics = Metrics(CollectorRegistry(), labelled_queries=10)
         self.worker = Worker(
@@ -71,7 +73,21 @@ class Process:
     async def settled(self) -> None:
         """Everything that is in the topics is acknowledged, and every ranking is up to date."""
         await self.wait(self.consumer.drained())
-        await self.wait(self.worker.drain())
+        await self.wait(self._caught_up())
+
+    async def _caught_up(self) -> None:
+        # What intake has put into a collection's log reaches its queries by way of the follower, a little later.
+        while True:
+            await self.worker.drain()
+            if not any([await self._behind(owner) for owner in self.worker._owners.values()]):
+                return
+            await asyncio.sleep(0)
+
+    async def _behind(self, owner: QueryOwner) -> bool:
+        loaded = owner._loaded
+        if loaded is None:
+            return False
+        return loaded.saved.cursor < await self.world.store.item_count(loaded.state.settings.collection)
 
 
 class World:
