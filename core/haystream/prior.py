@@ -68,7 +68,7 @@ class Changes:
 
 
 class Precision(Protocol):
-    """The prior precision of x, its inverse on the graph, and the scale D."""
+    """The prior precision of x, and its inverse on the graph."""
 
     builds: int
     """How often it changed throughout; between, `changes` says what happened to it."""
@@ -105,10 +105,6 @@ class Precision(Protocol):
     @property
     def waiting(self) -> bool:
         """Whether any do."""
-        ...
-
-    def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
-        """D of those participants, whose prior means of Z are `mean`."""
         ...
 
 
@@ -154,10 +150,6 @@ class GraphPrecision:
     def inverse_edge(self) -> Floats:
         """(Q⁻¹)_uv, shape (edges,)."""
         return self._inverse_edge.view()
-
-    def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
-        """B: sqrt(μ_i (1 − μ_i) / (Q⁻¹)_ii), so that Σ_ii = μ_i (1 − μ_i)."""
-        return np.sqrt(mean * (1.0 - mean) / self.inverse_diagonal[participants])
 
     def grow(self) -> None:
         """Follow the graph."""
@@ -313,10 +305,6 @@ class ExplicitPrecision:
     def waiting(self) -> bool:
         """Nothing drifts."""
         return False
-
-    def scale(self, mean: Floats, participants: Ints | slice = slice(None)) -> Floats:
-        """D = I: x is Z − E[Z] itself."""
-        return np.ones(len(mean))
 
 
 def effective_degree(degree: NDArray[np.int64]) -> NDArray[np.int64]:

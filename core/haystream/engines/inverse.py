@@ -81,23 +81,6 @@ def let_wait(queue: Healing, participants: Ints) -> None:
 
 
 @compiled
-def inverse_entries(
-    system: System, which: Ints, tolerance: float, on_participant: Floats, on_edge: Floats, room: Scratch
-) -> None:
-    """(Λ⁻¹)_uu into on_participant[u] and (Λ⁻¹)_uv into on_edge, for every u in `which` and its contacts v.
-
-    One local column solve per participant; an edge's entry is the one of the last of its ends in `which` (the
-    two agree to the tolerance).
-    """
-    for j in range(len(which)):
-        u = which[j]
-        listed = begin(room, u, 1.0, 0)
-        listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
-        read_column(system, u, room, listed, on_participant, on_edge)
-        forget(room, listed)
-
-
-@compiled
 def read_column(
     system: System, u: int, column: Scratch, listed: int, on_participant: Floats, on_edge: Floats
 ) -> None:

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from haystream.collection import Collection
 from haystream.events import Prior
+from haystream.models import MODELS
 from haystream.models.relevance import conditional_table, edge_prior
 from haystream.prior import GraphPrecision, prior_means
 
@@ -56,7 +57,7 @@ def linear_form(collection: Collection, prior: Prior, precision: GraphPrecision)
     m, edges = len(graph), graph.edges
     tail, head = graph.tail, graph.head
     mean = prior_means(graph, prior)
-    scale = precision.scale(mean)
+    scale = MODELS[prior.model](prior).scale(mean, precision.inverse_diagonal)
     table = conditional_table(prior.conditional)
     covariance = scale[tail] * scale[head] * precision.inverse_edge
     moments = np.array(
