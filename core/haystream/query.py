@@ -199,6 +199,11 @@ class QueryState:
             self.settle()
         return self._engine.waiting
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether growth left more than drift for `tend`: readings may be off by more than promised."""
+        return self._engine.unfinished
+
     def finish(self) -> None:
         """Settle, and undo all drift now: for whoever wants the posterior as exact as the tolerance says."""
         self.settle()

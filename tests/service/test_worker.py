@@ -482,3 +482,17 @@ async def test_the_queries_of_assigned_partitions_are_loaded_and_those_of_others
     owned = await world.store.query_ids(1)
     assert 0 < len(owned) < 6
     assert {name for name in names if first.worker.state(name)} == owned
+
+
+async def test_what_was_published_of_a_graph_that_grew_at_once_is_published_again_when_it_is_finished(
+    world: World,
+) -> None:
+    """More participants than are solved at once: the others start from estimates."""
+    process = await world.process()
+    ring = [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 200}", f"p{(n + 7) % 200}")) for n in range(200)]
+    world.say(Query("q"), *ring)
+    await process.settled()
+    await world.check_equals_fold([Query("q"), *ring])
+    (owner,) = process.worker._owners.values()
+    assert owner.state is not None
+    assert not owner.state.unfinished

@@ -57,6 +57,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def unfinished(self) -> bool:
+        """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
+        ...
+
+    @property
     def waiting(self) -> bool:
         """Whether there is something for `tend` to do."""
         ...

@@ -61,6 +61,7 @@ class LocalEngine(LocalPosterior):
         self._precision = precision
         self._build = 0
         self._moved_count = 0
+        self._estimated = False
         self._later = 0
         """How many participants wait to be told of."""
         self._weighted = 0
@@ -160,6 +161,7 @@ class LocalEngine(LocalPosterior):
         if precision.builds != self._build:
             self._rebuild()
             self._build = precision.builds
+            self._estimated = True
             return self._tell_all()
         if changes:
             self._follow(changes)
@@ -223,6 +225,12 @@ class LocalEngine(LocalPosterior):
             columns.moved_flags[participant] &= MOVED
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_mean[participant] = np.inf
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
+        self._estimated = self._estimated and self.waiting
+        return self._estimated
 
     @property
     def waiting(self) -> bool:

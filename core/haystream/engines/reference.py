@@ -96,6 +96,11 @@ class ReferenceEngine:
         """Nothing drifts."""
 
     @property
+    def unfinished(self) -> bool:
+        """Never."""
+        return False
+
+    @property
     def waiting(self) -> bool:
         """Nothing drifts."""
         return False

@@ -28,6 +28,8 @@ class Loaded:
     saved: Position = field(default_factory=Position)
     published: bool = False
     """Whether this process has published a ranking of the query."""
+    finished: bool = False
+    """Whether tending has finished what growth had left, since the last save."""
     took: float = 0.0
     """Seconds that folding in the last batch took."""
 
@@ -77,8 +79,9 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock) -> Folde
             batch.rejected[delivery] = error
     state.catch_up()
     folded = None
-    if batch.applied or loaded.revision == 0 or state.cursor != loaded.saved.cursor:
+    if batch.applied or loaded.revision == 0 or state.cursor != loaded.saved.cursor or loaded.finished:
         folded = _change(loaded, batch, partition, clock)
+        loaded.finished = False
     loaded.took = clock.monotonic() - began
     return folded
 

@@ -116,8 +116,12 @@ class QueryOwner:
     async def _tend(self) -> None:
         """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
         loaded, follower = self._loaded, self._follower
+        unfinished = loaded is not None and loaded.state.unfinished
         while loaded is not None and follower is not None and not self.mailbox.due:
             if not await follower.exclusive(partial(loaded.state.tend, TENDED), in_thread=False):
+                if unfinished:
+                    loaded.finished = True
+                    self.grown()  # what was published was made with estimates
                 return
             await asyncio.sleep(0)
 
