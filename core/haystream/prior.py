@@ -186,6 +186,7 @@ class GraphPrecision:
         ends = np.concatenate([tail[known:], head[known:]])
         square = np.bincount(ends, np.tile(off[known:] ** 2, 2), len(graph))
         self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
+        self._healing.fresh[:] = 0
         let_wait(self._healing, np.union1d(tail[moved], head[moved]).astype(np.int32))
         self._heal(AT_ONCE)
         self.builds += 1

@@ -36,6 +36,8 @@ class Healing(NamedTuple):
     strain: Floats
     ring: Ints
     waiting: Flags
+    fresh: Flags
+    """Solved afresh since much was new in the matrix: what a contact is found to have drifted does not matter."""
     state: Longs
     """Shape (2,): where the ring begins, and how many wait."""
 
@@ -45,6 +47,7 @@ def healing(participants: int) -> Healing:
     return Healing(
         np.zeros(participants),
         np.zeros(participants, np.int32),
+        np.zeros(participants, np.uint8),
         np.zeros(participants, np.uint8),
         np.zeros(2, np.int64),
     )
@@ -57,6 +60,7 @@ def regrown(queue: Healing, participants: int) -> Healing:
     begins, count = queue.state
     larger.strain[:known] = queue.strain
     larger.waiting[:known] = queue.waiting
+    larger.fresh[:known] = queue.fresh
     if count:
         larger.ring[:count] = queue.ring[(begins + np.arange(count)) % known]
     larger.state[1] = count
@@ -216,8 +220,8 @@ def heal(
 ) -> tuple[int, float]:
     """Solve the entries of up to `most` of those waiting afresh.
 
-    Where much had drifted, the contacts wait too: what moved it has moved them. Returns how many were solved (they
-    are in `healed`), and by how much the worst of them had drifted.
+    Where much had drifted, contacts that are not fresh wait too: what moved it has moved them. Returns how many were
+    solved (they are in `healed`), and by how much the worst of them had drifted.
     """
     count, worst = 0, 0.0
     most = min(most, len(healed))
@@ -227,6 +231,7 @@ def heal(
         queue.state[1] -= 1
         queue.waiting[u] = 0
         queue.strain[u] = 0.0
+        queue.fresh[u] = 1
         was = on_participant[u]
         listed = begin(room, u, 1.0, 0)
         listed, _ = relax(system, room.x, room.r, room.r, COLUMN_TOLERANCE * tolerance, room, listed)
@@ -239,7 +244,8 @@ def heal(
         # An edge's entry is read off the columns of both its ends, which differ: it cannot tell.
         if moved > DRIFTED * tolerance:
             for i in range(first, first + system.degree[u]):
-                add_strain(queue, system.contact[i], STRAIN * tolerance, STRAIN * tolerance)
+                if queue.fresh[system.contact[i]] == 0:
+                    add_strain(queue, system.contact[i], STRAIN * tolerance, STRAIN * tolerance)
         worst = max(worst, drift, moved)
         healed[count] = u
         count += 1
