@@ -220,7 +220,7 @@ def heal(
 ) -> tuple[int, float]:
     """Solve the entries of up to `most` of those waiting afresh.
 
-    Where much had drifted, contacts that are not fresh wait too: what moved it has moved them. Returns how many were
+    Where much had drifted, contacts that are not fresh wait too: what moved it moved them. Returns how many were
     solved (they are in `healed`), and by how much the worst of them had drifted.
     """
     count, worst = 0, 0.0
