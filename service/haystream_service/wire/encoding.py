@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from haystream_service.wire import times
+from haystream_service.wire import finite, times
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def encode_query(query: Query) -> bytes:
-    """A value of the topic `queries`. Raises ValueError for an explicit covariance: the wire has none."""
-    return orjson.dumps(
+    """A value of the topic `queries`. Raises ValueError for an explicit covariance, which the wire has not, and
+    for a number that is not finite."""
+    return finite.dumps(
         {
             "query_id": query.query_id,
             "collection": query.collection,
@@ -72,8 +73,11 @@ def encode_ranking(query_id: str, ranking: Ranking, *, revision: int, published_
 
     `Ranking` and what it holds have the wire's field names, so orjson writes them as they are: this runs
     once per published verdict.
+
+    Raises:
+        ValueError: a number is not finite; nothing that could be mistaken for a ranking is published.
     """
-    return orjson.dumps(
+    return finite.dumps(
         {
             "query_id": query_id,
             "revision": revision,
@@ -84,8 +88,7 @@ def encode_ranking(query_id: str, ranking: Ranking, *, revision: int, published_
             "expected_remaining": ranking.expected_remaining,
             "discrepancy": ranking.discrepancy,
             "items": ranking.items,
-        },
-        option=orjson.OPT_SERIALIZE_NUMPY,
+        }
     )
 
 
