@@ -4,8 +4,6 @@ Facts first: `verdicts` (by id) and the collection say everything; the counts, t
 functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +17,7 @@ from haystream.models import MODELS
 from haystream.policies import POLICIES
 from haystream.prior import ExplicitPrecision, GraphPrecision
 from haystream.ranking import Queue, Ranking
+from haystream.tables import Changes, rows_of
 
 SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
@@ -28,23 +27,6 @@ exact (below 131,072 screenings an edge), so a retraction gives back the very sa
 DRIFT_IN_PROBABILITY = 0.15
 """What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
 which table 2's mean depends on both being relevant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a table that changed. index: (k,) ascending, uint32. rows: (k, columns)."""
-
-    index: NDArray[np.uint32]
-    rows: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a reader of the tables must be told. Participants: unconstrained adjusted mean and variance of Z.
-    Edges: screened n, relevant y, adjusted mean and variance of P."""
-
-    participants: Rows
-    edges: Rows
 
 
 def share_of(edges: int) -> float:
@@ -180,12 +162,12 @@ class QueryState:
     def settle(self) -> None:
         """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""
         self.catch_up()
-        people, edges = self._engine.settle()
-        self.touched = len(people)
-        if len(people) or len(edges):
-            self._dirty_people.append(people)
-            self._dirty_edges.append(edges)
-        self._queue.rescore(self._engine, edges, step=self.screened + 1)
+        moved = self._engine.settle()
+        self.touched = len(moved.participants)
+        if len(moved.participants) or len(moved.edges):
+            self._dirty_people.append(moved.participants)
+            self._dirty_edges.append(moved.edges)
+        self._queue.rescore(self._engine, moved.scores, step=self.screened + 1)
 
     def tend(self, most: int = 1) -> bool:
         """Spend up to `most` local solves on undoing drift, when there is time; True if more wait.
@@ -224,17 +206,11 @@ class QueryState:
         )
 
     def drain(self) -> Changes:
-        """The rows of the tables that changed since the last drain. Settle first."""
+        """The rows of the tables that moved since the last drain (`tables`). Settle first."""
         people, edges = _union(self._dirty_people), _union(self._dirty_edges)
         self._dirty_people.clear()
         self._dirty_edges.clear()
-        return Changes(
-            Rows(people.astype(np.uint32), np.column_stack(self._engine.unconstrained(people))),
-            Rows(
-                edges.astype(np.uint32),
-                np.column_stack([*self._engine.counts(edges)[:2], *self._engine.edges(edges)]),
-            ),
-        )
+        return rows_of(self._engine, people, edges)
 
 
 def _counts(outcome: Outcome) -> tuple[int, int]:

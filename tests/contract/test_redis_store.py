@@ -10,15 +10,17 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from haystream.engines.base import Common
 from haystream.events import Item, Query
+from haystream.tables import Changes, Rows
 from haystream_service.local import ValkeyServer
-from haystream_service.store.base import Change, Patch, Position, StoreUnavailable
+from haystream_service.store.base import Change, Position, StoreUnavailable
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
-NOTHING = Patch(np.empty(0, np.uint32), np.empty((0, 2)))
+NOTHING = Rows(np.empty(0, np.uint32), np.empty((0, 3)))
 
 
 @pytest_asyncio.fixture
@@ -35,9 +37,10 @@ async def client(redis_url: str) -> AsyncIterator[Any]:
         yield client
 
 
-def change(query_id: str, edges: Patch = NOTHING) -> Change:
+def change(query_id: str, edges: Rows = NOTHING) -> Change:
     position = Position(0, 0, 0)
-    return Change(query_id, 0, 0, 1, position, Query(query_id), [], 0.0, b"{}", NOTHING, edges)
+    tables = Changes(NOTHING, edges, Common(base_rate=0.1), 0.0)
+    return Change(query_id, 0, 0, 1, position, Query(query_id), [], b"{}", tables)
 
 
 async def test_wiping_leaves_others_keys(store: RedisStore, client: Any, redis_prefix: str) -> None:
@@ -61,9 +64,9 @@ async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix:
 
 
 async def test_others_read_the_tables_as_plain_float64(store: RedisStore, client: Any, redis_prefix: str) -> None:
-    rows = np.array([[1.0, 0.5, 0.25, 0.125], [2.0, 1.0, 0.75, 0.0625]])
-    await store.save_query(change("q", Patch(np.array([0, 1], np.uint32), rows)))
-    second = await client.getrange(Keys(redis_prefix).query("q", "edges"), 32, 63)
+    rows = np.array([[1.0, 0.5, 0.25], [2.0, 1.0, 0.75]])
+    await store.save_query(change("q", Rows(np.array([0, 1], np.uint32), rows)))
+    second = await client.getrange(Keys(redis_prefix).query("q", "edges"), 24, 47)
     np.testing.assert_array_equal(np.frombuffer(second, "<f8"), rows[1])
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haystream.engines.base import Common
 from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
-from haystream_service.store.base import Appended, Change, Fenced, Patch, Position
+from haystream.tables import Changes, Rows
+from haystream_service.store.base import Appended, Change, Fenced, Position
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,10 +28,17 @@ def verdict(number: int, query_id: str = "q") -> Verdict:
     )
 
 
-def patch(index: list[int], columns: int, first: float = 0.0) -> Patch:
-    size = len(index) * columns
-    rows = np.arange(first, first + size, dtype=np.float64).reshape(len(index), columns)
-    return Patch(np.array(index, dtype=np.uint32), rows)
+COMMON = Common(base_rate=0.05, mean_shift=-0.05, variance=0.1, scale=0.0475)
+
+
+def rows(index: list[int], first: float = 0.0) -> Rows:
+    size = len(index) * 3
+    values = np.arange(first, first + size, dtype=np.float64).reshape(len(index), 3)
+    return Rows(np.array(index, dtype=np.uint32), values)
+
+
+def tables(people: Rows = rows([]), edges: Rows = rows([]), discrepancy: float = 0.25) -> Changes:  # noqa: B008
+    return Changes(people, edges, COMMON, discrepancy)
 
 
 def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **parts: Any) -> Change:
@@ -38,10 +47,8 @@ def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **part
         "position": Position(5, 7, 2),
         "settings": Query(query_id),
         "verdicts": [],
-        "discrepancy": 0.25,
         "ranking": b'{"revision":%d}' % revision,
-        "participants": patch([], 2),
-        "edges": patch([], 4),
+        "tables": tables(),
     }
     return Change(query_id=query_id, expected=expected, revision=revision, **(whole | parts))
 
@@ -125,20 +132,21 @@ async def test_a_second_save_adds_to_the_first(store: Any) -> None:
 
 
 async def test_tables_are_patched_where_rows_changed(store: Any) -> None:
-    assert (await store.read_edges("q")).shape == (0, 4)
-    assert (await store.read_participants("q")).shape == (0, 2)
-    await store.save_query(change(participants=patch([0, 1, 2], 2), edges=patch([1], 4, first=1.0)))
-    await store.save_query(
-        change(
-            expected=10,
-            revision=11,
-            participants=patch([0, 2, 3, 6], 2, first=10.0),
-            edges=patch([0], 4, 9.0),
-        )
-    )
-    expected = [[10, 11], [2, 3], [12, 13], [14, 15], [0, 0], [0, 0], [16, 17]]
-    np.testing.assert_array_equal(await store.read_participants("q"), expected)
-    np.testing.assert_array_equal(await store.read_edges("q"), [[9, 10, 11, 12], [1, 2, 3, 4]])
+    assert await store.read_tables("q") is None
+    await store.save_query(change(tables=tables(rows([0, 1, 2]), rows([1], first=1.0))))
+    later = tables(rows([0, 2, 3, 6], first=10.0), rows([0], first=9.0), discrepancy=0.75)
+    await store.save_query(change(expected=10, revision=11, tables=later))
+    read = await store.read_tables("q")
+    expected = [[10, 11, 12], [3, 4, 5], [13, 14, 15], [16, 17, 18], [0, 0, 0], [0, 0, 0], [19, 20, 21]]
+    np.testing.assert_array_equal(read.participants, expected)
+    np.testing.assert_array_equal(read.edges, [[9, 10, 11], [1, 2, 3]])
+    assert (read.common, read.discrepancy) == (COMMON, 0.75)
+
+
+async def test_tables_without_rows_have_their_columns(store: Any) -> None:
+    await store.save_query(change())
+    read = await store.read_tables("q")
+    assert (read.participants.shape, read.edges.shape) == ((0, 3), (0, 3))
 
 
 async def test_a_stale_writer_is_fenced_and_writes_nothing(store: Any) -> None:
@@ -146,7 +154,7 @@ async def test_a_stale_writer_is_fenced_and_writes_nothing(store: Any) -> None:
     await store.save_query(change(expected=10, revision=20))
     zombie = change(
         expected=10, revision=15, verdicts=[verdict(9)], ranking=b"zombie", position=Position(50, 70, 20),
-        settings=Query("q", top=1), edges=patch([0], 4), participants=patch([0], 2),
+        settings=Query("q", top=1), tables=tables(rows([0]), rows([0]), 0.75),
     )  # fmt: skip
     with pytest.raises(Fenced) as refused:
         await store.save_query(zombie)
@@ -155,7 +163,8 @@ async def test_a_stale_writer_is_fenced_and_writes_nothing(store: Any) -> None:
     assert (loaded.revision, loaded.verdicts, loaded.position) == (20, (), Position(5, 7, 2))
     assert loaded.settings == Query("q")
     assert await store.read_ranking("q") == b'{"revision":20}'
-    assert len(await store.read_edges("q")) == len(await store.read_participants("q")) == 0
+    read = await store.read_tables("q")
+    assert (len(read.edges), len(read.participants), read.discrepancy) == (0, 0, 0.25)
 
 
 async def test_a_writer_that_missed_the_first_save_is_fenced(store: Any) -> None:
@@ -223,7 +232,7 @@ async def test_wiping_leaves_nothing(store: Any) -> None:
     await store.begin("one")
     await store.append_items("mail", [item(1)])
     for n in range(300):
-        await store.save_query(change(f"q{n}", verdicts=[verdict(1, f"q{n}")], edges=patch([0], 4)))
+        await store.save_query(change(f"q{n}", verdicts=[verdict(1, f"q{n}")], tables=tables(edges=rows([0]))))
     await store.wipe()
     assert await store.generation() is None
     assert await store.query_ids() == set()

@@ -190,10 +190,6 @@ def test_drain_names_what_changed_and_only_that() -> None:
     second = query.drain()
     assert 0 < len(second.edges.index) < 40  # far down the line nothing moved by 1e-12
     assert not len(query.drain().edges.index)
-    table = first.edges.rows.copy()
-    table[second.edges.index] = second.edges.rows
-    current = [(e.screened, e.relevant, e.mean, e.variance) for e in report(query).edges]
-    np.testing.assert_allclose(table, current, atol=1e-11)
 
 
 def test_relabelling_the_participants_changes_no_ranking() -> None:

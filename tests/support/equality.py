@@ -1,6 +1,7 @@
 """Whether what a worker left behind is what an offline fold of the same events gives."""
 
 from collections.abc import Iterable
+from dataclasses import astuple
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from haystream.events import Event
 from haystream.fold import State, step
 from haystream.query import QueryState
 from haystream.report import report
+from haystream.tables import read as tables_read
 from haystream_service.store.base import Store
 from haystream_service.wire.records import NextItems
 
@@ -62,13 +64,17 @@ async def _assert_facts(store: Store, query_id: str, expected: QueryState) -> No
 async def _assert_tables(store: Store, query_id: str, expected: QueryState, stored: Collection) -> None:
     """The stored rows follow the stored log's order; the fold may have seen the items in another."""
     graph, engine = expected.collection.graph, expected.engine
-    edges = await store.read_edges(query_id)
-    which = np.array([graph.edge_between(stored.graph.names(e)) for e in range(len(edges))], dtype=np.int32)
-    np.testing.assert_array_equal(edges[:, :2], np.column_stack(engine.counts(which)[:2]))
-    np.testing.assert_allclose(edges[:, 2:], np.column_stack(engine.edges(which)), atol=WITHIN)
-    people = await store.read_participants(query_id)
-    who = np.array([graph.participant(stored.participants[p]) for p in range(len(people))], dtype=np.int32)
-    np.testing.assert_allclose(people, np.column_stack(engine.unconstrained(who)), atol=WITHIN)
+    tables = await store.read_tables(query_id)
+    assert tables is not None
+    edges = range(len(tables.edges))
+    which = np.array([graph.edge_between(stored.graph.names(e)) for e in edges], dtype=np.int32)
+    np.testing.assert_array_equal(tables.edges[:, :2], np.column_stack(engine.counts(which)[:2]))
+    people = range(len(tables.participants))
+    who = np.array([graph.participant(stored.graph.participants[p]) for p in people], dtype=np.int32)
+    read = tables_read(tables, expected.settings.prior, stored.graph)
+    pairs = zip(astuple(read), (*engine.participants(who), *engine.edges(which)), strict=True)
+    for got, wanted in pairs:
+        np.testing.assert_allclose(got, wanted, atol=WITHIN)
 
 
 def _assert_ranking(ranking: NextItems, expected: QueryState) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,17 @@ class Common:
     """σ² = m (1 − m), which all variances of the model carry."""
 
 
+class Moved(NamedTuple):
+    """What a settling changed, each member ascending."""
+
+    participants: Ints
+    """Those whose `given_common` moved."""
+    edges: Ints
+    """Those whose own counts did, or one of whose ends."""
+    scores: Ints
+    """Those to score again: `edges`, or all where what scores are made with took a step."""
+
+
 class Engine(Protocol):
     """The posterior of one query: counts in, adjusted expectations and variances out.
 
@@ -45,8 +56,8 @@ class Engine(Protocol):
         """
         ...
 
-    def settle(self) -> tuple[Ints, Ints]:
-        """Bring the posterior up to date; the participants and the edges whose readings changed, ascending."""
+    def settle(self) -> Moved:
+        """Bring the posterior up to date, and say what moved."""
         ...
 
     drift: float
@@ -70,6 +81,18 @@ class Engine(Protocol):
         """Screened n, relevant y, and unscreened items on offer, on those edges."""
         ...
 
+    def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
+        """What does not move when the common mean does: X, O and V, from which `tables.read` makes all readings.
+
+        X: adjusted mean of R at the prior's common mean, unconstrained. O: its reach, d mean / d Δ. V: its variance
+        given the common mean, in units of σ².
+        """
+        ...
+
+    def covariances(self, edges: Ints) -> Floats:
+        """Of the edges' two ends, as V."""
+        ...
+
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of R before the constraint of section 3.1."""
         ...
@@ -86,8 +109,8 @@ class Engine(Protocol):
         """Mean and variance of P to score by, and d mean / d Δ: at *rounded* common quantities, without inflation.
 
         What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
-        does not matter), it moves seldom, and `settle` then names every edge; between, these readings change only
-        where data reach. The same as `edges` for a model without a common mean (docs/method.md).
+        does not matter), it moves seldom, and `settle` then has every edge scored; between, these readings
+        change only where data reach. The same as `edges` for a model without a common mean (docs/method.md).
         """
         ...
 

@@ -28,7 +28,7 @@ class Columns:
         self.edge_count = 0
         none, rows = np.zeros(0), np.zeros((sides, 0))
         counted = np.zeros((sides if sides > COMMON else 0, 0))
-        self.people = People(none, none, none, rows, rows, rows, counted, none, none)
+        self.people = People(none, none, none, rows, rows, rows, counted, none, none, none)
         ints = np.zeros(0, np.int32)
         self.edges = Edges(ints, ints, none, none, none, none, none, none, rows, none)
         self.system = system(Graph(), none, none)
@@ -68,7 +68,7 @@ class Columns:
         self.system = system(graph, self.diagonal, self.off)
 
     def _grow_people(self, room: int) -> None:
-        fill = People(0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, np.inf, np.inf)  # type: ignore[arg-type]
+        fill = People(0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, np.inf, 0.0, np.inf)  # type: ignore[arg-type]
         grown = (_grown(a, room, f) for a, f in zip(self.people, fill, strict=True))  # type: ignore[arg-type]
         self.people = People(*grown)  # type: ignore[arg-type]
         self.diagonal = _grown(self.diagonal, room, 1.0)  # type: ignore[assignment]

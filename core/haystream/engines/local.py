@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from haystream.engines.afresh import solve_afresh
+from haystream.engines.base import Moved
 from haystream.engines.inverse import copy_entries, heal, let_wait
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
 from haystream.engines.posterior import LocalPosterior
@@ -152,8 +153,8 @@ class LocalEngine(LocalPosterior):
 
     # ---- settling ----
 
-    def settle(self) -> tuple[Ints, Ints]:
-        """Take in growth, then name the participants and edges whose readings changed."""
+    def settle(self) -> Moved:
+        """Take in growth, then say what moved."""
         self._resize()
         precision, columns = self._precision, self._columns
         precision.grow()
@@ -186,17 +187,19 @@ class LocalEngine(LocalPosterior):
         self._told_edges.clear()
         edges = np.sort(columns.changed_edges[:count])
         columns.edge_flags[edges] = 0
-        changed = np.sort(columns.changed[:people])
-        return self._tell_all() if self._round() != self._rounded else (changed, edges)
+        before, self._rounded = self._rounded, self._round()
+        scores = edges if self._rounded == before else np.arange(columns.edge_count, dtype=np.int32)
+        return Moved(np.sort(columns.changed[:people]), edges, scores)
 
-    def _tell_all(self) -> tuple[Ints, Ints]:
-        """What all share has moved by a step, or everything is new: everybody's readings are."""
+    def _tell_all(self) -> Moved:
+        """Everything is new."""
         columns, people = self._columns, self._columns.people
-        everyone = np.arange(columns.participants, dtype=np.int32)
+        everyone, edges = (np.arange(k, dtype=np.int32) for k in (columns.participants, columns.edge_count))
         self._rounded = self._round()
-        seen = self._adjusted(everyone, self._rounded)
-        people.seen_mean[everyone], people.seen_variance[everyone] = seen
-        return everyone, np.arange(columns.edge_count, dtype=np.int32)
+        seen = people.seen_mean, people.seen_reach, people.seen_variance
+        for column, values in zip(seen, self.given_common(everyone), strict=True):
+            column[everyone] = values
+        return Moved(everyone, edges, edges)
 
     def tend(self, most: int) -> None:
         """See to up to `most` participants that wait for their entries of an inverse to be solved afresh, or to be

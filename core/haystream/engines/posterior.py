@@ -36,17 +36,21 @@ class LocalPosterior:
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of R before the constraint."""
-        return self._adjusted(participants, self.common())
+        common, (mean, reach, variance) = self.common(), self.given_common(participants)
+        return mean + common.mean_shift * reach, common.scale * (variance + common.variance * reach * reach)
 
-    def _adjusted(self, participants: Ints, common: Common) -> tuple[Floats, Floats]:
+    def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
+        """X = μ + D x̂, O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
         people, D = self._columns.people, self._columns.people.scale[participants]
         mean = people.prior_mean[participants] + D * people.x[MEAN, participants]
-        variance = D * D * people.variance[participants]
-        if len(people.x) > COMMON:
-            reach = 1.0 - D * people.x[COMMON, participants]
-            mean += common.mean_shift * reach
-            variance += common.variance * reach * reach
-        return mean, common.scale * variance
+        learns = len(people.x) > COMMON
+        reach = 1.0 - D * people.x[COMMON, participants] if learns else np.zeros(len(mean))
+        return mean, reach, D * D * people.variance[participants]
+
+    def covariances(self, edges: Ints) -> Floats:
+        """D_u D_v (Λ⁻¹)_uv."""
+        D, of = self._columns.people.scale, self._columns.edges
+        return np.asarray(D[of.tail[edges]] * D[of.head[edges]] * of.covariance[edges])
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
         """Constrained adjusted mean and variance: m̂ − v and Ĉ + v vᵀ / (1 + q) (NOTES, section 2)."""

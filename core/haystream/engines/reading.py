@@ -48,17 +48,21 @@ def settle_moved(
     """Who of the moved differs from what readers were last told by more than the tolerance, and their edges.
 
     Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
-    at the same `shift`, `variance` and `scale` of what all share. Who differs by less than URGENT tolerances, of
-    a hub by more still, waits in `later`. Returns the lengths of `changed`, of `changed_edges` and of `later`;
-    clears `moved_flags` but for the mark of those who wait.
+    at the same `shift`, `variance` and `scale` of what all share, and so that it holds at another shift too: a
+    reach counts by what a shift of σ², about m itself, would make of it. Who differs by less than URGENT
+    tolerances, of a hub by more still, waits in `later`. Returns the lengths of `changed`, of `changed_edges` and
+    of `later`; clears `moved_flags` but for the mark of those who wait.
     """
     count = 0
     for i in range(moved_count):
         u = moved[i]
         moved_flags[u] &= WAITING
-        mean, reach = adjusted(people, u, shift)
-        spread = scale * (people.scale[u] * people.scale[u] * people.variance[u] + reach * reach * variance)
-        difference = max(abs(mean - people.seen_mean[u]), abs(spread - people.seen_variance[u]))
+        mean, reach = adjusted(people, u, 0.0)
+        spread = people.scale[u] * people.scale[u] * people.variance[u]
+        seen = people.seen_reach[u]
+        off_mean = mean - people.seen_mean[u] + shift * (reach - seen)
+        off_spread = spread - people.seen_variance[u] + variance * (reach * reach - seen * seen)
+        difference = max(abs(off_mean), scale * max(abs(off_spread), abs(reach - seen)))
         if difference <= tolerance:
             continue
         if difference <= URGENT * tolerance * max(1.0, system.degree[u] / HUB):
@@ -68,6 +72,7 @@ def settle_moved(
                 later_count += 1
         else:
             people.seen_mean[u] = mean
+            people.seen_reach[u] = reach
             people.seen_variance[u] = spread
             changed[count] = u
             count += 1

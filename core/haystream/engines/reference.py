@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.engines.base import Common, Floats, Ints, Longs
+from haystream.engines.base import Common, Floats, Ints, Longs, Moved
 from haystream.engines.common import learned, rounded
 from haystream.events import Prior
 from haystream.graph import Graph
@@ -42,7 +42,7 @@ class ReferenceEngine:
         self._y[edge] += relevant
         self._offered[edge] += offered
 
-    def settle(self) -> tuple[Ints, Ints]:
+    def settle(self) -> Moved:
         """Adjust the prior by all the data, from scratch."""
         self._grow()
         graph, m = self._graph, len(self._graph)
@@ -62,7 +62,8 @@ class ReferenceEngine:
         covariance = self._sigma - H @ self._cov_zy.T
         self._unconstrained = mean, covariance
         self._constrain(H, mean)
-        return np.arange(m, dtype=np.int32), np.arange(graph.edges, dtype=np.int32)
+        edges = np.arange(graph.edges, dtype=np.int32)
+        return Moved(np.arange(m, dtype=np.int32), edges, edges)
 
     def _adjust_common(self, n: Floats) -> None:
         """The adjusted M, and from here on everything at its σ²; `_reach` is Cov(R, M | Y) / Var(M | Y)."""
@@ -113,6 +114,19 @@ class ReferenceEngine:
         """Adjusted mean and variance of R before the constraint."""
         mean, covariance = self._unconstrained
         return mean[participants], covariance.diagonal()[participants]
+
+    def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
+        """The unconstrained moments less what the common mean's shift and variance give them."""
+        common, reach = self._common, self._reach[participants]
+        mean, variance = self.unconstrained(participants)
+        without = variance / common.scale - common.variance * reach * reach
+        return mean - common.mean_shift * reach, reach, without
+
+    def covariances(self, edges: Ints) -> Floats:
+        """Of the ends, likewise."""
+        common, (u, v) = self._common, (self._graph.tail[edges], self._graph.head[edges])
+        shared = common.variance * self._reach[u] * self._reach[v]
+        return np.asarray(self._unconstrained[1][u, v] / common.scale - shared)
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
         """Constrained adjusted mean and variance of R."""

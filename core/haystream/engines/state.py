@@ -57,7 +57,8 @@ class People(NamedTuple):
     counted: Floats
     """Shape (sides, participants): what each adds to the sums behind `Sums.border`; empty without a common mean."""
     seen_mean: Floats
-    """The adjusted mean that readers were last told of."""
+    """X, O and V (`Engine.given_common`) that readers were last told of."""
+    seen_reach: Floats
     seen_variance: Floats
 
 

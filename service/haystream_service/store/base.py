@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from haystream.events import Item, Query, Verdict
+from haystream.tables import Changes, Tables
 
 
 class Appended(Enum):
@@ -51,23 +49,6 @@ class StoredQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
-    """Rows of a table of float64 that changed: `rows[i]` replaces row `index[i]`.
-
-    index: shape (k,), strictly increasing, uint32. rows: shape (k, columns), float64, C order.
-    """
-
-    index: NDArray[np.uint32]
-    rows: NDArray[np.float64]
-
-
-PARTICIPANT_COLUMNS = 2
-"""Unconstrained adjusted mean and variance of Z; row i is the i-th participant of the collection's log."""
-EDGE_COLUMNS = 4
-"""Screened n, relevant y, mean and variance of P; row i is the i-th edge of the collection's log."""
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """What one batch does to a query: all of it is written, or nothing."""
 
@@ -82,11 +63,10 @@ class Change:
     """The new settings, or None where they did not change. Never None when `expected` is 0."""
     verdicts: Sequence[Verdict]
     """New facts only."""
-    discrepancy: float
     ranking: bytes
     """The value published to next-items, as JSON."""
-    participants: Patch
-    edges: Patch
+    tables: Changes
+    """Row i is of the i-th participant or edge of the collection's log."""
 
 
 class Fenced(Exception):  # noqa: N818 - it is a word of the field
@@ -141,12 +121,11 @@ class Store(Protocol):
         """The last saved next-items value."""
         ...
 
-    async def read_participants(self, query_id: str) -> NDArray[np.float64]:
-        """Shape (participants, PARTICIPANT_COLUMNS); shorter than the collection where nothing was written yet."""
-        ...
+    async def read_tables(self, query_id: str) -> Tables | None:
+        """The saved posterior, read in one consistent step: `tables.read` says what it means.
 
-    async def read_edges(self, query_id: str) -> NDArray[np.float64]:
-        """Shape (edges, EDGE_COLUMNS); shorter than the collection where nothing was written yet."""
+        Shorter than the collection where nothing was written yet.
+        """
         ...
 
     async def generation(self) -> str | None:

@@ -4,14 +4,17 @@
 |---|---|---|
 | `P:{c:NAME}:log` | stream | the collection's items in order, entry ids 1-0, 2-0, …; field `item`, JSON |
 | `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of the content, then the entry's number in decimal |
-| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings (JSON), offsets, cursor, discrepancy |
+| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings (JSON), offsets, cursor, shared (JSON) |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
-| `P:{q:ID}:participants` | string | float64 (little-endian), row i = the i-th participant of the log |
-| `P:{q:ID}:edges` | string | float64 (little-endian), row i = the i-th edge of the log |
+| `P:{q:ID}:participants` | string | float64 (little-endian), row i = X, O, V of the i-th participant of the log |
+| `P:{q:ID}:edges` | string | float64 (little-endian), row i = n, y, covariance of the i-th edge of the log |
 | `P:partitions` | set | the partitions that have a set of their own |
 | `P:partition:N` | set | ids of the queries saved from partition N of the queries topic |
 | `P:generation` | string | the mark that a store in use carries |
+
+`shared` is `{"base_rate", "mean_shift", "variance", "scale", "discrepancy"}`: what all rows are read with. It moves
+with every verdict, and no row with it: `haystream.tables` says why, and its `read` gives means and variances.
 
 P is the prefix. A hash tag ends at the first `}`, so names and ids have `%`, `{` and `}` percent-encoded.
 """

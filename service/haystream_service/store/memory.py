@@ -10,18 +10,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from haystream.engines.base import Common
 from haystream.events import Item, Verdict
+from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
 from haystream_service.store.base import (
-    EDGE_COLUMNS,
-    PARTICIPANT_COLUMNS,
     Appended,
     Change,
     Fenced,
-    Patch,
     Position,
     Store,
     StoredQuery,
@@ -42,6 +39,8 @@ class _Saved:
     verdicts: dict[str, Verdict]
     fingerprint: str
     ranking: bytes
+    common: Common
+    discrepancy: float
     participants: bytearray = field(default_factory=bytearray)
     edges: bytearray = field(default_factory=bytearray)
 
@@ -105,7 +104,7 @@ class MemoryStore(Store):
 
     @override
     async def save_query(self, change: Change) -> None:
-        saved = self._saved.get(change.query_id)
+        saved, tables = self._saved.get(change.query_id), change.tables
         stored = saved.query.revision if saved else 0
         mark = fingerprint(change)
         if stored != change.expected:
@@ -123,11 +122,14 @@ class MemoryStore(Store):
         )
         query = StoredQuery(settings, change.partition, change.revision, position, ())
         if saved is None:
-            saved = self._saved[change.query_id] = _Saved(query, {}, mark, change.ranking)
+            saved = self._saved[change.query_id] = _Saved(
+                query, {}, mark, change.ranking, tables.common, tables.discrepancy
+            )
         saved.query, saved.fingerprint, saved.ranking = query, mark, change.ranking
+        saved.common, saved.discrepancy = tables.common, tables.discrepancy
         saved.verdicts.update((verdict.verdict_id, verdict) for verdict in change.verdicts)
-        _patch(saved.participants, change.participants)
-        _patch(saved.edges, change.edges)
+        _patch(saved.participants, tables.participants)
+        _patch(saved.edges, tables.edges)
 
     @override
     async def read_ranking(self, query_id: str) -> bytes | None:
@@ -135,14 +137,16 @@ class MemoryStore(Store):
         return saved.ranking if saved else None
 
     @override
-    async def read_participants(self, query_id: str) -> NDArray[np.float64]:
+    async def read_tables(self, query_id: str) -> Tables | None:
         saved = self._saved.get(query_id)
-        return table(bytes(saved.participants) if saved else b"", PARTICIPANT_COLUMNS)
-
-    @override
-    async def read_edges(self, query_id: str) -> NDArray[np.float64]:
-        saved = self._saved.get(query_id)
-        return table(bytes(saved.edges) if saved else b"", EDGE_COLUMNS)
+        if saved is None:
+            return None
+        return Tables(
+            table(bytes(saved.participants), PARTICIPANT_COLUMNS),
+            table(bytes(saved.edges), EDGE_COLUMNS),
+            saved.common,
+            saved.discrepancy,
+        )
 
     @override
     async def generation(self) -> str | None:
@@ -168,7 +172,7 @@ class MemoryStore(Store):
         return
 
 
-def _patch(raw: bytearray, patch: Patch) -> None:
+def _patch(raw: bytearray, patch: Rows) -> None:
     for offset, run in runs(patch):
         raw.extend(bytes(max(0, offset + len(run) - len(raw))))
         raw[offset : offset + len(run)] = run

@@ -28,8 +28,6 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Self, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
@@ -40,9 +38,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from typing_extensions import override
 
 from haystream.events import Item
+from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.store.base import (
-    EDGE_COLUMNS,
-    PARTICIPANT_COLUMNS,
     Appended,
     Change,
     Fenced,
@@ -51,7 +48,7 @@ from haystream_service.store.base import (
     StoredQuery,
     StoreUnavailable,
 )
-from haystream_service.store.facts import read_item, read_verdict
+from haystream_service.store.facts import encode_shared, read_item, read_shared, read_verdict
 from haystream_service.store.keys import Keys
 from haystream_service.store.tables import digest, fingerprint, packed, table
 from haystream_service.wire import decode_query, encode_item, encode_query, encode_verdict
@@ -87,6 +84,7 @@ class RedisStore(Store):
         self._append = Script("append.lua")
         self._save = Script("save.lua")
         self._load = Script("load.lua")
+        self._read = Script("read.lua")
 
     @classmethod
     def connect(cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False) -> Self:
@@ -188,10 +186,10 @@ class RedisStore(Store):
             position.verdicts_offset,
             position.cursor,
             b"" if change.settings is None else encode_query(change.settings),
-            repr(float(change.discrepancy)),
+            encode_shared(change.tables),
             change.ranking,
-            packed(change.participants),
-            packed(change.edges),
+            packed(change.tables.participants),
+            packed(change.tables.edges),
         ]
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))
@@ -206,12 +204,15 @@ class RedisStore(Store):
             return cast(bytes | None, await self._redis.get(self._keys.query(query_id, "ranking")))
 
     @override
-    async def read_participants(self, query_id: str) -> NDArray[np.float64]:
-        return await self._table(query_id, "participants", PARTICIPANT_COLUMNS)
-
-    @override
-    async def read_edges(self, query_id: str) -> NDArray[np.float64]:
-        return await self._table(query_id, "edges", EDGE_COLUMNS)
+    async def read_tables(self, query_id: str) -> Tables | None:
+        keys = [self._keys.query(query_id, part) for part in ("meta", "participants", "edges")]
+        found = await self._run(self._read, keys, [])
+        if found is None:
+            return None
+        shared, participants, edges = found
+        return Tables(
+            table(participants or b"", PARTICIPANT_COLUMNS), table(edges or b"", EDGE_COLUMNS), *read_shared(shared)
+        )
 
     @override
     async def generation(self) -> str | None:
@@ -254,11 +255,6 @@ class RedisStore(Store):
     async def close(self) -> None:
         async with self._answering():
             await self._redis.aclose()
-
-    async def _table(self, query_id: str, part: str, columns: int) -> NDArray[np.float64]:
-        async with self._answering():
-            raw = await self._redis.get(self._keys.query(query_id, part))
-        return table(raw or b"", columns)
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         async with self._answering():

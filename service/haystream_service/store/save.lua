@@ -2,7 +2,7 @@
 -- Write one batch of a query, or nothing: a compare-and-set on its revision.
 -- KEYS: meta, verdicts, ranking, participants, edges.
 -- ARGV: 1 expected revision, 2 new revision, 3 fingerprint of the change, 4 partition, 5 queries offset,
---       6 verdicts offset, 7 cursor, 8 settings ('' = as they were), 9 discrepancy, 10 ranking,
+--       6 verdicts offset, 7 cursor, 8 settings ('' = as they were), 9 what all rows share (JSON), 10 ranking,
 --       11 participants' patch, 12 edges' patch, then (verdict id, wire JSON) for each new verdict.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
 local meta = KEYS[1]
@@ -34,7 +34,7 @@ end
 
 redis.call('HSET', meta, 'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', later('queries_offset', ARGV[5]), 'verdicts_offset', later('verdicts_offset', ARGV[6]),
-  'cursor', ARGV[7], 'discrepancy', ARGV[9])
+  'cursor', ARGV[7], 'shared', ARGV[9])
 if ARGV[8] ~= '' then
   redis.call('HSET', meta, 'settings', ARGV[8])
 end

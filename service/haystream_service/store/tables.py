@@ -9,12 +9,13 @@ import orjson
 from numpy.typing import NDArray
 
 from haystream.events import Item
-from haystream_service.store.base import Change, Patch
+from haystream.tables import Rows
+from haystream_service.store.base import Change
 
 DIGEST_BYTES = 16
 
 
-def runs(patch: Patch) -> Iterator[tuple[int, bytes]]:
+def runs(patch: Rows) -> Iterator[tuple[int, bytes]]:
     """The patch as (byte offset, bytes) for each run of neighbouring rows."""
     if not len(patch.index):
         return
@@ -26,7 +27,7 @@ def runs(patch: Patch) -> Iterator[tuple[int, bytes]]:
         yield int(index[start]) * width, rows[start:stop].tobytes()
 
 
-def packed(patch: Patch) -> bytes:
+def packed(patch: Rows) -> bytes:
     """All runs of the patch in one blob, as `save.lua` reads it."""
     return b"".join(struct.pack("<II", offset, len(run)) + run for offset, run in runs(patch))
 

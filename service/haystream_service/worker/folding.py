@@ -7,7 +7,7 @@ from haystream.collection import Collection
 from haystream.errors import Rejected
 from haystream.events import Query, Verdict
 from haystream.query import QueryState
-from haystream_service.store.base import Change, Patch, Position
+from haystream_service.store.base import Change, Position
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.records import Clock
@@ -105,7 +105,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
     now = clock.now()
     revision = max(loaded.revision + 1, int(now * 1000))
     query_id = state.settings.query_id
-    ranking, changes = state.ranking(), state.drain()
+    ranking = state.ranking()
     applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
     new_settings = loaded.revision == 0 or any(isinstance(event, Query) for event in applied)
     change = Change(
@@ -116,9 +116,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
         position=batch.position_after(loaded.saved, cursor=state.cursor),
         settings=state.settings if new_settings else None,
         verdicts=[event for event in applied if isinstance(event, Verdict)],
-        discrepancy=ranking.discrepancy,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
-        participants=Patch(changes.participants.index, changes.participants.rows),
-        edges=Patch(changes.edges.index, changes.edges.rows),
+        tables=state.drain(),
     )
     return Folded(change, seconds, touched)

@@ -39,7 +39,7 @@ class BayesLinear:
     def posteriors(self) -> tuple[Floats, Floats]:
         """Settle, and read the edges that moved, as a ranking does."""
         self._engine.tend(TENDED)
-        _, edges = self._engine.settle()
+        edges = self._engine.settle().scores
         if len(edges):
             self._mean[edges], self._variance[edges], _ = self._engine.scoring(edges)
         return self._mean, self._variance

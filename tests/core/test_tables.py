@@ -1,0 +1,138 @@
+"""What a reader makes of the stored rows is the posterior, however far the common mean has moved since."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from support.dense import TIGHT
+from support.histories import MODELS, facts, histories, item, line, verdict
+
+from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Query
+from haystream.fold import State, step
+from haystream.query import QueryState
+from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Posterior, Rows, Tables, read
+
+
+class Stored:
+    """A store of one query: rows as they were last told, and how many were."""
+
+    def __init__(self, query: QueryState) -> None:
+        self._query = query
+        self._people, self._edges = np.zeros((0, PARTICIPANT_COLUMNS)), np.zeros((0, EDGE_COLUMNS))
+
+    def save(self) -> Changes:
+        self._query.settle()
+        changes = self._last = self._query.drain()
+        self._people, self._edges = patched(self._people, changes.participants), patched(self._edges, changes.edges)
+        return changes
+
+    def read(self) -> Posterior:
+        tables = Tables(self._people, self._edges, self._last.common, self._last.discrepancy)
+        return read(tables, self._query.settings.prior, self._query.collection.graph)
+
+
+def patched(table: np.ndarray, rows: Rows) -> np.ndarray:
+    least = int(rows.index[-1]) + 1 if len(rows.index) else 0
+    grown = np.zeros((max(len(table), least), table.shape[1]))
+    grown[: len(table)] = table
+    grown[rows.index] = rows.rows
+    return grown
+
+
+def assert_reads(stored: Stored, query: QueryState, close: float) -> None:
+    got, engine, graph = stored.read(), query.engine, query.collection.graph
+    people, edges = (np.arange(k, dtype=np.int32) for k in (len(graph), graph.edges))
+    for column, wanted in zip(
+        (got.participant_mean, got.participant_variance, got.edge_mean, got.edge_variance),
+        (*engine.participants(people), *engine.edges(edges)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(column, wanted, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@given(history=histories())
+def test_a_reader_has_the_posterior_after_any_history(engine: str, history: list[Event]) -> None:
+    state, stored = State(tolerance=TIGHT), None
+    for number, event in enumerate(history):
+        if isinstance(event, Query):
+            event = replace(event, engine=engine)
+        step(state, event)
+        if "q" in state.queries and number % 3 == 0:
+            stored = stored or Stored(state.queries["q"])
+            stored.save()
+    query = state.queries["q"]
+    stored = stored or Stored(query)
+    query.finish()
+    stored.save()
+    assert_reads(stored, query, 1e-9)
+
+
+def extremes(model: ModelName, *, tolerance: float) -> tuple[State, QueryState, list[tuple[str, Outcome]]]:
+    """400 items between 60 people and a pair that nothing links to them; all that is read is relevant, then nothing
+    is, then half of it is taken back."""
+    rng = np.random.default_rng(11)
+    state, _ = step(State(tolerance=tolerance), Query("q", prior=DEFAULT_PRIORS[model]))
+    ends = [rng.choice(60, 2, replace=False) for _ in range(400)]
+    for number, (u, v) in enumerate(ends):
+        step(state, item(f"i{number}", f"p{u:02d}", f"p{v:02d}"))
+    step(state, item("far", "x", "y"))
+    said = [(f"i{k}", Outcome.RELEVANT) for k in range(80)]
+    said += [(f"i{k}", Outcome.IRRELEVANT) for k in range(80, 320)]
+    said += [(f"i{k}", Outcome.RETRACTED) for k in range(0, 160, 2)]
+    return state, state.queries["q"], said
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("tolerance", "close"), [(TIGHT, 1e-9), (DEFAULT_TOLERANCE, 1e-4)])
+def test_a_reader_has_the_posterior_however_far_the_common_mean_moves(
+    model: ModelName, tolerance: float, close: float
+) -> None:
+    state, query, said = extremes(model, tolerance=tolerance)
+    stored, rates, far = Stored(query), [], []
+    query.finish()
+    stored.save()
+    for number, (item_id, outcome) in enumerate(said):
+        step(state, verdict(number, item_id, outcome))
+        stored.save()
+        rates.append(query.engine.common().base_rate)
+        far.append(stored.read().edge_mean[-1])
+        if number % 40 == 39:
+            query.finish()
+            stored.save()
+            assert_reads(stored, query, close)
+    if model == "rates":
+        assert max(rates) > 4 * min(rates)
+        assert max(far) > 4 * min(far)  # though its row was never told again
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_verdict_writes_the_rows_near_it(model: ModelName) -> None:
+    """Even where the common mean takes a step, and every edge is scored again."""
+    state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
+    for each in line(2000):
+        step(state, replace(each, item_id=f"line-{each.item_id}"))
+    query.finish()
+    stored, steps = Stored(query), 0
+    stored.save()
+    for number, (item_id, outcome) in enumerate(said):
+        before = query.engine.rounded_common()
+        step(state, verdict(number, item_id, outcome))
+        changes = stored.save()
+        steps += query.engine.rounded_common() != before
+        assert len(changes.edges.index) < 500
+        assert len(changes.participants.index) < 100
+    assert (steps > 10) == (model == "rates")
+
+
+@given(history=facts())
+def test_without_a_common_mean_nothing_is_shared(history: list[Event]) -> None:
+    state = State(tolerance=TIGHT)
+    for event in [Query("q", prior=DEFAULT_PRIORS["relevance"]), *history]:
+        step(state, event)
+    changes = Stored(state.queries["q"]).save()
+    common = changes.common
+    assert (common.mean_shift, common.variance, common.scale) == (0.0, 0.0, 1.0)
+    assert not changes.participants.rows[:, 1].any()
