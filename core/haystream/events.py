@@ -78,7 +78,7 @@ class Conditional:
 TABLE_1 = Conditional(a=(1, 1, 1, 1), b=(9, 4, 4, 1))
 """The paper's prior conditional 1 (Table 1b)."""
 TABLE_2 = Conditional(a=(1, 1, 1, 9), b=(9, 4, 4, 1))
-"""The paper's prior conditional 2 (Table 1c): haystream's default."""
+"""The paper's prior conditional 2 (Table 1c): the default of `relevance`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,23 @@ class Covariance:
     rows: tuple[tuple[float, ...], ...]
 
 
-ModelName = Literal["relevance", "rates"]
+ModelName = Literal["rates", "relevance"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed before any verdict: sections 4.1 and 5.2.2 for `relevance`, RATES.md for `rates`.
+    """What is believed before any verdict: RATES.md for `rates`, sections 4.1 and 5.2.2 for `relevance`.
 
+    The defaults are those of `rates`; `DEFAULT_PRIORS` has each model's own.
     `mean` is E[Z], or E[M], of everyone but those in `participants` (the watch-list). `correlation` is the δ of
     Σ = B Q⁻¹ B. `weight` (k), `participant` (κₐ) and `edge` (κ) are the concentrations of `rates`: of the common
     mean, of participants around it, of edges around theirs. `conditional` belongs to `relevance`, and so does
     `covariance`, which, where given, replaces Σ; it cannot be said over the wire.
     """
 
-    model: ModelName = "relevance"
-    mean: float = 0.25
-    correlation: float = 0.8
+    model: ModelName = "rates"
+    mean: float = 0.1
+    correlation: float = 0.9
     conditional: Conditional = TABLE_2
     weight: float = 2.0
     participant: float = 3.0
@@ -114,7 +115,7 @@ class Prior:
 
 
 DEFAULT_PRIORS: Mapping[ModelName, Prior] = MappingProxyType(
-    {"relevance": Prior(), "rates": Prior(model="rates", mean=0.1, correlation=0.9)}
+    {"rates": Prior(), "relevance": Prior(model="relevance", mean=0.25, correlation=0.8)}
 )
 """What a query gets that names its model and nothing else."""
 
@@ -123,7 +124,7 @@ DEFAULT_PRIORS: Mapping[ModelName, Prior] = MappingProxyType(
 class Policy:
     """How edge posteriors become scores. `epsilon`, `seed` and `horizon` matter to the policies that use them."""
 
-    name: str = "greedy"
+    name: str = "look-ahead"
     epsilon: float = 0.1
     seed: int = 0
     horizon: int = 20

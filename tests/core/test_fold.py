@@ -179,16 +179,16 @@ def test_new_settings_equal_having_opened_with_them() -> None:
 
 
 def test_drain_names_what_changed_and_only_that() -> None:
-    state = fold([Query("q"), *line(40)])
+    state = fold([Query("q"), *line(120)])
     query = state.queries["q"]
     query.finish()
     first = query.drain()
-    assert len(first.participants.index) == 41
-    assert len(first.edges.index) == 40
+    assert len(first.participants.index) == 121
+    assert len(first.edges.index) == 120
     step(state, verdict(0, "i0", Outcome.RELEVANT))
     query.finish()
     second = query.drain()
-    assert 0 < len(second.edges.index) < 40  # far down the line nothing moved by 1e-12
+    assert 0 < len(second.edges.index) < 120  # far down the line nothing moved by 1e-12
     assert not len(query.drain().edges.index)
 
 

@@ -53,8 +53,8 @@ GRAPHS = {
 @pytest.mark.parametrize(
     "prior",
     [
-        pytest.param(Prior(), id="relevance"),
-        pytest.param(Prior(mean=0.3, correlation=0.7, conditional=ASYMMETRIC), id="asymmetric"),
+        pytest.param(DEFAULT_PRIORS["relevance"], id="relevance"),
+        pytest.param(Prior("relevance", mean=0.3, correlation=0.7, conditional=ASYMMETRIC), id="asymmetric"),
         pytest.param(DEFAULT_PRIORS["rates"], id="rates"),
     ],
 )

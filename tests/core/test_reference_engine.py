@@ -43,6 +43,7 @@ def engine_on_line(conditional: Conditional, data: list[tuple[int, int]]) -> Ref
     for pair in PAIRS:
         graph.intern(pair)
     prior = Prior(
+        model="relevance",
         conditional=conditional,
         participants=dict(zip(NAMES, mean.tolist(), strict=True)),
         covariance=covariance,
@@ -160,7 +161,10 @@ def test_local_gives_the_same_on_the_line_network() -> None:
     z, p = line_network()
     mean, covariance = moments(z, p)
     prior = Prior(
-        conditional=TABLE_1, participants=dict(zip(NAMES, mean.tolist(), strict=True)), covariance=covariance
+        model="relevance",
+        conditional=TABLE_1,
+        participants=dict(zip(NAMES, mean.tolist(), strict=True)),
+        covariance=covariance,
     )
     observed = [(0, 0), (1, 0), (1, 1), (1, 0), (0, 0), (1, 1), (0, 1)]  # the paper's first set
     events: list[Event] = [item(f"i{k}", *PAIRS[edge]) for k, (edge, _) in enumerate(observed)]

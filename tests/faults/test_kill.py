@@ -9,7 +9,7 @@ import pytest_asyncio
 from support.equality import EXACT
 from support.pipeline import Pipeline, page, until
 
-from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.settings import Settings
 
@@ -46,7 +46,7 @@ def story(seed: int) -> tuple[list[Event], list[Event]]:
     for number in range(ITEMS):
         sender, *others = rng.sample(people, rng.choice((2, 2, 2, 4)))
         items.append(Item(f"item-{number}", "default", sender, tuple(sorted(others))))
-    queries: list[Event] = [Query(name, policy=Policy(name="greedy")) for name in QUERIES]
+    queries: list[Event] = [Query("q"), Query("r"), Query("s", prior=DEFAULT_PRIORS["relevance"])]
     verdicts: list[Event] = [
         Verdict(
             f"v{number}",

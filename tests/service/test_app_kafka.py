@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from support.equality import EXACT
 from support.pipeline import Pipeline, page, until
 
-from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Policy, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store
@@ -54,7 +54,7 @@ def verdict(number: int, query_id: str = "q") -> Verdict:
 async def test_from_topics_to_rankings_and_back_after_a_restart(pipeline: Pipeline) -> None:
     events: list[Event] = [
         Query("q"),
-        Query("r", policy=Policy("bayes-ucb")),
+        Query("r", prior=DEFAULT_PRIORS["relevance"], policy=Policy("bayes-ucb")),
         *(item(n) for n in range(60)),
         *(verdict(n) for n in range(30)),
         *(replace(verdict(n, "r"), verdict_id=f"r{n}") for n in range(20, 50)),

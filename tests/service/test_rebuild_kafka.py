@@ -13,7 +13,7 @@ from support.cluster import ClusterServer
 from support.equality import EXACT
 from support.pipeline import Pipeline
 
-from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Policy, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.
 
 EVENTS: tuple[Event, ...] = (
     Query("q"),
-    Query("r", policy=Policy("bayes-ucb")),
+    Query("r", prior=DEFAULT_PRIORS["relevance"], policy=Policy("bayes-ucb")),
     *(Item(f"m{n}", "default", f"p{n % 5}", (f"p{n % 5 + 1 + n % 2}",)) for n in range(40)),
     *(
         Verdict(f"v{n}", "qr"[n % 2], f"m{n}", "zoe", list(Outcome)[n % 3], 1_700_000_000_000_000 + n)

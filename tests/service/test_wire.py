@@ -49,21 +49,24 @@ def code_of(decode: Any, *args: Any, **fields: Any) -> tuple[Code, str]:
 
 def test_a_query_needs_its_id_alone():
     assert query() == Query("q")
-    assert query().prior == Prior(mean=0.25, correlation=0.8, conditional=TABLE_2)
+    assert query().prior == Prior(model="rates", mean=0.1, correlation=0.9, weight=2.0, participant=3.0, edge=3.0)
+    assert query().policy == Policy("look-ahead", horizon=20)
 
 
 def test_a_model_has_its_own_defaults():
-    assert query(prior={"model": "rates"}).prior == Prior(model="rates", mean=0.1, correlation=0.9)
-    given = {"model": "rates", "mean": 0.02, "weight": 5.0, "edge": 4.0, "participants": {"ann": 0.5}}
+    relevance = Prior(model="relevance", mean=0.25, correlation=0.8, conditional=TABLE_2)
+    assert query(prior={"model": "relevance"}).prior == relevance
+    assert query(prior={"model": "relevance", "weight": 5.0}).prior == relevance  # another model's setting
+    given = {"mean": 0.02, "weight": 5.0, "edge": 4.0, "participants": {"ann": 0.5}}
     expected = Prior(model="rates", mean=0.02, correlation=0.9, weight=5.0, edge=4.0, participants={"ann": 0.5})
     assert query(prior=given).prior == expected
-    assert query(prior={"weight": 5.0}).prior == Prior()  # another model's setting
 
 
 def test_every_setting_of_a_query_arrives():
     decoded = query(
         collection="mail",
         prior={
+            "model": "relevance",
             "mean": 0.5,
             "correlation": -0.25,
             "conditional": {"00": [1, 2], "01": [3, 4], "10": [5, 6], "11": [7, 8]},
@@ -89,7 +92,7 @@ def test_every_setting_of_a_query_arrives():
 
 @pytest.mark.parametrize(("name", "table"), [("table-1", TABLE_1), ("table-2", TABLE_2)])
 def test_the_papers_tables_have_names(name, table):
-    assert query(prior={"conditional": name}).prior.conditional == table
+    assert query(prior={"model": "relevance", "conditional": name}).prior.conditional == table
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_the_papers_tables_have_names(name, table):
         ({"prior": {"conditional": 2}}, Code.WRONG_TYPE, "prior.conditional"),
         ({"prior": {"conditional": {"00": [1, 1]}}}, Code.MISSING_FIELD, "prior.conditional.'01'"),
         ({"prior": {"model": "mrf"}}, Code.INVALID_VALUE, "prior.model"),
-        ({"prior": {"model": "rates", "conditional": "table-2"}}, Code.UNSUPPORTED, "prior.conditional"),
+        ({"prior": {"conditional": "table-2"}}, Code.UNSUPPORTED, "prior.conditional"),
         ({"policy": "greedy"}, Code.WRONG_TYPE, "policy"),
         ({"policy": {"name": "best"}}, Code.INVALID_VALUE, "policy.name"),
         ({"policy": {"epsilon": 1.1}}, Code.OUT_OF_RANGE, "policy.epsilon"),

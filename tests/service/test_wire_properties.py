@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from haystream.errors import Rejected
 from haystream.events import Conditional, Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.policies import POLICIES
 from haystream.ranking import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
     ItemRecord,
@@ -45,7 +46,9 @@ queries = st.builds(
     Query,
     query_id=ids,
     collection=ids,
-    prior=st.builds(Prior, **shared, conditional=st.builds(Conditional, a=betas, b=betas))
+    prior=st.builds(
+        Prior, model=st.just("relevance"), **shared, conditional=st.builds(Conditional, a=betas, b=betas)
+    )
     | st.builds(
         Prior,
         model=st.just("rates"),
@@ -56,9 +59,10 @@ queries = st.builds(
     ),
     policy=st.builds(
         Policy,
-        name=st.sampled_from(["greedy", "epsilon-greedy", "bayes-ucb", "thompson"]),
+        name=st.sampled_from(list(POLICIES)),
         epsilon=st.floats(0, 1),
         seed=st.integers(0, 2**64 - 1),
+        horizon=st.integers(1, 10_000),
     ),
     engine=st.sampled_from(["local", "reference"]),
     top=st.integers(1, 10_000),

@@ -6,7 +6,7 @@ from bayesianbandits import NormalRegressor
 from scipy.integrate import quad
 from scipy.stats import beta
 
-from haystream.events import TABLE_1, TABLE_2, Query
+from haystream.events import DEFAULT_PRIORS, TABLE_1, TABLE_2, Query
 from haystream.query import QueryState, share_of
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
@@ -129,15 +129,16 @@ def test_the_bandit_is_bayesianbandits_regression(parties):
     assert variance == pytest.approx(np.minimum(theirs_variance, mean * (1 - mean)), abs=1e-9)
 
 
-def test_relevance_is_what_a_worker_would_say(pairs):
+@pytest.mark.parametrize("name", ["rates", "relevance"])
+def test_a_model_says_what_a_worker_would_score_by(pairs, name):
     """The same verdicts through the fold that workers run."""
-    model, query = MODELS["relevance"](pairs), QueryState(Query("q"), pairs.collection)
+    model, query = MODELS[name](pairs), QueryState(Query("q", prior=DEFAULT_PRIORS[name]), pairs.collection)
     watched(pairs, model, verdicts=80, seed=9)
     n, y = watched(pairs, MODELS["random"](pairs), verdicts=80, seed=9)
     for edge in range(pairs.edges):
         query.engine.record(edge, screened=n[edge], relevant=y[edge])
     query.settle()
-    mean, variance = query.engine.edges(np.arange(pairs.edges, dtype=np.int32))
+    mean, variance, _ = query.engine.scoring(np.arange(pairs.edges, dtype=np.int32))
     assert model.posteriors()[0] == pytest.approx(mean, abs=1e-4)
     assert model.posteriors()[1] == pytest.approx(variance, abs=1e-4)
 

@@ -53,7 +53,7 @@ def items(draw: st.DrawFn, number: int) -> Item:
     return item(f"i{number}", *people, sender=sender)
 
 
-MODELS: tuple[ModelName, ...] = ("relevance", "rates")
+MODELS: tuple[ModelName, ...] = ("rates", "relevance")
 
 
 @st.composite
@@ -73,6 +73,7 @@ def priors(draw: st.DrawFn, *, models: tuple[ModelName, ...] = MODELS) -> Prior:
         )
     mean = draw(st.floats(0.1, 0.6))
     return Prior(
+        model="relevance",
         mean=mean,
         correlation=correlation,
         conditional=draw(st.sampled_from([ASYMMETRIC, Conditional(a=(1, 1, 1, 9), b=(9, 4, 4, 1))])),

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from haystream.events import Query
+from haystream.events import DEFAULT_PRIORS, Query
 from haystream.fold import State, step
 from haystream.query import QueryState, share_of
 from haystream.warm import warm
@@ -100,7 +100,7 @@ def on_network(*, seconds: float, seed: int, tolerance: float) -> Search1000:
     state = State(tolerance=tolerance)
     for item in stream:
         step(state, item)
-    step(state, Query(QUERY))
+    step(state, Query(QUERY, prior=DEFAULT_PRIORS["relevance"]))  # the baselines are of the paper's model
     query = state.queries[QUERY]
     top = query.ranking().items
     search, samples, before = Search(QUERY, query.collection, rng, truth), Samples(), Counts.of(query)
@@ -213,5 +213,5 @@ def _difference(solver: Solver, query: QueryState) -> float | None:
     mean = solver.mean()
     if mean is None:
         return None
-    engine, _ = query.engine.unconstrained(np.arange(len(mean), dtype=np.int32))
+    engine, _, _ = query.engine.given_common(np.arange(len(mean), dtype=np.int32))
     return float(np.abs(engine - mean).max())

@@ -1,7 +1,6 @@
 """The linear form of a query's posterior (docs/method.md) as whole arrays: what the baselines solve."""
 
 from dataclasses import dataclass
-from itertools import starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,6 @@ from scipy import sparse
 from haystream.collection import Collection
 from haystream.events import Prior
 from haystream.models import MODELS
-from haystream.models.relevance import conditional_table, edge_prior
 from haystream.prior import GraphPrecision, prior_means
 
 Floats = NDArray[np.float64]
@@ -19,13 +17,16 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:
-    """P = E[P] + β̃ᵀx + η with x of precision Q; Z = μ + D x. m participants, E edges."""
+    """P = E[P] + β̃ᵀx + η with x of precision Q; R = μ + D x. m participants, E edges.
+
+    Where the model has a common mean, it is taken to be where the prior has it, and all is in units of σ².
+    """
 
     tail: Ints
     """One end of every edge, shape (E,)."""
     head: Ints
     mean: Floats
-    """μ = E[Z], shape (m,)."""
+    """μ = E[R], shape (m,)."""
     scale: Floats
     """D, shape (m,)."""
     precision: sparse.csr_array
@@ -35,7 +36,7 @@ class LinearForm:
     p_mean: Floats
     """E[P], shape (E,)."""
     noise: Floats
-    """s = E[P (1 − P)], shape (E,)."""
+    """s: what one screening varies by, shape (E,)."""
     residual: Floats
     """Var(η), shape (E,)."""
 
@@ -47,7 +48,7 @@ class LinearForm:
         return weight, weight * (share - p_mean)
 
     def adjusted(self, x: Floats) -> Floats:
-        """The adjusted mean of Z, before the constraint, shape (m,)."""
+        """The adjusted mean of R, before the constraint, shape (m,)."""
         return self.mean + self.scale * x
 
 
@@ -57,13 +58,9 @@ def linear_form(collection: Collection, prior: Prior, precision: GraphPrecision)
     m, edges = len(graph), graph.edges
     tail, head = graph.tail, graph.head
     mean = prior_means(graph, prior)
-    scale = MODELS[prior.model](prior).scale(mean, precision.inverse_diagonal)
-    table = conditional_table(prior.conditional)
-    covariance = scale[tail] * scale[head] * precision.inverse_edge
-    moments = np.array(
-        list(starmap(edge_prior, ((table, *row) for row in zip(mean[tail], mean[head], covariance, strict=True))))
-    )
-    p_mean, noise, on_tail, on_head, residual, _ = moments.T
+    model = MODELS[prior.model](prior)
+    scale = model.scale(mean, precision.inverse_diagonal)
+    priors = model.priors(tail, head, np.arange(edges, dtype=np.int32), mean, scale, precision.inverse_edge)
     off = sparse.coo_array((precision.off, (tail, head)), shape=(m, m))
     rows = np.arange(edges)
     return LinearForm(
@@ -74,12 +71,12 @@ def linear_form(collection: Collection, prior: Prior, precision: GraphPrecision)
         precision=sparse.csr_array(sparse.diags_array(precision.diagonal) + off + off.T),
         loadings=sparse.csr_array(
             (
-                np.concatenate([scale[tail] * on_tail, scale[head] * on_head]),
+                np.concatenate([priors.on_tail, priors.on_head]),
                 (np.concatenate([rows, rows]), np.concatenate([tail, head])),
             ),
             shape=(edges, m),
         ),
-        p_mean=p_mean,
-        noise=noise,
-        residual=residual,
+        p_mean=priors.prior_mean,
+        noise=priors.noise,
+        residual=priors.residual,
     )

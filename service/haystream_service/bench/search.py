@@ -12,7 +12,7 @@ from haystream.ranking import RankedItem
 from haystream_service.sources import RELEVANT_GIVEN
 
 RELEVANT = 0.25
-"""The share of participants who are relevant, haystream's own prior mean."""
+"""The share of participants who are relevant: the prior mean of the model `relevance`."""
 
 Truth = Callable[[str], bool]
 

@@ -20,6 +20,7 @@ def prior_of_field(network: Network, *, factor: Floats, conditional: Conditional
     pairs = np.column_stack([network.tail, network.head]).astype(np.int64)
     mean, covariance = mrf.prior_moments(len(names), pairs, factor)
     return Prior(
+        model="relevance",
         conditional=conditional,
         participants=dict(zip(names, mean.tolist(), strict=True)),
         covariance=Covariance(names, tuple(tuple(row) for row in covariance.tolist())),

@@ -94,6 +94,7 @@ def bayes_linear_prior() -> Prior:
     mean, covariance = mrf.prior_moments(3, PAIRS, FACTOR)
     rows = tuple(tuple(row) for row in covariance.tolist())
     return Prior(
+        model="relevance",
         conditional=CONDITIONAL,
         participants=dict(zip(PEOPLE, mean.tolist(), strict=True)),
         covariance=Covariance(PEOPLE, rows),

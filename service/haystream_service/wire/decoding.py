@@ -176,7 +176,8 @@ def _decided_at(text: str) -> int:
 def _prior(record: PriorRecord, limits: Limits) -> Prior:
     if record.model != "relevance" and "conditional" in record.model_fields_set:
         raise Rejected(
-            Code.UNSUPPORTED, f"prior.conditional: belongs to the model relevance, not to {record.model}"
+            Code.UNSUPPORTED,
+            f"prior.conditional: belongs to the model relevance, prior.model is {record.model}",
         )
     if len(record.participants) > limits.watch_list:
         raise Rejected(

@@ -42,10 +42,10 @@ def _kind_of_conditional(value: Any) -> str:
 class PriorRecord(Record):
     """What is believed before any verdict. A number that is not given is the model's default.
 
-    `conditional` belongs to the model `relevance`; `weight`, `participant` and `edge` to `rates`.
+    `weight`, `participant` and `edge` belong to the model `rates`; `conditional` to `relevance`.
     """
 
-    model: ModelName = "relevance"
+    model: ModelName = "rates"
     mean: Probability | None = None
     correlation: Correlation | None = None
     conditional: Annotated[
@@ -61,7 +61,7 @@ class PriorRecord(Record):
 class PolicyRecord(Record):
     """How edge posteriors become scores. `horizon` belongs to the policy `look-ahead`."""
 
-    name: Literal["greedy", "epsilon-greedy", "bayes-ucb", "thompson", "look-ahead"] = "greedy"
+    name: Literal["look-ahead", "greedy", "epsilon-greedy", "bayes-ucb", "thompson"] = "look-ahead"
     epsilon: Share = 0.1
     seed: Seed = 0
     horizon: Top = 20

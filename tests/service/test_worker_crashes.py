@@ -1,0 +1,218 @@
+"""The worker where processes crash, wake up late, and servers fail: nothing is lost, nothing counts twice."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from support.world import Process, World, item, story, verdict
+
+from haystream.events import Event, Query
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.wire import decode_ranking
+from haystream_service.worker.memory import MemoryBroker, MemoryPublisher
+from haystream_service.worker.records import BrokerUnavailable
+from haystream_service.worker.shared import StateLost, TopicsReplaced
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_revisions_grow_across_restarts(world: World) -> None:
+    world.say(Query("q"), item(1), item(2))
+    for number in (1, 2):
+        process = await world.process()
+        world.say(verdict(number))
+        await process.settled()
+        await process.crash()
+    revisions = [ranking.revision for ranking in world.rankings("q")]
+    assert revisions == sorted(revisions)
+    assert len(set(revisions)) >= 3
+
+
+class CrashingPublisher(MemoryPublisher):
+    """Is cut off when it should publish the nth ranking: the process dies between the save and the publish."""
+
+    def __init__(self, broker: MemoryBroker, fatal: int) -> None:
+        super().__init__(broker)
+        self.left = fatal
+        self.reached = asyncio.Event()
+
+    async def publish_ranking(self, query_id: str, value: bytes) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.reached.set()
+            await asyncio.Event().wait()
+        await super().publish_ranking(query_id, value)
+
+
+@pytest.mark.parametrize("fatal", [1, 2, 3])
+async def test_a_crash_between_save_and_publish_loses_no_ranking(world: World, fatal: int) -> None:
+    publisher = CrashingPublisher(world.broker, fatal)
+    doomed = await world.process(publisher=publisher)
+    events: list[Event] = [Query("q"), item(1), verdict(1), item(2), verdict(2)]
+    for event in events:
+        world.say(event)
+        await asyncio.sleep(0)
+    await doomed.wait(publisher.reached.wait())
+    await doomed.crash()
+    heir = await world.process()
+    await heir.settled()
+    await world.check_equals_fold(events)
+    assert world.broker.messages("next-items")[-1].value == await world.store.read_ranking("q")
+
+
+async def test_a_ranking_saved_for_new_items_is_published_after_a_crash(world: World) -> None:
+    world.say(Query("q"))
+    first = await world.process()
+    await first.settled()
+    await first.crash()
+    publisher = CrashingPublisher(world.broker, 2)  # the first publishes again what it loads
+    doomed = await world.process(publisher=publisher)
+    await doomed.settled()
+    world.say(item(1))
+    await doomed.wait(publisher.reached.wait())
+    await doomed.crash()
+    heir = await world.process()
+    await heir.wait(world.broker.wait_for("next-items", lambda m: len(decode_ranking(m.value).items) == 1))
+
+
+async def test_a_fenced_zombie_loads_again_and_loses_nothing(world: World) -> None:
+    zombie = await world.process()
+    events: list[Event] = [Query("q"), *(item(n) for n in range(8)), verdict(1), verdict(2)]
+    world.say(*events)
+    await zombie.settled()
+    # It is paused; its partitions go to another, which works on from the same offsets.
+    await zombie.consumer.stop()
+    heir = await world.process()
+    more: list[Event] = [verdict(3), verdict(4, item=1, outcome="irrelevant")]
+    world.say(*more)
+    await heir.settled()
+    await heir.consumer.stop()
+    # Now the zombie wakes up with its old state, and gets the partitions back.
+    last: list[Event] = [verdict(5), Query("q", top=3)]
+    world.say(*last)
+    await zombie.consumer.assign(zombie.worker, {0, 1})
+    await zombie.settled()
+    await world.check_equals_fold([*events, *more, *last])
+    assert zombie.metrics.fenced_writes._value.get() >= 1
+
+
+async def test_two_workers_share_the_partitions_and_hand_them_over(world: World) -> None:
+    events = story(7, opened_first=True)
+    first = await world.process((0, 1))
+    world.say(*events[:40])
+    await first.consumer.caught_up(0)
+    await first.consumer.assign(first.worker, {0})
+    second = await world.process((1,))
+    world.say(*events[40:80])
+    await second.consumer.caught_up(1)
+    await first.consumer.assign(first.worker, set())
+    await second.consumer.assign(second.worker, {0, 1})
+    world.say(*events[80:])
+    await second.settled()
+    await world.check_equals_fold(events)
+    assert world.dead_letters() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_crashes_in_the_middle_of_everything(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    events = story(seed, opened_first=True)
+    pending = list(events)
+    while pending:
+        process = await world.process()
+        for _ in range(rng.randrange(5, 25)):
+            if pending:
+                world.say(pending.pop(0))
+            for _ in range(rng.randrange(6)):
+                await asyncio.sleep(0)
+        await process.crash()
+    last = await world.process()
+    await last.settled()
+    await world.check_equals_fold(events)
+
+
+class Flaky:
+    """Fails every third call, before or after it was carried out; waiting reads are left alone."""
+
+    def __init__(self, inner: Any, error: type[Exception]) -> None:
+        self._inner, self._error, self._calls = inner, error, 0
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
+            self._calls += 1
+            fault = self._calls % 6
+            if fault == 2:
+                raise self._error("before")
+            answer = await getattr(self._inner, name)(*args, **options)
+            if fault == 5:
+                raise self._error("after")
+            return answer
+
+        return call
+
+
+async def test_servers_that_fail_now_and_then_change_nothing(world: World) -> None:
+    process = await world.process(
+        store=Flaky(world.store, StoreUnavailable),
+        publisher=Flaky(MemoryPublisher(world.broker), BrokerUnavailable),
+    )
+    events = story(11)
+    world.say(*events)
+    await process.settled()
+    await world.check_equals_fold(events)
+    retries = process.metrics.server_retries
+    assert retries.labels("redis")._value.get() > 0
+    assert retries.labels("kafka")._value.get() > 0
+
+
+async def test_an_emptied_store_stops_the_worker_and_refuses_nothing(world: World) -> None:
+    process = await world.process()
+    world.say(Query("q"), item(1))
+    await process.settled()
+    assert await process.worker.ready() == []
+    await world.store.wipe()
+    assert any("emptied" in reason for reason in await process.worker.ready())
+    world.say(verdict(1))
+    with pytest.raises(StateLost):
+        await process.settled()
+    assert world.dead_letters() == []
+    await process.crash()
+    # A new process does not begin either, as the group has committed offsets.
+    with pytest.raises(StateLost):
+        await Process(world).worker.start(begun_before=True)
+
+
+@pytest.mark.parametrize("said", [[Query("q")], [Query("q"), verdict(1)]], ids=["queries", "verdicts"])
+async def test_topics_that_were_made_anew_are_found_out_and_nothing_is_taken_for_known(
+    world: World, said: list[Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await world.process()
+    world.say(*said, Query("other"))
+    await first.settled()
+    await first.crash()
+    world.broker = MemoryBroker(partitions=2)  # empty topics, over the same store
+    world.say(Query("other"), *([Query("q")] if len(said) > 1 else []))
+    second = await world.process()
+    with pytest.raises(TopicsReplaced, match="run `haystream rebuild`"):
+        await second.wait(second.worker.drain())
+    assert any("run `haystream rebuild`" in reason for reason in await second.worker.ready())
+    assert "Nothing more is acknowledged" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_bug_is_never_acknowledged(world: World) -> None:
+    class Broken(MemoryPublisher):
+        async def publish_ranking(self, query_id: str, value: bytes) -> None:
+            raise ZeroDivisionError
+
+    process = await world.process(publisher=Broken(world.broker))
+    world.say(Query("q"))
+    with pytest.raises(ZeroDivisionError):
+        await process.settled()
+    assert await process.worker.ready() == ["a bug stopped it"]
+    assert all(offset == 0 for offset in world.broker.committed.values())
+    await process.crash()
+    heir = await world.process()
+    await heir.settled()
+    assert len(world.rankings("q")) == 1
