@@ -201,7 +201,7 @@ def import_(
 def simulate(
     items: Annotated[Path, typer.Argument(metavar="ITEMS.csv", help="An item table with a column relevant.")],
     models: Annotated[str, typer.Option(metavar="A,B", help="What leads the search.")] = (
-        "rates,relevance,participant-rate,random"
+        "relevance,participant-rate,random"
     ),
     policies: Annotated[str, typer.Option(metavar="P,Q", help="How it chooses.")] = "look-ahead,greedy",
     steps: Annotated[int, typer.Option(min=1, help="Screenings of a search.")] = 1000,
@@ -237,7 +237,7 @@ def simulate(
     and so on. An edge's items are drawn without replacement, ties are broken
     at random.
 
-    Models: rates, relevance (the paper's), independent, mrf, participant-rate,
+    Models: relevance (the paper's), independent, mrf, participant-rate,
     neighbour-rate, label-propagation, bandit, random. Policies: look-ahead,
     greedy, epsilon-greedy, bayes-ucb, thompson.
 

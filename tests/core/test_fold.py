@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.histories import facts, fold, item, items, line, queries, verdict
+from support.histories import MODELS, facts, fold, item, items, line, queries, verdict
 
 from haystream.errors import Code, Rejected
-from haystream.events import Event, Outcome, Policy, Query, Status
+from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Policy, Query, Status
 from haystream.fold import Changed, State, step
 from haystream.policies import POLICIES
 from haystream.report import Report, report
@@ -169,7 +169,9 @@ def test_nothing_is_offered_while_a_query_is_not_open(status: Status) -> None:
 
 def test_new_settings_equal_having_opened_with_them() -> None:
     events: list[Event] = [*ITEMS, verdict(0, "i5", Outcome.RELEVANT), verdict(1, "i2", Outcome.IRRELEVANT)]
-    for settings in (Query("q", policy=Policy("bayes-ucb")), Query("q", engine="reference"), Query("q", top=3)):
+    relevance = Query("q", prior=DEFAULT_PRIORS["relevance"])
+    others = Query("q", policy=Policy("bayes-ucb")), Query("q", engine="reference"), Query("q", top=3), relevance
+    for settings in others:
         state = fold([Query("q"), *events])
         state.queries["q"].finish()
         step(state, settings)
@@ -192,7 +194,8 @@ def test_drain_names_what_changed_and_only_that() -> None:
     assert not len(query.drain().edges.index)
 
 
-def test_relabelling_the_participants_changes_no_ranking() -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_relabelling_the_participants_changes_no_ranking(model: ModelName) -> None:
     """Reversing the ids swaps every edge's ends; with a symmetric table nothing may move."""
     names = {f"p{i:03d}": f"p{99 - i:03d}" for i in range(13)}
     relabelled = [
@@ -200,7 +203,8 @@ def test_relabelling_the_participants_changes_no_ranking() -> None:
         for each in ITEMS
     ]
     verdicts = [verdict(0, "i5", Outcome.RELEVANT), verdict(1, "i6", Outcome.IRRELEVANT)]
-    one = report(fold([Query("q"), *ITEMS, *verdicts]).queries["q"])
-    other = report(fold([Query("q"), *relabelled, *verdicts]).queries["q"])
+    settings = Query("q", prior=DEFAULT_PRIORS[model])
+    one = report(fold([settings, *ITEMS, *verdicts]).queries["q"])
+    other = report(fold([settings, *relabelled, *verdicts]).queries["q"])
     assert [i.item_id for i in one.items] == [i.item_id for i in other.items]
     np.testing.assert_allclose([i.score for i in one.items], [i.score for i in other.items], atol=1e-9)
