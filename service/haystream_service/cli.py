@@ -201,7 +201,7 @@ def import_(
 def simulate(
     items: Annotated[Path, typer.Argument(metavar="ITEMS.csv", help="An item table with a column relevant.")],
     models: Annotated[str, typer.Option(metavar="A,B", help="What leads the search.")] = (
-        "relevance,participant-rate,random"
+        "rates,relevance,participant-rate,random"
     ),
     policies: Annotated[str, typer.Option(metavar="P,Q", help="How it chooses.")] = "look-ahead,greedy",
     steps: Annotated[int, typer.Option(min=1, help="Screenings of a search.")] = 1000,
@@ -237,15 +237,32 @@ def simulate(
     and so on. An edge's items are drawn without replacement, ties are broken
     at random.
 
-    Models: relevance (the paper's), independent, mrf, participant-rate,
-    neighbour-rate, label-propagation, bandit, random. Policies: look-ahead,
-    greedy, epsilon-greedy, bayes-ucb, thompson.
+    \b
+    Models
+      rates              haystream's: people's rates around a learned base rate
+      relevance          the paper's: who is relevant decides what is
+      participant-rate   a ten-line script: a pair's rate, shrunk to its ends'
+      neighbour-rate     the same, ends' rates shrunk to those around them
+      label-propagation  rates that spread from pair to pair through people
+      bandit             a linear bandit on indicators of who takes part
+      independent        every pair for itself
+      mrf                the paper's field, exact; for graphs nearly trees
+      random             random order: what there is to beat
+
+    \b
+    Policies
+      look-ahead         worth most if a pair that disappoints is dropped
+      greedy             most likely relevant
+      epsilon-greedy     the same, but now and then any item
+      bayes-ucb          may well be relevant: a quantile that rises
+      thompson           most likely relevant in a draw from the beliefs
 
     \b
     haystream simulate mails.csv.gz
-    haystream simulate mails.csv.gz --models relevance,bandit --policies greedy --runs 50 --out study
-    haystream simulate mails.csv.gz --models independent --option p11=0,0.04,0.13 --json
-    haystream simulate mails.csv.gz --topics ldc_topic --two-party --steps 500
+    haystream simulate mails.csv.gz --models rates,bandit --policies greedy
+    haystream simulate mails.csv.gz --runs 50 --out study
+    haystream simulate mails.csv.gz --models independent --option p11=0,0.13
+    haystream simulate mails.csv.gz --topics column --two-party --json
     """
     from haystream_service.commands import simulate as command
 

@@ -1,6 +1,6 @@
 """The finished searches of a simulation on disk, so that one that was stopped goes on where it was."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
@@ -30,7 +30,6 @@ class Journal:
     """
 
     def __init__(self, folder: Path, searches: Searches) -> None:
-        self.finished: dict[Task, Outcome] = {}
         path = folder / FILE
         header = orjson.dumps(
             {
@@ -54,16 +53,7 @@ class Journal:
                 self._file.write(b"\n")
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
-        for line in lines[1:]:
-            self._read(line)
-
-    def _read(self, line: bytes) -> None:
-        try:
-            fields = orjson.loads(line)
-        except orjson.JSONDecodeError:  # torn, or the empty one at the end
-            return
-        task = Task(_setting(fields["model"]), _setting(fields["policy"]), fields["query"], fields["run"])
-        self.finished[task] = Outcome(**{name: _tuples(value) for name, value in fields["outcome"].items()})
+        self.finished = _finished(lines[1:])
 
     def add(self, task: Task, outcome: Outcome) -> None:
         """Keep it."""
@@ -79,6 +69,37 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def finished_in(folder: Path) -> dict[Task, Outcome]:
+    """The searches of a folder's journal, whatever they are of.
+
+    Raises:
+        UserError: there is none, it cannot be read, or it is of another version.
+    """
+    path = folder / FILE
+    try:
+        header, *lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    if not header.startswith(b'{"version":%d,' % VERSION):
+        raise UserError(f"{path} is no journal of this version")
+    finished = _finished(lines)
+    if not finished:
+        raise UserError(f"{path} has no finished search")
+    return finished
+
+
+def _finished(lines: Iterable[bytes]) -> dict[Task, Outcome]:
+    finished = {}
+    for line in lines:
+        try:
+            fields = orjson.loads(line)
+        except orjson.JSONDecodeError:  # torn, or the empty one at the end
+            continue
+        task = Task(_setting(fields["model"]), _setting(fields["policy"]), fields["query"], fields["run"])
+        finished[task] = Outcome(**{name: _tuples(value) for name, value in fields["outcome"].items()})
+    return finished
 
 
 def _digest(networks: Mapping[str, Network]) -> str:

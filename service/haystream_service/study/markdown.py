@@ -28,7 +28,7 @@ def markdown(result: Mapping[str, Any]) -> str:
             text += f" / {row['geometric_mean']:.2f}"
         cells[row["label"], row["policy_label"]] = f"**{text}**" if value(row) == most else text
     models, policies = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
-    return _table(
+    return table(
         ["model", *policies], [[model, *(cells[model, policy] for policy in policies)] for model in models]
     )
 
@@ -42,10 +42,11 @@ def by_topic(result: Mapping[str, Any]) -> str:
         cells = (f"**{mean:.1f}**" if mean == max(means) else f"{mean:.1f}" for mean in means)
         lines.append([topic["topic"], f"{topic['relevant']:,}", *cells])
     names = (f"{row['label']}, {row['policy_label']}" for row in rows)
-    return "\n" + _table(["topic", "relevant", *names], lines)
+    return "\n" + table(["topic", "relevant", *names], lines)
 
 
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: the first column on the left, the others on the right."""
     rule = ["---", *("---:" for _ in header[1:])]
     return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
 
