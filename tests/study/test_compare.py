@@ -95,8 +95,10 @@ def test_journals_are_read_and_drawn(haystream, table, tmp_path, monkeypatch, ca
     assert page.count("| rates |") == 2
     assert "### one\n| model | look-ahead | greedy | its best − rates, look-ahead |\n" in page
     assert figure.read_bytes().startswith(b"\x89PNG")
-    found = read_study(topics).found[RATES, AHEAD]
+    found, early = (read_study(topics, at=at).found[RATES, AHEAD] for at in (None, 10))
     assert [run.shape for run in found.values()] == [(5,)] * 3
+    assert all((early[run] <= found[run]).all() for run in found)
+    assert 0 < sum(run.sum() for run in early.values()) < sum(run.sum() for run in found.values())
 
 
 def test_what_is_no_journal_is_said(tmp_path, monkeypatch, capsys):

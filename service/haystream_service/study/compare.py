@@ -1,6 +1,6 @@
 """Finished simulations side by side: a page's tables, and one figure of all.
 
-    python -m haystream_service.study.compare DIR [DIR ...] [--against MODEL,POLICY] [--swept] [--figure FILE.png]
+    python -m haystream_service.study.compare DIR … [--against MODEL,POLICY] [--at N] [--swept] [--figure FILE.png]
 
 A DIR is what `haystream simulate --out DIR` left. Standard output has a Markdown table for each.
 """
@@ -132,10 +132,11 @@ def main() -> None:
     parser.add_argument(
         "--swept", action="store_true", help="defaults, and the best of the options that were tried"
     )
+    parser.add_argument("--at", type=int, metavar="N", help="found in the first N screenings")
     parser.add_argument("--figure", type=Path, metavar="FILE.png")
     given = parser.parse_args()
     try:
-        studies = [read_study(folder) for folder in given.folders]
+        studies = [read_study(folder, at=given.at) for folder in given.folders]
         if given.figure is not None:
             draw(studies, given.figure, given.against)
     except UserError as error:

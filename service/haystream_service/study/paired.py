@@ -72,11 +72,14 @@ class Study:
         return max(((model, policy) for policy in self.policies(model)), key=lambda pair: self.total(pair).value)
 
 
-def read_study(folder: Path) -> Study:
-    """The searches in a folder's journal; a run that lacks queries is left out. Raises `UserError`."""
+def read_study(folder: Path, *, at: int | None = None) -> Study:
+    """What the searches of a folder's journal found, or found in their first `at` screenings.
+
+    A run that lacks queries is left out. Raises `UserError`.
+    """
     finished = finished_in(folder)
     queries = sorted({task.query for task in finished})
-    hits = {task: float(len(outcome.hits)) for task, outcome in finished.items()}
+    hits = {task: sum(at is None or hit <= at for hit in outcome.hits) for task, outcome in finished.items()}
     found: defaultdict[Pair, dict[int, Floats]] = defaultdict(dict)
     for task in hits:
         if task.query == queries[0]:
