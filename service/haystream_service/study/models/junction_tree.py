@@ -36,9 +36,16 @@ class JunctionTree:
     """
 
     def __init__(self, participants: int, pairs: Longs) -> None:
-        width, tree = treewidth_min_fill_in(nx.Graph(pairs.tolist()))
-        if width + 1 > LARGEST:
-            raise UserError(f"exact inference is out of reach here: it needs tables of 2^{width + 1} entries")
+        graph: nx.Graph[int] = nx.Graph(pairs.tolist())
+        # No elimination has a smaller width than the largest core, which is known at once: min-fill takes minutes
+        # on a graph that is far from a tree.
+        width = max(nx.core_number(graph).values())
+        if width < LARGEST:
+            width, tree = treewidth_min_fill_in(graph)
+        if width >= LARGEST:
+            raise UserError(
+                f"exact inference is out of reach here: it needs tables of 2^{width + 1} entries or more"
+            )
         cliques, parent = _rooted(tree)
         self.largest = max(map(len, cliques))
         separators = [
