@@ -62,6 +62,15 @@ def test_over_queries_it_is_the_geometric_mean_and_its_error_that_of_chance():
     assert np.mean([total.se for total in totals]) == pytest.approx(spread, rel=0.1)
 
 
+def test_the_ratio_is_over_queries():
+    found = {(RATES, AHEAD): {0: np.array([1.0, 9.0])}, (SCRIPT, AHEAD): {0: np.array([0.0, 79.0])}}
+    ratio = Study("made", found).ratio((SCRIPT, AHEAD), (RATES, AHEAD))
+    assert ratio.value == pytest.approx((1 / 2 * 80 / 10) ** 0.5)
+    assert ratio.se == pytest.approx(ratio.value * np.std(np.log([1 / 2, 8]), ddof=1) / 2**0.5)
+    (row,) = [line for line in compare.by_policy(Study("made", found)).splitlines() if "| participant" in line]
+    assert row.endswith(f" {ratio} |")
+
+
 def test_the_page(study):
     assert compare.by_policy(study).splitlines() == [
         "| model | look-ahead | greedy | its best − rates, look-ahead |",

@@ -28,7 +28,10 @@ MARKERS = "osD^v"
 
 
 def by_policy(study: Study, against: Pair = REFERENCE) -> str:
-    """Models down, policies across, the most in bold; then each model's best policy less the reference."""
+    """Models down, policies across, the most in bold; then each model's best policy less the reference.
+
+    Where there are several queries, also its ratio to the reference, with an error over queries.
+    """
     models = study.rows()
     most = max(study.total(study.best(model)).value for model in models)
     policies = [policy for policy in map(Setting, POLICIES) if any((m, policy) in study.found for m in models)]
@@ -37,7 +40,10 @@ def by_policy(study: Study, against: Pair = REFERENCE) -> str:
         totals = [study.total((model, policy)) if (model, policy) in study.found else None for policy in policies]
         cells = [_cell(total, most) for total in totals]
         lines.append([model.label, *cells, _difference(study, study.best(model), against)])
-    return table(["model", *(policy.label for policy in policies), f"its best − {_name(against)}"], lines)
+        if study.queries > 1:
+            lines[-1].append(_ratio(study, study.best(model), against))
+    header = ["model", *(policy.label for policy in policies), f"its best − {_name(against)}"]
+    return table([*header, *(["ratio, over queries"] if study.queries > 1 else [])], lines)
 
 
 def swept(study: Study, against: Pair = REFERENCE) -> str:
@@ -105,6 +111,10 @@ def _difference(study: Study, pair: Pair, other: Pair) -> str:
     if pair == other or other not in study.found:
         return ""
     return f"{study.less(pair, other):+}"
+
+
+def _ratio(study: Study, pair: Pair, other: Pair) -> str:
+    return "" if pair == other or other not in study.found else str(study.ratio(pair, other))
 
 
 def _cell(total: Estimate | None, most: float) -> str:

@@ -57,6 +57,20 @@ class Study:
         both = [self.found[pair], self.found[other]]
         return _estimate(both, sorted(both[0].keys() & both[1].keys()))
 
+    @property
+    def queries(self) -> int:
+        """How many there are."""
+        return len(next(iter(next(iter(self.found.values())).values())))
+
+    def ratio(self, pair: Pair, other: Pair) -> Estimate:
+        """Geometric mean over queries of (found + 1) of one over that of the other, and its error over queries.
+
+        What other queries would give, where `less` says what other orders of the items would.
+        """
+        one, two = (np.log1p(np.mean(list(self.found[which].values()), axis=0)) for which in (pair, other))
+        mean = float(np.exp((one - two).mean()))
+        return Estimate(mean, mean * float((one - two).std(ddof=1)) / float(np.sqrt(self.queries)))
+
     def rows(self) -> list[Setting]:
         """The models: each at its defaults, where it was searched with them, else with all its options."""
         plain = {model.name for model, _ in self.found if not model.options}
