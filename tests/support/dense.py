@@ -274,6 +274,13 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
         adjusted = (expected.linear_mean - expected.prior_mean)[edges.tolist().index(e)]
         same(sum(shares.values()), adjusted - expected.shift)
 
+    row_of = {edge: row for row, edge in enumerate(edges.tolist())}
+    for which in range(len(query.collection.sets)):  # an item of several edges has the mean of their shares
+        on = query.collection.sets.edges(which)
+        shares = dict(engine.shares(on))
+        rows = [row_of[e] for e in on]
+        same([shares.get(f, 0.0) for f in edges.tolist()], expected.share_matrix[rows].mean(axis=0))
+
     means = [p[0] for p in got.participants.values()] + [e.mean for e in got.edges]
     assert all(0 <= mean <= 1 for mean in means)
     assert all(p[1] >= -1e-15 for p in got.participants.values())
