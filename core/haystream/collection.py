@@ -66,7 +66,7 @@ class Collection:
         self.item_ids: list[str] = []
         self.sets = ItemSets()
         self.precisions: dict[tuple[float, float], GraphPrecision] = {}
-        """What the queries share of their priors, by (correlation, tolerance)."""
+        """See `precision`."""
         self._seed = seed
         self._index: dict[str, int] = {}
         self._item_set = Growing(np.int32)
@@ -89,6 +89,13 @@ class Collection:
     def pairs(self) -> list[tuple[int, int]]:
         """Edge to the indexes of its two participants, in order of first appearance."""
         return self.graph.pairs
+
+    def precision(self, correlation: float, tolerance: float) -> GraphPrecision:
+        """What queries with this correlation and tolerance share of their priors."""
+        key = correlation, tolerance
+        if key not in self.precisions:
+            self.precisions[key] = GraphPrecision(self.graph, correlation, tolerance)
+        return self.precisions[key]
 
     def index(self, item_id: str) -> int | None:
         """The item's place in the log, from 0, or None."""

@@ -94,6 +94,10 @@ class Graph:
         u, v = self.pairs[edge]
         return self.participants[u], self.participants[v]
 
+    def digest(self, edges: int) -> bytes:
+        """Of the ids at the ends of the first so many edges, in their order."""
+        return blake2b(self.edge_key[:edges].tobytes(), digest_size=16).digest()
+
     def intern(self, pair: Pair) -> int:
         """The edge between the two (sorted) ids, made if it is new."""
         ends = self._intern_participant(pair[0]), self._intern_participant(pair[1])

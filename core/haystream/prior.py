@@ -67,6 +67,18 @@ class Changes:
         return news
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Q⁻¹ on the graph, as it was when the graph had so many participants and edges: enough to start from."""
+
+    digest: bytes
+    """Of those edges (`Graph.digest`)."""
+    on_participant: NDArray[np.float32]
+    """(Q⁻¹)_uu, shape (participants,)."""
+    on_edge: NDArray[np.float32]
+    """(Q⁻¹)_uv, shape (edges,)."""
+
+
 class Precision(Protocol):
     """The prior precision of x, and its inverse on the graph."""
 
@@ -170,6 +182,32 @@ class GraphPrecision:
             for edge in range(known, graph.edges):
                 self._join(edge)
 
+    def snapshot(self) -> Snapshot:
+        """What `restore` starts from. What `waiting` participants have is an estimate."""
+        diagonal, edge = self.inverse_diagonal.astype(np.float32), self.inverse_edge.astype(np.float32)
+        return Snapshot(self._graph.digest(len(edge)), diagonal, edge)
+
+    def restore(self, snapshot: Snapshot) -> bool:
+        """Start from an earlier state of this graph instead of from nothing; False if it is not that.
+
+        What the graph got since is for `grow`; after a first `grow` it is too late (False).
+        """
+        graph, people, edges = self._graph, len(snapshot.on_participant), len(snapshot.on_edge)
+        if self.builds or people > len(graph) or edges > graph.edges or graph.digest(edges) != snapshot.digest:
+            return False
+        ends = np.concatenate([graph.tail[:edges], graph.head[:edges]])
+        if int(ends.max(initial=-1)) + 1 != people:
+            return False
+        for of_people in (self._degree, self._diagonal, self._inverse_diagonal):
+            of_people.resize(people)
+        for of_edges in (self._off, self._inverse_edge):
+            of_edges.resize(edges)
+        degree = self._degree.view()
+        degree[:] = effective_degree(np.bincount(ends, minlength=people))
+        self.off[:] = -self.correlation / np.maximum(degree[graph.tail[:edges]], degree[graph.head[:edges]])
+        self.inverse_diagonal[:], self.inverse_edge[:] = snapshot.on_participant, snapshot.on_edge
+        return True
+
     def _join_many(self, known_people: int, known: int) -> None:
         """Let all edges from `known` on, and their new participants, in; entries of Q⁻¹ that this moves are healed.
 
@@ -204,7 +242,7 @@ class GraphPrecision:
 
     def _heal(self, most: int) -> Ints:
         count, _ = heal(
-            system(self._graph, self.diagonal, self.off),
+            system(self._graph, self.off),
             self._healing,
             most,
             self.tolerance,
@@ -244,7 +282,7 @@ class GraphPrecision:
     def _change(self, participant: int, edges: Ints, deltas: Floats) -> None:
         graph = self._graph
         count = change_row(
-            system(graph, self.diagonal, self.off),
+            system(graph, self.off),
             graph.tail,
             graph.head,
             participant,

@@ -15,7 +15,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Outcome, Query, Status, Verdict
 from haystream.models import MODELS
 from haystream.policies import POLICIES
-from haystream.prior import ExplicitPrecision, GraphPrecision
+from haystream.prior import ExplicitPrecision
 from haystream.ranking import Queue, Ranking
 from haystream.tables import Changes, rows_of
 
@@ -245,8 +245,4 @@ def make_engine(settings: Query, collection: Collection, tolerance: float) -> En
         return ReferenceEngine(graph, prior)
     if prior.covariance is not None:
         return LocalEngine(graph, prior, ExplicitPrecision(graph, prior.covariance), tolerance=tolerance)
-    shared = collection.precisions
-    key = (prior.correlation, tolerance)
-    if key not in shared:
-        shared[key] = GraphPrecision(graph, prior.correlation, tolerance)
-    return LocalEngine(graph, prior, shared[key], tolerance=tolerance)
+    return LocalEngine(graph, prior, collection.precision(prior.correlation, tolerance), tolerance=tolerance)

@@ -4,7 +4,7 @@ import numpy as np
 
 from haystream.engines.columns import Columns
 from haystream.engines.inverse import AT_ONCE, heal, healing, let_wait
-from haystream.engines.relax import TOUCHED, Floats, relax
+from haystream.engines.relax import DIAGONAL, LISTED, MARK, RESIDUAL, UNMARKED, VALUE, Floats, relax
 from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
 from haystream.prior import Precision
@@ -38,20 +38,23 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
 
     on_tail, on_head = priors.on_tail, priors.on_head
-    columns.diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
+    diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     columns.off[:count] = precision.off + weight * on_tail * on_head
-    for side, tolerance in enumerate(tolerances[:ENTRIES]):
-        c, x = edges.coefficient[side, :count], people.x[side]
-        people.rhs[side, :m] = at_people(c * on_tail, c * on_head)
-        applied = columns.diagonal[:m] * x[:m]
-        applied += at_people(columns.off[:count] * x[head], columns.off[:count] * x[tail])
-        people.r[side, :m] = people.rhs[side, :m] - applied
+    for cells in (*people.sides, columns.column.cells, columns.room.cells):
+        cells[:m, DIAGONAL] = diagonal
+    for side, (cells, tolerance) in enumerate(zip(people.sides, tolerances[:ENTRIES], strict=True)):
+        c, x = edges.coefficient[side, :count], cells[:m, VALUE]
+        people.rhs[:m, side] = at_people(c * on_tail, c * on_head)
+        applied = diagonal * x + at_people(columns.off[:count] * x[head], columns.off[:count] * x[tail])
+        cells[:m, RESIDUAL] = people.rhs[:m, side] - applied
+        cells[:m, MARK] = LISTED
         columns.room.touched[:m] = everyone
-        columns.room.flags[:m] = TOUCHED
-        relax(columns.system, x, people.r[side], people.rhs[side], tolerance, columns.room, m)
-        columns.room.flags[:m] = 0
+        rhs, along = people.rhs[:, side], columns.room.nothing
+        relax(columns.system, cells, tolerance, columns.room, m, rhs, people.sides, along)
+        cells[:m, MARK] = UNMARKED
 
-    people.variance[:m], edges.covariance[:count] = precision.inverse_diagonal, precision.inverse_edge
+    people.variance[:m] = people.prior_variance[:m] = precision.inverse_diagonal
+    edges.covariance[:count] = precision.inverse_edge
     # Λ⁻¹ is Q⁻¹ but near data. Healing finds out how far that is.
     columns.healing = healing(len(columns.moved_flags))
     screened = np.flatnonzero(weight)
@@ -66,10 +69,10 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         columns.room,
         columns.changed,
     )
-    columns.sums.form[:] = np.einsum("su,su->s", people.rhs[:, :m], people.x[:, :m])
-    if len(people.x) > COMMON:  # as `recount` does
-        counted = people.rhs[:, :m] * people.x[COMMON, :m] + people.x[:, :m] * people.r[COMMON, :m]
-        people.counted[:, :m] = counted
-        columns.sums.border[:] = edges.coefficient[:, :count].sum(axis=1) - counted.sum(axis=1)
+    rhs, x = people.rhs[:m], people.sides[:, :m, VALUE].T
+    columns.sums.form[:] = np.einsum("us,us->s", rhs, x)
+    if len(people.sides) > COMMON:
+        taken_back = rhs.T @ x[:, COMMON] + x.T @ people.sides[COMMON, :m, RESIDUAL]
+        columns.sums.border[:] = edges.coefficient[:, :count].sum(axis=1) - taken_back
     columns.moved_flags[:] = 0
     columns.edge_flags[:] = 0

@@ -4,15 +4,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.engines.inverse import Healing, healing, regrown
-from haystream.engines.relax import Flags, Floats, Ints, scratch, system
-from haystream.engines.state import COMMON, Edges, People, Sums
+from haystream.engines.relax import DIAGONAL, Flags, Floats, Ints, fresh_cells, scratch, system
+from haystream.engines.state import Edges, People, Sums
 from haystream.graph import Graph
 
 
-def _grown(array: NDArray[np.generic], room: int, fill: float) -> NDArray[np.generic]:
-    """A copy with `room` entries along the last axis, the new ones holding `fill`."""
-    grown = np.full((*array.shape[:-1], room), fill, dtype=array.dtype)
-    grown[..., : array.shape[-1]] = array
+def _grown(array: NDArray[np.generic], room: int, fill: float, *, axis: int = 0) -> NDArray[np.generic]:
+    """A copy with `room` entries along the axis, the new ones holding `fill`."""
+    shape = list(array.shape)
+    shape[axis] = room
+    grown = np.full(shape, fill, dtype=array.dtype)
+    grown[tuple(map(slice, array.shape))] = array
     return grown
 
 
@@ -26,16 +28,14 @@ class Columns:
     def __init__(self, sides: int) -> None:
         self.participants = 0
         self.edge_count = 0
-        none, rows = np.zeros(0), np.zeros((sides, 0))
-        counted = np.zeros((sides if sides > COMMON else 0, 0))
-        self.people = People(none, none, none, rows, rows, rows, counted, none, none, none)
+        none, rows = np.zeros(0), np.zeros((0, sides))
+        self.people = People(none, none, none, none, fresh_cells(sides, 0), rows, none, none, none)
         ints = np.zeros(0, np.int32)
-        self.edges = Edges(ints, ints, none, none, none, none, none, none, rows, none)
-        self.system = system(Graph(), none, none)
-        self.sums = Sums(np.zeros(sides), np.zeros(sides))
+        self.edges = Edges(ints, ints, none, none, none, none, none, none, np.zeros((sides, 0)), none)
+        self.system = system(Graph(), none)
+        self.sums = Sums(*np.zeros((6, sides)))
         self.coefficients: Floats = np.zeros(sides)
         self.tolerances: Floats = np.zeros(sides + 1)
-        self.diagonal: Floats = none
         self.off: Floats = none
         self.n: Floats = none
         self.y: Floats = none
@@ -60,27 +60,31 @@ class Columns:
     def resize(self, graph: Graph) -> None:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
         self.participants, self.edge_count = len(graph), graph.edges
-        if len(self.diagonal) < len(graph):
+        if len(self.moved) < len(graph):
             self._grow_people(max(16, 2 * len(graph)))
         if len(self.off) < graph.edges:
             self._grow_edges(max(16, 2 * graph.edges))
         self.edges = self.edges._replace(tail=graph.tail, head=graph.head)
-        self.system = system(graph, self.diagonal, self.off)
+        self.system = system(graph, self.off)
 
     def _grow_people(self, room: int) -> None:
-        fill = People(0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0, np.inf, 0.0, np.inf)  # type: ignore[arg-type]
-        grown = (_grown(a, room, f) for a, f in zip(self.people, fill, strict=True))  # type: ignore[arg-type]
-        self.people = People(*grown)  # type: ignore[arg-type]
-        self.diagonal = _grown(self.diagonal, room, 1.0)  # type: ignore[assignment]
+        people, known = self.people, len(self.moved)
+        sides = fresh_cells(len(people.sides), room)
+        sides[:, :known] = people.sides
+        fill = People(0.5, 0.5, 1.0, 1.0, people.sides, 0.0, np.inf, 0.0, np.inf)  # type: ignore[arg-type]
+        grown = (a if a is f else _grown(a, room, f) for a, f in zip(people, fill, strict=True))  # type: ignore[arg-type]
+        self.people = People(*grown)._replace(sides=sides)  # type: ignore[arg-type]
         self.moved = _grown(self.moved, room, 0)  # type: ignore[assignment]
         self.moved_flags = _grown(self.moved_flags, room, 0)  # type: ignore[assignment]
         self.later = _grown(self.later, room, 0)  # type: ignore[assignment]
         self.changed = np.zeros(room, np.int32)
         self.column, self.room = scratch(room), scratch(room)
+        for cells in (self.column.cells, self.room.cells):
+            cells[:known, DIAGONAL] = sides[0, :known, DIAGONAL]
         self.healing = regrown(self.healing, room)
 
     def _grow_edges(self, room: int) -> None:
-        floats = (_grown(a, room, 0.0) for a in self.edges[2:])
+        floats = (_grown(a, room, 0.0, axis=-1) for a in self.edges[2:])
         self.edges = Edges(self.edges.tail, self.edges.head, *floats)  # type: ignore[arg-type]
         for name in ("off", "n", "y", "offered", "square", "own", "used_edge", "bound", "edge_flags"):
             setattr(self, name, _grown(getattr(self, name), room, 0))

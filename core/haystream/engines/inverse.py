@@ -10,7 +10,21 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.compiled import compiled
-from haystream.engines.relax import Flags, Floats, Ints, Longs, Scratch, System, begin, forget, relax, touch
+from haystream.engines.relax import (
+    DIAGONAL,
+    RESIDUAL,
+    VALUE,
+    Flags,
+    Floats,
+    Ints,
+    Longs,
+    Scratch,
+    System,
+    begin,
+    forget,
+    solve,
+    touch,
+)
 
 AT_ONCE = 64
 """Where much is new, so many participants' entries are solved at once (some milliseconds); the others start
@@ -93,15 +107,15 @@ def read_column(
     (Λ⁻¹)_uu = k_u + ρᵀk + ρᵀΛ⁻¹ρ: without its last term, which is left out, its error is of second order. A
     contact's entry gets one more step, k_v + ρ_v / Λ_vv.
     """
-    rest = 0.0
+    cells, rest = column.cells, 0.0
     for i in range(listed):
         t = column.touched[i]
-        rest += column.r[t] * column.x[t]
-    on_participant[u] = column.x[u] + rest
+        rest += cells[t, RESIDUAL] * cells[t, VALUE]
+    on_participant[u] = cells[u, VALUE] + rest
     first = system.start[u]
     for i in range(first, first + system.degree[u]):
         v = system.contact[i]
-        on_edge[system.incident[i]] = column.x[v] + column.r[v] / system.diagonal[v]
+        on_edge[system.incident[i]] = cells[v, VALUE] + cells[v, RESIDUAL] / cells[v, DIAGONAL]
 
 
 @compiled
@@ -144,13 +158,13 @@ def change_row(
             unit = max(unit, abs(deltas[i]))
     loose = tolerance if new else min(tolerance / max(unit, tolerance), 0.1)
     listed = begin(column, participant, 1.0, 0)
-    listed, _ = relax(system, column.x, column.r, column.r, loose, column, listed)
+    listed = solve(system, loose, column, listed)
     reached = 0
     for i in range(len(edges)):
         v = other_end(tail, head, edges[i], participant)
         reached = begin(other, v, 1.0 if new else deltas[i] / unit, reached)
-    reached, _ = relax(system, other.x, other.r, other.r, loose, other, reached)
-    at_u, at_a = column.x, other.x
+    reached = solve(system, loose, other, reached)
+    at_u, at_a = column.cells[:, VALUE], other.cells[:, VALUE]
     if new:
         read_column(system, participant, column, listed, on_participant, on_edge)
         read_column(system, other_end(tail, head, first_edge, participant), other, reached, on_participant, on_edge)
@@ -162,7 +176,7 @@ def change_row(
     determinant = s11 * s22 - s12 * s12
     kk, kl, ll = s22 / determinant, -s12 * unit / determinant, s11 * unit * unit / determinant
     for i in range(listed):
-        reached = touch(other, column.touched[i], reached)
+        reached = touch(other.cells, other, column.touched[i], reached)
     count = 0
     for i in range(reached):
         t = other.touched[i]
@@ -190,21 +204,35 @@ def change_row(
 
 
 @compiled
-def copy_entries(
+def take_entries(
     system: System,
+    queue: Healing,
     which: Ints,
-    from_participant: Floats,
-    from_edge: Floats,
+    prior_on_participant: Floats,
+    prior_on_edge: Floats,
     on_participant: Floats,
     on_edge: Floats,
+    taken: Floats,
+    tolerance: float,
 ) -> None:
-    """Take the entries of these participants, and of their edges, from another inverse."""
+    """Take over to Λ⁻¹ what was solved afresh of Q⁻¹ at these participants: the same, where no data have reached.
+
+    Data have reached whoever's entry of Λ⁻¹ differs by more than the tolerance from what was last `taken` of Q⁻¹.
+    Those wait for healing.
+    """
     for u in which:
-        on_participant[u] = from_participant[u]
+        reached = abs(on_participant[u] - taken[u]) > tolerance
+        taken[u] = prior_on_participant[u]
+        if reached:
+            add_strain(queue, u, np.inf, 0.0)
+            continue
+        on_participant[u] = prior_on_participant[u]
         first = system.start[u]
         for i in range(first, first + system.degree[u]):
-            e = system.incident[i]
-            on_edge[e] = from_edge[e]
+            v = system.contact[i]
+            if abs(on_participant[v] - taken[v]) <= tolerance:
+                e = system.incident[i]
+                on_edge[e] = prior_on_edge[e]
 
 
 @compiled
@@ -234,10 +262,10 @@ def heal(
         queue.fresh[u] = 1
         was = on_participant[u]
         listed = begin(room, u, 1.0, 0)
-        listed, _ = relax(system, room.x, room.r, room.r, COLUMN_TOLERANCE * tolerance, room, listed)
+        listed = solve(system, COLUMN_TOLERANCE * tolerance, room, listed)
         first, drift = system.start[u], 0.0
         for i in range(first, first + system.degree[u]):
-            drift = max(drift, abs(room.x[system.contact[i]] - on_edge[system.incident[i]]))
+            drift = max(drift, abs(room.cells[system.contact[i], VALUE] - on_edge[system.incident[i]]))
         read_column(system, u, room, listed, on_participant, on_edge)
         moved = abs(on_participant[u] - was)
         forget(room, listed)

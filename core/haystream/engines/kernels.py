@@ -2,22 +2,25 @@
 
 from haystream.compiled import compiled
 from haystream.engines.inverse import STRAIN, Healing, add_strain, change_row
-from haystream.engines.relax import Flags, Floats, Ints, Scratch, System, begin, forget, relax, touch
-from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Edges, People, Sums
+from haystream.engines.relax import (
+    DIAGONAL,
+    MARK,
+    RESIDUAL,
+    UNMARKED,
+    VALUE,
+    Flags,
+    Floats,
+    Ints,
+    Scratch,
+    System,
+    begin,
+    forget,
+    relax,
+    solve,
+    touch,
+)
+from haystream.engines.state import COMMON, ENTRIES, REMAINING, Edges, People, Sums
 from haystream.models.base import Priors
-
-
-@compiled
-def recount(people: People, participant: int, border: Floats) -> None:
-    """Renew what a participant adds to bᵀx₂ of every side, which the border subtracts.
-
-    b_u x₂_u + x_u r₂_u: with the second term the sum is bᵀΛ⁻¹b₂ to second order in what the solves leave out.
-    """
-    x_2, r_2 = people.x[COMMON, participant], people.r[COMMON, participant]
-    for side in range(len(border)):
-        part = people.rhs[side, participant] * x_2 + people.x[side, participant] * r_2
-        border[side] -= part - people.counted[side, participant]
-        people.counted[side, participant] = part
 
 
 @compiled
@@ -31,10 +34,35 @@ def move(moved: Ints, moved_flags: Flags, count: int, participant: int) -> int:
 
 
 @compiled
-def settle_sides(
+def push_side(
+    system: System, people: People, side: int, tolerance: float, began: int, room: Scratch, sums: Sums
+) -> int:
+    """Push a right-hand side's residuals, from the first `began` of room.touched on, and keep the sums in step.
+
+    A step s at u moves bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Returns how many were reached, who
+    are in room.touched and marked no more.
+    """
+    cells, sides = people.sides[side], len(people.sides)
+    first, last = (0, sides) if side == COMMON else (min(COMMON, sides), sides)
+    along = sums.along[first:last]
+    along[:] = 0.0
+    reached, gain = relax(
+        system, cells, tolerance, room, began, people.rhs[:, side], people.sides[first:last], along
+    )
+    sums.form[side] += gain
+    for i in range(len(along)):
+        sums.border[i if side == COMMON else side] -= along[i]
+    for i in range(reached):
+        cells[room.touched[i], MARK] = UNMARKED
+    return reached
+
+
+@compiled
+def settle_side(
     system: System,
     people: People,
-    tolerances: Floats,
+    side: int,
+    tolerance: float,
     began: int,
     room: Scratch,
     sums: Sums,
@@ -42,28 +70,12 @@ def settle_sides(
     moved_flags: Flags,
     moved_count: int,
 ) -> int:
-    """Push every right-hand side's residuals, from the first `began` of room.touched on, which are left flagged.
-
-    Whom that moved is appended to `moved`, but for row 1, which moves no reading. Returns its new length; the
-    scratch is put back to zero.
-    """
-    sides = len(people.x)
-    common = sides > COMMON
-    for side in range(sides):
-        reached, gain = relax(
-            system, people.x[side], people.r[side], people.rhs[side], tolerances[side], room, began
-        )
-        sums.form[side] += gain
+    """Push a right-hand side's residuals; whom that reaches is appended to `moved`, but for REMAINING, which moves
+    no reading. Returns its new length."""
+    reached = push_side(system, people, side, tolerance, began, room, sums)
+    if side != REMAINING:
         for i in range(reached):
-            t = room.touched[i]
-            if i >= began:
-                room.flags[t] = 0
-            if common and (i >= began or side == COMMON):
-                recount(people, t, sums.border)
-            if side != REMAINING and (i >= began or side == MEAN):
-                moved_count = move(moved, moved_flags, moved_count, t)
-    for i in range(began):
-        room.flags[room.touched[i]] = 0
+            moved_count = move(moved, moved_flags, moved_count, room.touched[i])
     return moved_count
 
 
@@ -89,12 +101,15 @@ def follow_row(
 
     Returns the new length of `moved`.
     """
-    x, r = people.x, people.r
     for i in range(len(which)):  # r = b - Λx of the new Λ
         u, v = edges.tail[which[i]], edges.head[which[i]]
-        for side in range(len(x)):
-            r[side, u] -= deltas[i] * x[side, v]
-            r[side, v] -= deltas[i] * x[side, u]
+        for side in range(len(people.sides)):
+            cells = people.sides[side]
+            cells[u, RESIDUAL] -= deltas[i] * cells[v, VALUE]
+            cells[v, RESIDUAL] -= deltas[i] * cells[u, VALUE]
+            if len(people.sides) > COMMON:
+                x_2 = people.sides[COMMON, :, VALUE]
+                sums.border[side] += deltas[i] * (x_2[u] * cells[v, VALUE] + x_2[v] * cells[u, VALUE])
     count = change_row(
         system,
         edges.tail,
@@ -112,11 +127,16 @@ def follow_row(
     )
     for i in range(count):
         moved_count = move(moved, moved_flags, moved_count, touched[i])
-    began = touch(room, participant, 0)
-    for i in range(len(which)):
-        began = touch(room, edges.tail[which[i]], began)
-        began = touch(room, edges.head[which[i]], began)
-    return settle_sides(system, people, tolerances, began, room, sums, moved, moved_flags, moved_count)
+    for side in range(len(people.sides)):
+        cells = people.sides[side]
+        began = touch(cells, room, participant, 0)
+        for i in range(len(which)):
+            began = touch(cells, room, edges.tail[which[i]], began)
+            began = touch(cells, room, edges.head[which[i]], began)
+        moved_count = settle_side(
+            system, people, side, tolerances[side], began, room, sums, moved, moved_flags, moved_count
+        )
+    return moved_count
 
 
 @compiled
@@ -174,9 +194,9 @@ def renew_unscreened(
     room: Scratch,
     sums: Sums,
 ) -> None:
-    """Give new priors to the edges of `which` that carry no weight: only row 1 moves."""
+    """Give new priors to the edges of `which` that carry no weight: only REMAINING moves."""
     began = 0
-    r, rhs, x = people.r[REMAINING], people.rhs[REMAINING], people.x[REMAINING]
+    cells, rhs = people.sides[REMAINING], people.rhs[:, REMAINING]
     for i in range(len(which)):
         e = which[i]
         if edges.weight[e] != 0.0:
@@ -185,20 +205,18 @@ def renew_unscreened(
         at_u = edges.coefficient[REMAINING, e] * (priors.on_tail[i] - edges.on_tail[e])
         at_v = edges.coefficient[REMAINING, e] * (priors.on_head[i] - edges.on_head[e])
         if at_u != 0.0 or at_v != 0.0:
-            r[u] += at_u
-            r[v] += at_v
+            cells[u, RESIDUAL] += at_u
+            cells[v, RESIDUAL] += at_v
             rhs[u] += at_u
             rhs[v] += at_v
-            sums.form[REMAINING] += at_u * x[u] + at_v * x[v]
-            began = touch(room, u, began)
-            began = touch(room, v, began)
+            sums.form[REMAINING] += at_u * cells[u, VALUE] + at_v * cells[v, VALUE]
+            if len(people.sides) > COMMON:
+                x_2 = people.sides[COMMON, :, VALUE]
+                sums.border[REMAINING] -= at_u * x_2[u] + at_v * x_2[v]
+            began = touch(cells, room, u, began)
+            began = touch(cells, room, v, began)
         take_prior(edges, e, priors, i)
-    reached, gain = relax(system, x, r, rhs, tolerance, room, began)
-    sums.form[REMAINING] += gain
-    for i in range(reached):
-        room.flags[room.touched[i]] = 0
-        if len(people.x) > COMMON:
-            recount(people, room.touched[i], sums.border)
+    push_side(system, people, REMAINING, tolerance, began, room, sums)
 
 
 @compiled
@@ -239,32 +257,21 @@ def change_edge(
     """
     u, v = edges.tail[edge], edges.head[edge]
     beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
-    x, r, rhs = people.x, people.r, people.rhs
+    sides, rhs = people.sides, people.rhs
     dw = weight - edges.weight[edge]
-    listed, began = 0, 0
+    K, left, listed, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 0, 1.0
     if dw != 0.0:
         listed = begin(column, u, beta_u, listed)
         listed = begin(column, v, beta_v, listed)
         tolerance = tolerances[ENTRIES]
-        listed, _ = relax(system, column.x, column.r, column.r, tolerance, column, listed)
-        K = column.x
+        listed = solve(system, tolerance, column, listed)
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
-        for side in range(len(x)):
-            dc = coefficients[side] - edges.coefficient[side, edge]
-            step = (dc - dw * (beta_u * x[side, u] + beta_v * x[side, v])) / gamma
-            along = 0.0
-            for i in range(listed):
-                t = column.touched[i]
-                x[side, t] += step * K[t]
-                r[side, t] += step * column.r[t]
-                along += K[t] * rhs[side, t]
-            sums.form[side] += step * along
         shrink = dw / gamma
         for i in range(listed):
             t = column.touched[i]
-            began = touch(room, t, began)
             if K[t] == 0.0:
                 continue
+            moved_count = move(moved, moved_flags, moved_count, t)
             people.variance[t] -= shrink * K[t] * K[t]
             add_strain(healing, t, 2.0 * abs(shrink * K[t]) * tolerance, STRAIN * tolerance)
             first = system.start[t]
@@ -272,24 +279,60 @@ def change_edge(
                 other = system.contact[j]
                 if other > t:
                     edges.covariance[system.incident[j]] -= shrink * K[t] * K[other]
-        system.diagonal[u] += dw * beta_u * beta_u
-        system.diagonal[v] += dw * beta_v * beta_v
+        add_diagonal(sides, column, room, u, dw * beta_u * beta_u)
+        add_diagonal(sides, column, room, v, dw * beta_v * beta_v)
         system.off[edge] += dw * beta_u * beta_v
         edges.weight[edge] = weight
-    else:
-        for side in range(len(x)):
-            dc = coefficients[side] - edges.coefficient[side, edge]
-            r[side, u] += dc * beta_u
-            r[side, v] += dc * beta_v
-        began = touch(room, u, began)
-        began = touch(room, v, began)
-    for side in range(len(x)):
+    for side in range(len(sides)):
+        cells = sides[side]
         dc = coefficients[side] - edges.coefficient[side, edge]
+        step = (dc - dw * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])) / gamma
+        along, across, back, own = 0.0, 0.0, 0.0, 0.0
+        for i in range(listed):
+            t = column.touched[i]
+            across += cells[t, VALUE] * left[t]
+            if K[t] != 0.0:
+                along += K[t] * rhs[t, side]
+                back += K[t] * cells[t, RESIDUAL]
+                own += K[t] * left[t]
+                cells[t, VALUE] += step * K[t]
+            cells[t, RESIDUAL] += step * left[t]
+        if dw == 0.0:
+            cells[u, RESIDUAL] += dc * beta_u
+            cells[v, RESIDUAL] += dc * beta_v
         edges.coefficient[side, edge] += dc
-        rhs[side, u] += dc * beta_u
-        rhs[side, v] += dc * beta_v
-        sums.form[side] += dc * (beta_u * x[side, u] + beta_v * x[side, v])
-        if len(x) > COMMON:
-            sums.border[side] += dc
+        rhs[u, side] += dc * beta_u
+        rhs[v, side] += dc * beta_v
+        sums.form[side] += step * along + dc * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])
+        sums.step[side], sums.along[side], sums.across[side] = step, along, across
+        sums.change[side] = dc
+    if len(sides) > COMMON:
+        x_2, step = sides[COMMON, :, VALUE], sums.step[COMMON]
+        at_edge = beta_u * x_2[u] + beta_v * x_2[v]
+        for side in range(len(sides)):
+            sums.border[side] += sums.change[side] * (1.0 - at_edge) - step * (sums.along[side] + sums.across[side])
+            sums.border[side] -= sums.step[side] * (back + step * own)
+    for side in range(len(sides)):
+        if dw == 0.0 and sums.change[side] == 0.0:
+            continue
+        cells, limit = sides[side], tolerances[side]
+        began = 0
+        for i in range(listed):
+            t = column.touched[i]
+            if abs(cells[t, RESIDUAL]) > limit * cells[t, DIAGONAL]:
+                began = touch(cells, room, t, began)
+        if dw == 0.0:
+            began = touch(cells, room, u, began)
+            began = touch(cells, room, v, began)
+        moved_count = settle_side(system, people, side, limit, began, room, sums, moved, moved_flags, moved_count)
     forget(column, listed)
-    return settle_sides(system, people, tolerances, began, room, sums, moved, moved_flags, moved_count)
+    return moved_count
+
+
+@compiled
+def add_diagonal(sides: Floats, column: Scratch, room: Scratch, participant: int, delta: float) -> None:
+    """Add to Λ_uu in all its copies."""
+    for side in range(len(sides)):
+        sides[side, participant, DIAGONAL] += delta
+    column.cells[participant, DIAGONAL] += delta
+    room.cells[participant, DIAGONAL] += delta

@@ -12,7 +12,7 @@ import numpy as np
 
 from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Moved
-from haystream.engines.inverse import copy_entries, heal, let_wait
+from haystream.engines.inverse import heal, take_entries
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
 from haystream.engines.posterior import LocalPosterior
 from haystream.engines.reading import MOVED, settle_moved
@@ -65,8 +65,6 @@ class LocalEngine(LocalPosterior):
         self._estimated = False
         self._later = 0
         """How many participants wait to be told of."""
-        self._weighted = 0
-        """Edges with a weight: those that are screened."""
         self._told_edges: list[int] = []
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off."""
@@ -116,7 +114,6 @@ class LocalEngine(LocalPosterior):
 
     def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         columns = self._columns
-        self._weighted += int(weight > 0.0) - int(columns.edges.weight[edge] > 0.0)
         columns.coefficients[:] = (weight * deviation, left, weight)[: len(columns.coefficients)]
         self._moved_count = change_edge(
             columns.system,
@@ -265,6 +262,7 @@ class LocalEngine(LocalPosterior):
             )
         self._take_inverse([change.touched for change in changes if not len(change.edges)])
         touched = np.unique(np.concatenate([change.touched for change in changes]))
+        columns.people.prior_variance[touched] = self._precision.inverse_diagonal[touched]
         count, self._moved_count = rescale(
             columns.system,
             columns.people,
@@ -283,20 +281,20 @@ class LocalEngine(LocalPosterior):
         self._renew(columns.changed_edges[:count].copy())
 
     def _take_inverse(self, solved: Sequence[Ints]) -> None:
-        """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be; they are the same where nothing is screened."""
-        columns, precision = self._columns, self._precision
+        """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be."""
+        columns, people, precision = self._columns, self._columns.people, self._precision
         for participants in solved:
-            if self._weighted:
-                let_wait(columns.healing, participants)
-            else:
-                copy_entries(
-                    columns.system,
-                    participants,
-                    precision.inverse_diagonal,
-                    precision.inverse_edge,
-                    columns.people.variance,
-                    columns.edges.covariance,
-                )
+            take_entries(
+                columns.system,
+                columns.healing,
+                participants,
+                precision.inverse_diagonal,
+                precision.inverse_edge,
+                people.variance,
+                columns.edges.covariance,
+                people.prior_variance,
+                self._entries_tolerance,
+            )
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now: those with data are taken out and put back."""
@@ -331,7 +329,6 @@ class LocalEngine(LocalPosterior):
         columns.people.scale[:m] = self._model.scale(columns.people.prior_mean[:m], precision.inverse_diagonal)
         columns.used_edge[:count] = precision.inverse_edge
         solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
-        self._weighted = int(np.count_nonzero(columns.edges.weight[:count]))
         self._square, self._own = float(columns.square[:count].sum()), float(columns.own[:count].sum())
         self._moved_count = self._later = 0
         self._told_edges.clear()

@@ -8,7 +8,7 @@ from haystream.engines.base import Common
 from haystream.engines.columns import Columns
 from haystream.engines.common import learned, rounded
 from haystream.engines.reading import collect_shares, edge_ends
-from haystream.engines.relax import Floats, Ints
+from haystream.engines.relax import VALUE, Floats, Ints
 from haystream.engines.state import COMMON, MEAN, REMAINING
 from haystream.events import Prior
 from haystream.models import MODELS
@@ -42,9 +42,9 @@ class LocalPosterior:
     def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
         """X = μ + D x̂, O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
         people, D = self._columns.people, self._columns.people.scale[participants]
-        mean = people.prior_mean[participants] + D * people.x[MEAN, participants]
-        learns = len(people.x) > COMMON
-        reach = 1.0 - D * people.x[COMMON, participants] if learns else np.zeros(len(mean))
+        mean = people.prior_mean[participants] + D * people.sides[MEAN, participants, VALUE]
+        learns = len(people.sides) > COMMON
+        reach = 1.0 - D * people.sides[COMMON, participants, VALUE] if learns else np.zeros(len(mean))
         return mean, reach, D * D * people.variance[participants]
 
     def covariances(self, edges: Ints) -> Floats:

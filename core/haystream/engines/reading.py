@@ -1,7 +1,7 @@
 """The compiled readings of the local engine: who moved, the moments of edges' ends, shares."""
 
 from haystream.compiled import compiled
-from haystream.engines.relax import Flags, Floats, Ints, Scratch, System, begin, forget, relax
+from haystream.engines.relax import VALUE, Flags, Floats, Ints, Scratch, System, begin, forget, solve
 from haystream.engines.state import COMMON, MEAN, Edges, People
 from haystream.models.base import Ends
 
@@ -20,10 +20,10 @@ HUB = 1024
 def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
     """The adjusted mean of R at a shift of the common mean, and its reach (`models.base.Ends`)."""
     scale = people.scale[participant]
-    mean = people.prior_mean[participant] + scale * people.x[MEAN, participant]
-    if len(people.x) <= COMMON:
+    mean = people.prior_mean[participant] + scale * people.sides[MEAN, participant, VALUE]
+    if len(people.sides) <= COMMON:
         return mean, 0.0
-    reach = 1.0 - scale * people.x[COMMON, participant]
+    reach = 1.0 - scale * people.sides[COMMON, participant, VALUE]
     return mean + shift * reach, reach
 
 
@@ -146,11 +146,11 @@ def collect_shares(
         part = (1.0 - edges.residual[e] * edges.weight[e]) / len(which)
         listed = begin(room, edges.tail[e], part * edges.on_tail[e], listed)
         listed = begin(room, edges.head[e], part * edges.on_head[e], listed)
-    listed, _ = relax(system, room.x, room.r, room.r, tolerance, room, listed)
-    count = 0
+    listed = solve(system, tolerance, room, listed)
+    values, count = room.cells[:, VALUE], 0
     for i in range(listed):
         t = room.touched[i]
-        if room.x[t] == 0.0:
+        if values[t] == 0.0:
             continue
         first = system.start[t]
         for j in range(first, first + system.degree[t]):
@@ -158,7 +158,7 @@ def collect_shares(
             if edges.weight[f] != 0.0 and edge_flags[f] == 0:
                 edge_flags[f] = 1
                 found[count] = f
-                at = edges.on_tail[f] * room.x[edges.tail[f]] + edges.on_head[f] * room.x[edges.head[f]]
+                at = edges.on_tail[f] * values[edges.tail[f]] + edges.on_head[f] * values[edges.head[f]]
                 shares[count] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
                 count += 1
     for i in range(len(which)):

@@ -6,6 +6,7 @@ into x and hands the consequence to its contacts: Gauss-Seidel steps in the orde
 which converges for every such matrix and touches only a neighbourhood (NOTES, section 4).
 """
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -19,70 +20,91 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
-QUEUED, TOUCHED = 1, 2
-"""Bits of `Scratch.flags`: waiting in the ring; already listed in `touched`."""
+VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
+"""Columns of a participant's cell in a solve: x, r, Λ_uu, and whether it waits in the ring or is listed. They lie
+side by side because a push reads and writes all of them at once, of participants anywhere in memory."""
+
+UNMARKED, LISTED, QUEUED = 0.0, 1.0, 2.0
+"""Marks. LISTED: in the list of the touched; QUEUED: there and in the ring."""
 
 
 class System(NamedTuple):
-    """A matrix on the graph: the contacts of u are contact[start[u] … start[u] + degree[u] − 1]."""
+    """A matrix on the graph: the contacts of u are contact[start[u] … start[u] + degree[u] − 1].
+
+    Its diagonal is in the cells of every solve.
+    """
 
     start: Longs
     degree: Longs
     contact: Ints
     incident: Ints
-    diagonal: Floats
-    """Shape (participants,)."""
     off: Floats
     """Shape (edges,)."""
 
 
 class Scratch(NamedTuple):
-    """Room for one local solve; x, r and flags are zero between solves. Every member is (participants,)."""
+    """Room for one local solve; values, residuals and marks are zero between solves."""
 
-    x: Floats
-    r: Floats
+    cells: Floats
+    """Shape (participants, 4)."""
     ring: Ints
-    flags: Flags
+    """Shape (participants,)."""
     touched: Ints
+    """Shape (participants,)."""
+    nothing: Floats
+    """Shape (0,)."""
 
 
-def system(graph: Graph, diagonal: Floats, off: Floats) -> System:
-    """The matrix with these entries on the graph as it is now."""
-    return System(graph.start, graph.degree, graph.contact, graph.incident, diagonal, off)
+def system(graph: Graph, off: Floats) -> System:
+    """The matrix with these off-diagonal entries on the graph as it is now."""
+    return System(graph.start, graph.degree, graph.contact, graph.incident, off)
+
+
+def fresh_cells(*shape: int) -> Floats:
+    """Cells of solves of x = 0 with a unit diagonal, shape (*shape, 4), none of them across two cache lines."""
+    line = 64
+    room = np.zeros(4 * prod(shape) + line // 8)
+    begin = -room.ctypes.data % line // 8
+    cells = room[begin : begin + 4 * prod(shape)].reshape(*shape, 4)
+    cells[..., DIAGONAL] = 1.0
+    return cells
 
 
 def scratch(participants: int) -> Scratch:
-    """Fresh scratch."""
-    return Scratch(
-        np.zeros(participants),
-        np.zeros(participants),
-        np.zeros(participants, np.int32),
-        np.zeros(participants, np.uint8),
-        np.zeros(participants, np.int32),
-    )
+    """Fresh scratch for a matrix of unit diagonal."""
+    ring, touched = np.zeros((2, participants), np.int32)
+    return Scratch(fresh_cells(participants), ring, touched, np.zeros(0))
 
 
 @compiled
 def relax(
-    system: System, x: Floats, r: Floats, rhs: Floats, tolerance: float, room: Scratch, listed: int
+    system: System,
+    cells: Floats,
+    tolerance: float,
+    room: Scratch,
+    listed: int,
+    rhs: Floats,
+    others: Floats,
+    along: Floats,
 ) -> tuple[int, float]:
     """Push until |r| ≤ tolerance × diagonal among `room.touched[:listed]` and all that they reach.
 
-    x and r, shape (participants,), change in place. Every participant whose x or r changes is appended to
-    `room.touched`; `room.flags` holds TOUCHED for exactly the listed ones, before and after. `rhs` is only
-    read, for the second result.
+    `cells`, shape (participants, 4), change in place; they may be those of `room`. Every participant whose x or r
+    changes is appended to `room.touched`; exactly the listed ones are marked, before and after. What is only read,
+    for sums: `rhs`, shape (participants,), and `others`, the cells of k solves on the same matrix, shape
+    (k, participants, 4).
 
     Returns:
-        The new length of the list, and by how much rhsᵀx grew.
+        The new length of the list, and by how much rhsᵀx grew. To `along`, shape (k,), is added the sum over all
+        steps of the step times the residual of each of `others` at that place and time.
     """
-    ring, flags, touched = room.ring, room.flags, room.touched
-    diagonal, off = system.diagonal, system.off
+    ring, touched = room.ring, room.touched
     size = len(ring)
     head, count = 0, 0
     for i in range(listed):
         u = touched[i]
-        if abs(r[u]) > tolerance * diagonal[u]:
-            flags[u] |= QUEUED
+        if abs(cells[u, RESIDUAL]) > tolerance * cells[u, DIAGONAL]:
+            cells[u, MARK] = QUEUED
             ring[count] = u
             count += 1
     gain = 0.0
@@ -92,23 +114,28 @@ def relax(
         if head == size:
             head = 0
         count -= 1
-        flags[u] &= TOUCHED
-        step = r[u] / diagonal[u]
+        cells[u, MARK] = LISTED
+        step = cells[u, RESIDUAL] / cells[u, DIAGONAL]
         if abs(step) <= tolerance:
             continue
-        x[u] += step
-        r[u] = 0.0
+        for other in range(len(along)):
+            along[other] += step * others[other, u, RESIDUAL]
+        cells[u, VALUE] += step
+        cells[u, RESIDUAL] = 0.0
         gain += rhs[u] * step
         first = system.start[u]
         for i in range(first, first + system.degree[u]):
             v = system.contact[i]
-            r[v] -= off[system.incident[i]] * step
-            if flags[v] == 0:
+            residual = cells[v, RESIDUAL] - system.off[system.incident[i]] * step
+            cells[v, RESIDUAL] = residual
+            mark = cells[v, MARK]
+            if mark == UNMARKED:
                 touched[listed] = v
                 listed += 1
-                flags[v] = TOUCHED
-            if flags[v] == TOUCHED and abs(r[v]) > tolerance * diagonal[v]:
-                flags[v] = QUEUED | TOUCHED
+                mark = LISTED
+                cells[v, MARK] = LISTED
+            if mark == LISTED and abs(residual) > tolerance * cells[v, DIAGONAL]:
+                cells[v, MARK] = QUEUED
                 tail = head + count
                 if tail >= size:
                     tail -= size
@@ -118,17 +145,25 @@ def relax(
 
 
 @compiled
-def begin(room: Scratch, u: int, value: float, listed: int) -> int:
-    """Add `value` to the right-hand side of a solve in the scratch; the new length of the list."""
-    room.r[u] += value
-    return touch(room, u, listed)
+def solve(system: System, tolerance: float, room: Scratch, listed: int) -> int:
+    """Solve in the scratch what `begin` put there; the new length of the list."""
+    cells, nothing = room.cells, room.nothing
+    listed, _ = relax(system, cells, tolerance, room, listed, cells[:, VALUE], cells[np.newaxis], nothing)
+    return listed
 
 
 @compiled
-def touch(room: Scratch, u: int, listed: int) -> int:
-    """List u among the touched; the new length of the list."""
-    if room.flags[u] == 0:
-        room.flags[u] = TOUCHED
+def begin(room: Scratch, u: int, value: float, listed: int) -> int:
+    """Add `value` to the right-hand side of a solve in the scratch; the new length of the list."""
+    room.cells[u, RESIDUAL] += value
+    return touch(room.cells, room, u, listed)
+
+
+@compiled
+def touch(cells: Floats, room: Scratch, u: int, listed: int) -> int:
+    """List u among the touched of a solve; the new length of the list."""
+    if cells[u, MARK] == UNMARKED:
+        cells[u, MARK] = LISTED
         room.touched[listed] = u
         listed += 1
     return listed
@@ -139,6 +174,6 @@ def forget(room: Scratch, listed: int) -> None:
     """Put the scratch back to zero, at the cost of what was touched."""
     for i in range(listed):
         u = room.touched[i]
-        room.x[u] = 0.0
-        room.r[u] = 0.0
-        room.flags[u] = 0
+        room.cells[u, VALUE] = 0.0
+        room.cells[u, RESIDUAL] = 0.0
+        room.cells[u, MARK] = UNMARKED

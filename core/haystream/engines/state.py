@@ -1,10 +1,10 @@
 """What the local engine's kernels work on: columns per edge and per participant, and sums over the graph.
 
-x, r and rhs hold the right-hand sides on one matrix, shape (sides, participants). Row 0 is b = Σ w_e d_e β̃_e, whose
-solution is the adjusted mean at the prior's common mean; row 1 is h = Σ L_e (1 − ρ_e) β̃_e, whose quadratic form is
-the part of the variance of what remains that the participants carry. Where a common mean is learned there is row 2,
-o = Σ w_e β̃_e: what of a move of that mean the data take back from each participant. All are sums over edges of a
-coefficient times β̃_e, and change with an edge's data in the same way.
+Two or three right-hand sides share one matrix. Side 0 is b = Σ w_e d_e β̃_e, whose solution is the adjusted mean
+at the prior's common mean; side 1 is h = Σ L_e (1 − ρ_e) β̃_e, whose quadratic form is the part of the variance of
+what remains that the participants carry. Where a common mean is learned there is side 2, o = Σ w_e β̃_e: what of a
+move of that mean the data take back from each participant. All are sums over edges of a coefficient times β̃_e, and
+change with an edge's data in the same way.
 """
 
 from typing import NamedTuple
@@ -48,14 +48,12 @@ class People(NamedTuple):
     """D_uu."""
     variance: Floats
     """(Λ⁻¹)_uu."""
-    x: Floats
-    """Shape (sides, participants)."""
-    r: Floats
-    """Shape (sides, participants)."""
+    prior_variance: Floats
+    """(Q⁻¹)_uu, as it was last taken over."""
+    sides: Floats
+    """Shape (sides, participants, 4): the cells of the solve of each right-hand side (`relax`)."""
     rhs: Floats
-    """Shape (sides, participants)."""
-    counted: Floats
-    """Shape (sides, participants): what each adds to the sums behind `Sums.border`; empty without a common mean."""
+    """Shape (participants, sides)."""
     seen_mean: Floats
     """X, O and V (`Engine.given_common`) that readers were last told of."""
     seen_reach: Floats
@@ -68,5 +66,14 @@ class Sums(NamedTuple):
     form: Floats
     """bᵀx of each right-hand side."""
     border: Floats
-    """Σ_e c_e (1 − β̃_eᵀ x₂), c_e the side's coefficients and x₂ the solution of row 2: the border that the common
-    mean adds to Λ. Zero without one."""
+    """Σ_e c_e (1 − β̃_eᵀ x₂), c_e the side's coefficients and x₂ the solution of side 2: the border that the common
+    mean adds to Λ. Zero without one. Σ_e c_e β̃_eᵀ x₂ = bᵀx₂ is taken as bᵀx₂ + xᵀr₂, which is bᵀΛ⁻¹b₂ to second
+    order in what the solves leave out."""
+    change: Floats
+    """This and the rest: scratch. Of an edge's change, that of the coefficients, Δc."""
+    step: Floats
+    """How far the solution went along the column K."""
+    along: Floats
+    """bᵀK; or what a solve added up along its steps (`relax`)."""
+    across: Floats
+    """xᵀ times what K leaves unsolved."""
