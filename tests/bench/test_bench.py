@@ -104,6 +104,7 @@ def test_the_table_names_every_target(monkeypatch, capsys):
         participants=200_000,
         items=5_000_000,
         operations={name: Timing(2e3, 3e3, 20) for name in OPERATIONS},
+        first_start_s={"items": 1.0},
         cold_start_s={"items": 1.0},
         changed_bytes=100.0,
         changed_edges=3.0,

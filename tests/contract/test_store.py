@@ -53,6 +53,17 @@ def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **part
     return Change(query_id=query_id, expected=expected, revision=revision, **(whole | parts))
 
 
+async def test_the_last_snapshot_under_a_name_is_kept_and_a_wipe_takes_it(store: Any) -> None:
+    assert await store.read_snapshot(AWKWARD, "inverse:0.9") is None
+    await store.save_snapshot(AWKWARD, "inverse:0.9", b"\0one")
+    await store.save_snapshot(AWKWARD, "inverse:0.9", b"two\xff")
+    assert await store.read_snapshot(AWKWARD, "inverse:0.9") == b"two\xff"
+    assert await store.read_snapshot(AWKWARD, "inverse:0.8") is None
+    assert await store.read_snapshot("mail", "inverse:0.9") is None
+    await store.wipe()
+    assert await store.read_snapshot(AWKWARD, "inverse:0.9") is None
+
+
 async def test_items_are_appended_once_in_order_with_one_answer_each(store: Any) -> None:
     known, changed = item(1), item(1, recipient="eve")
     first = await store.append_items("mail", [item(1), item(2)])

@@ -105,6 +105,14 @@ class Store(Protocol):
         """Whether the collection's log holds the item."""
         ...
 
+    async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
+        """Keep bytes that can be computed again, beside the collection's log."""
+        ...
+
+    async def read_snapshot(self, collection: str, name: str) -> bytes | None:
+        """The bytes last kept under that name."""
+        ...
+
     async def query_ids(self, partition: int | None = None) -> set[str]:
         """The queries saved from that partition of the queries topic, or all."""
         ...

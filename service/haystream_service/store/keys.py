@@ -4,6 +4,7 @@
 |---|---|---|
 | `P:{c:NAME}:log` | stream | the collection's items in order, entry ids 1-0, 2-0, …; field `item`, JSON |
 | `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of the content, then the entry's number in decimal |
+| `P:{c:NAME}:inverse:δ:TOL` | string | (Q⁻¹) on the graph for correlation δ and tolerance TOL (`snapshots`) |
 | `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings (JSON), offsets, cursor, shared (JSON) |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
@@ -38,6 +39,10 @@ class Keys:
     def ids(self, collection: str) -> str:
         """The hash of the collection's item ids."""
         return f"{self.prefix}:{{c:{collection.translate(_ESCAPES)}}}:ids"
+
+    def snapshot(self, collection: str, name: str) -> str:
+        """What was computed from the collection's graph, under a name of its own."""
+        return f"{self.prefix}:{{c:{collection.translate(_ESCAPES)}}}:{name}"
 
     def query(self, query_id: str, part: str) -> str:
         """One of a query's keys: meta, verdicts, ranking, participants or edges."""

@@ -51,6 +51,7 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._saved: dict[str, _Saved] = {}
+        self._snapshots: dict[tuple[str, str], bytes] = {}
         self._generation: str | None = None
 
     @override
@@ -88,6 +89,14 @@ class MemoryStore(Store):
     @override
     async def has_item(self, collection: str, item_id: str) -> bool:
         return item_id in self._logs[collection].known
+
+    @override
+    async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
+        self._snapshots[collection, name] = raw
+
+    @override
+    async def read_snapshot(self, collection: str, name: str) -> bytes | None:
+        return self._snapshots.get((collection, name))
 
     @override
     async def query_ids(self, partition: int | None = None) -> set[str]:
@@ -161,6 +170,7 @@ class MemoryStore(Store):
     async def wipe(self) -> None:
         self._logs.clear()
         self._saved.clear()
+        self._snapshots.clear()
         self._generation = None
 
     @override

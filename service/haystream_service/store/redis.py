@@ -138,6 +138,16 @@ class RedisStore(Store):
             return bool(await self._redis.hexists(self._keys.ids(collection), item_id))
 
     @override
+    async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
+        async with self._answering():
+            await self._redis.set(self._keys.snapshot(collection, name), raw)
+
+    @override
+    async def read_snapshot(self, collection: str, name: str) -> bytes | None:
+        async with self._answering():
+            return cast(bytes | None, await self._redis.get(self._keys.snapshot(collection, name)))
+
+    @override
     async def query_ids(self, partition: int | None = None) -> set[str]:
         async with self._answering():
             if partition is None:

@@ -13,6 +13,7 @@ from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Record
 from haystream_service.worker.shared import Shared
+from haystream_service.worker.snapshots import Snapshots
 
 CHUNK = 5000
 """Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
@@ -93,6 +94,7 @@ class Follower:
         self.collection = Collection(name)
         self.exclusive = Exclusive()
         """For whoever works with the collection, or with the state of one of its queries."""
+        self.snapshots = Snapshots(self.collection, shared, self.exclusive)
         self.listeners: dict[str, Callable[[], None]] = {}
         """By query: called when the collection has grown."""
         self._shared = shared

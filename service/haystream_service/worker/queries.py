@@ -122,6 +122,7 @@ class QueryOwner:
                 if unfinished:
                     loaded.finished = True
                     self.grown()  # what was published was made with estimates
+                await follower.snapshots.keep(loaded.state.settings)
                 return
             await asyncio.sleep(0)
 
@@ -177,6 +178,7 @@ class QueryOwner:
             self._followers.leave(self._follower.collection.name, self.query_id)  # of settings that were refused
         follower = self._follower = self._followers.join(name, self.query_id, self.grown)
         await follower.reach(count)
+        await follower.snapshots.recall(settings)
         return follower
 
     async def _settings_or_all_read(self, batch: Batch) -> list[Delivery]:
