@@ -1,0 +1,64 @@
+"""The worker keeps what it computed of a collection's prior, and the next process starts from it."""
+
+import pytest
+from support.world import World
+
+from haystream.events import Event, Item, Query
+from haystream.prior import GraphPrecision
+from haystream_service.worker import snapshots
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What every `restore` answered, with collections of any size having snapshots."""
+    monkeypatch.setattr(snapshots, "LEAST_EDGES", 1)
+    answers: list[bool] = []
+    whole = GraphPrecision.restore
+
+    def restore(self, snapshot):
+        answers.append(whole(self, snapshot))
+        return answers[-1]
+
+    monkeypatch.setattr(GraphPrecision, "restore", restore)
+    return answers
+
+
+def ring(begin: int, end: int) -> list[Event]:
+    return [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 200}",)) for n in range(begin, end)]
+
+
+async def test_a_new_process_starts_from_what_the_last_one_computed(world: World, restored: list[bool]) -> None:
+    first = await world.process()
+    world.say(Query("q"), *ring(0, 200))
+    await first.settled()
+    assert restored == []
+    await first.crash()
+    world.say(*ring(200, 230))  # of which the snapshot knows nothing
+    second = await world.process()
+    await second.settled()
+    assert restored == [True]
+    await world.check_equals_fold([Query("q"), *ring(0, 230)])
+
+
+async def test_a_snapshot_that_makes_no_sense_costs_time_and_nothing_else(
+    world: World, restored: list[bool]
+) -> None:
+    first = await world.process()
+    world.say(Query("q"), *ring(0, 200))
+    await first.settled()
+    await first.crash()
+    ((where, raw),) = world.store._snapshots.items()
+    for spoiled in (b"", raw[:-1], b"inv9" + raw[4:]):
+        world.store._snapshots[where] = spoiled
+        process = await world.process()
+        await process.settled()
+        await process.crash()
+    assert restored == []
+    another = raw[:12] + bytes(16) + raw[28:]
+    world.store._snapshots[where] = another
+    last = await world.process()
+    await last.settled()
+    assert restored == [False]
+    await world.check_equals_fold([Query("q"), *ring(0, 200)])
