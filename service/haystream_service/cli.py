@@ -285,7 +285,10 @@ def simulate(
 @app.command()
 def experiments(
     which: Annotated[
-        Experiment, typer.Argument(metavar="line|tanzania|caveman|enron", help="The paper's section 5.")
+        Experiment,
+        typer.Argument(
+            metavar="line|tanzania|caveman|enron|calibration", help="What of section 5, or calibration."
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the figures and the numbers go.")],
     quick: Annotated[bool, typer.Option("--quick", help="A minute's version, of few repetitions.")] = False,
@@ -293,11 +296,12 @@ def experiments(
     processes: Annotated[int | None, typer.Option(min=1, help="Default: one a processor.")] = None,
     json: Json = False,
 ) -> None:
-    """Run the paper's own experiments anew.
+    """Run the paper's own experiments anew, or see whether what is expected to remain does.
 
     line: three participants, exact inference beside Bayes linear (5.1.1).
     tanzania: accuracy and searches on a terrorist network (5.1.2, 5.1.3).
     caveman: simulated communities (5.2). enron: real mail (5.3).
+    calibration: expected remaining beside the truth, on mail and on simulated networks.
 
     \b
     HAYSTREAM_DATA=data haystream experiments enron --out results

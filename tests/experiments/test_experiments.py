@@ -11,7 +11,7 @@ import pytest
 from haystream.engines.reference import ReferenceEngine
 from haystream_service import cli
 from haystream_service.errors import UserError
-from haystream_service.experiments import caveman, enron, lemmas, summary, tanzania, terrorists
+from haystream_service.experiments import calibration, caveman, enron, lemmas, summary, tanzania, terrorists
 from haystream_service.experiments.names import Experiment
 from haystream_service.experiments.searches import Rival, traces
 from haystream_service.sources import synthetic
@@ -23,6 +23,8 @@ DATA = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
 SMALL_TANZANIA = tanzania.Size(sets=2, checkpoints=(5, 20), runs=2, steps=20, densities=("sparse",))
 SMALL_CAVEMAN = caveman.Size(rhos=(0.5, 0.9), runs=2, steps=20, edges=60)
 SMALL_ENRON = enron.Size(runs=2, steps=20, networks=(enron.SMALL, enron.DETAILED), p11=(0.0, 0.13))
+
+SMALL_CALIBRATION = calibration.Size(runs=2, screened=(5, 20), grounds=calibration.FULL.grounds[2:], edges=60)
 
 
 @pytest.fixture
@@ -38,6 +40,7 @@ def small(monkeypatch, data):
     monkeypatch.setattr(tanzania, "QUICK", SMALL_TANZANIA)
     monkeypatch.setattr(caveman, "QUICK", SMALL_CAVEMAN)
     monkeypatch.setattr(enron, "QUICK", SMALL_ENRON)
+    monkeypatch.setattr(calibration, "QUICK", SMALL_CALIBRATION)
 
 
 def command(monkeypatch, *arguments: object) -> int:
@@ -55,6 +58,7 @@ FIGURES = {
     },
     Experiment.CAVEMAN: {"caveman-networks", "caveman-one", "caveman-many"},
     Experiment.ENRON: {"enron-totals", "enron-small", "enron-details"},
+    Experiment.CALIBRATION: {"calibration"},
 }
 
 
@@ -81,7 +85,7 @@ def test_missing_data_are_said(monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("HAYSTREAM_DATA", str(tmp_path / "nothing"))
     terrorists.world.cache_clear()
     enron.load.cache_clear()
-    for which in ("tanzania", "enron"):
+    for which in ("tanzania", "enron", "calibration"):
         assert command(monkeypatch, which, "--out", tmp_path, "--quick", "--processes", 1) == 2
         assert "set HAYSTREAM_DATA" in capfd.readouterr().err
 

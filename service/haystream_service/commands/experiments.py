@@ -10,7 +10,7 @@ from rich.table import Table
 
 from haystream_service.commands.console import notes, progress, write_json
 from haystream_service.errors import UserError
-from haystream_service.experiments import caveman, enron, figures, line, tanzania
+from haystream_service.experiments import calibration, caveman, enron, figures, line, tanzania
 from haystream_service.experiments.names import Experiment
 
 WIDTH = 130
@@ -60,6 +60,11 @@ def _run(
             with progress("enron", mails.tasks) as bar:
                 made = enron.run(size=mails, seed=seed, processes=processes, advance=bar.advance)
             return made, enron.draw
+        case Experiment.CALIBRATION:
+            asked = calibration.QUICK if quick else calibration.FULL
+            with progress("calibration", asked.tasks) as bar:
+                made = calibration.run(size=asked, seed=seed, processes=processes, advance=bar.advance)
+            return made, calibration.draw
 
 
 def _print(tables: list[Table]) -> None:
@@ -131,11 +136,36 @@ def _searches(result: dict[str, Any], by: tuple[str, ...]) -> Table:
     return table
 
 
+def _calibration(result: dict[str, Any]) -> list[Table]:
+    headings = (
+        "model",
+        "items chosen by",
+        "screened",
+        "remain",
+        "expected",
+        "ratio",
+        "sd",
+        "held by ± 2 sd",
+        "more",
+    )
+    table = Table("network", *headings, title=f"expected remaining, over {result['runs']} repetitions")
+    for row in result["results"]:
+        table.add_row(
+            *(row["network"], row["model"], row["policy"], str(row["screened"])),
+            *(f"{row[name]['mean']:.0f}" for name in ("truth", "expected")),
+            "" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            f"{row['sd']['mean']:.0f}",
+            *(f"{row[name]:.0%}" for name in ("covered", "above")),
+        )
+    return [table]
+
+
 TABLES: dict[Experiment, Callable[[dict[str, Any]], list[Table]]] = {
     Experiment.LINE: _line,
     Experiment.TANZANIA: _tanzania,
     Experiment.CAVEMAN: _caveman,
     Experiment.ENRON: _enron,
+    Experiment.CALIBRATION: _calibration,
 }
 
 

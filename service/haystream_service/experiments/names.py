@@ -4,9 +4,10 @@ from enum import StrEnum
 
 
 class Experiment(StrEnum):
-    """The sections of the paper that can be run."""
+    """The sections of the paper that can be run, and what haystream says of itself."""
 
     LINE = "line"
     TANZANIA = "tanzania"
     CAVEMAN = "caveman"
     ENRON = "enron"
+    CALIBRATION = "calibration"
