@@ -11,6 +11,7 @@ import numpy as np
 from haystream.collection import Collection
 from haystream.compiled import compiled
 from haystream.engines.base import Engine
+from haystream.engines.concentration import DOUBT
 from haystream.engines.relax import Flags, Floats, Ints, Longs
 from haystream.events import Pair, Policy
 from haystream.growing import Growing
@@ -252,10 +253,13 @@ class Queue:
     # ---- reading ----
 
     def remaining(self, engine: Engine) -> Estimate:
-        """Expected relevant items left: scored at the rounded common mean, moved to where it is."""
+        """Expected relevant items left: scored at the rounded common mean, moved to where it is. To the posterior's
+        variance comes what a doubt about the prior's concentrations makes of the mean.
+        """
         mean, flips, slope = self._tournament.totals().tolist()
         moved = engine.common().mean_shift - engine.rounded_common().mean_shift
-        return Estimate(mean + slope * moved, math.sqrt(flips + engine.remaining_variance()))
+        doubt = DOUBT * engine.concentration_slope()
+        return Estimate(mean + slope * moved, math.sqrt(flips + engine.remaining_variance() + doubt * doubt))
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
         """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""

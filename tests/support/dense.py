@@ -19,6 +19,8 @@ TIGHT = 1e-12
 """The tolerance that the local engine is run with; agreement is asked to 1e-9 (error of the mean ≤ tolerance/(1-δ),
 times the handful of steps between a mean and the quantity read)."""
 CLOSE = 1e-9
+STEP = 1e-3
+"""Of a derivative by differences, in log c: off by its square."""
 
 
 @dataclass
@@ -35,6 +37,8 @@ class Dense:
     scoring_variance: Floats
     discrepancy: float
     remaining_variance: float
+    remaining: float
+    """Before any constraint."""
     share_matrix: Floats
     """(edges, edges): the share of column f in the adjusted expectation of row e's P, at the adjusted M."""
     linear_mean: Floats
@@ -62,13 +66,17 @@ class Form:
     """Var(M)."""
 
 
-def solve(settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats) -> Dense:
+def solve(
+    settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats, concentration: float = 1.0
+) -> Dense:
+    """`concentration`: what all variances of participants and edges are divided by."""
     people = sorted({p for pair in pairs for p in pair})
     place = {p: i for i, p in enumerate(people)}
     ends = np.array([[place[u], place[v]] for u, v in pairs])
     prior = settings.prior
     mu = np.array([prior.participants.get(p, prior.mean) for p in people])
     form = (rates_form if prior.model == "rates" else relevance_form)(settings, ends, mu)
+    form.sigma, form.residual = form.sigma / concentration, form.residual / concentration
     sigma, G, common = form.sigma, form.G, form.common
 
     seen = np.flatnonzero(n)
@@ -131,6 +139,7 @@ def solve(settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats
         scoring_variance,
         q,
         float(left @ p_cov @ left),
+        float(left @ (form.edge_mean + p_gain @ deviation)),
         shares,
         form.edge_mean + p_gain @ deviation,
         form.edge_mean,
@@ -225,7 +234,7 @@ def pair_joint(mean_u: float, mean_v: float, covariance: float) -> Floats:
     return np.array([1 - mean_u - mean_v + both, mean_v - both, mean_u - both, both])
 
 
-def dense_of(query: QueryState) -> Dense:
+def dense_of(query: QueryState, concentration: float = 1.0) -> Dense:
     """From the facts alone: counts recomputed, edges and participants named, nothing read off the engine."""
     collection = query.collection
     latest: dict[str, tuple[int, str, Outcome]] = {}
@@ -240,7 +249,7 @@ def dense_of(query: QueryState) -> Dense:
         n[edges] += (outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)) / len(edges)
         y[edges] += (outcome == Outcome.RELEVANT) / len(edges)
         left[edges] += (outcome == Outcome.RETRACTED) / len(edges)
-    return solve(query.settings, pairs, n, y, left)
+    return solve(query.settings, pairs, n, y, left, concentration)
 
 
 def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
@@ -268,6 +277,9 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
     same(common.scale, expected.scale)
     same(got.discrepancy, expected.discrepancy)
     same(engine.remaining_variance(), expected.remaining_variance)
+    more, less = (dense_of(query, float(np.exp(h))).remaining for h in (STEP, -STEP))
+    slope = (more - less) / (2 * STEP)
+    np.testing.assert_allclose(engine.concentration_slope(), slope, rtol=10 * STEP**2, atol=max(close, 1e-7))
     for e, row in zip(edges.tolist(), expected.share_matrix, strict=True):
         shares = dict(engine.shares([e]))
         same([shares.get(f, 0.0) for f in edges.tolist()], row)

@@ -130,6 +130,12 @@ class Engine(Protocol):
         """Var(Σ_e L_e P_e | Y), L_e the unscreened items on offer: without the items' own coin flips."""
         ...
 
+    def concentration_slope(self) -> float:
+        """dE[Σ_e L_e P_e | Y] / d log c at c = 1, before any constraint, were participants and edges c times as
+        concentrated about what is expected of them, given the common mean: all their prior variances over c.
+        """
+        ...
+
     def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
         """Who made the mean of those edges' P what it is: (screened edge, share), largest share first.
 

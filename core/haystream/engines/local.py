@@ -65,6 +65,8 @@ class LocalEngine(LocalPosterior):
         self._estimated = False
         self._later = 0
         """How many participants wait to be told of."""
+        self._known: set[int] = set()
+        """Those in `_screened`."""
         self._told_edges: list[int] = []
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off."""
@@ -77,6 +79,9 @@ class LocalEngine(LocalPosterior):
         """Add to an edge's counts: one local update."""
         self._resize()
         columns = self._columns
+        if screened > 0.0 and edge not in self._known:
+            self._known.add(edge)
+            self._screened.append(edge)
         columns.n[edge] += screened
         columns.y[edge] += relevant
         columns.offered[edge] += offered

@@ -7,10 +7,12 @@ import numpy as np
 from haystream.engines.base import Common
 from haystream.engines.columns import Columns
 from haystream.engines.common import learned, rounded
+from haystream.engines.concentration import remaining_slope
 from haystream.engines.reading import collect_shares, edge_ends
 from haystream.engines.relax import VALUE, Floats, Ints
 from haystream.engines.state import COMMON, MEAN, REMAINING
 from haystream.events import Prior
+from haystream.growing import Growing
 from haystream.models import MODELS
 from haystream.models.base import Ends, Posteriors
 
@@ -29,6 +31,8 @@ class LocalPosterior:
         self._square = self._own = 0.0
         """Σ w d², and Σ L² Var(η)(1 − ρ)."""
         self._rounded = Common(base_rate=prior.mean)
+        self._screened = Growing(np.int32)
+        """The edges that were ever screened, each once."""
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y and unscreened items."""
@@ -105,6 +109,13 @@ class LocalPosterior:
         common, sums = self.common(), self._columns.sums
         shared = float(sums.border[REMAINING]) ** 2 * common.variance
         return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
+
+    def concentration_slope(self) -> float:
+        """Δ k v_M a + Σ ν_e (E[P_e | Y] − Ȳ_e) over the edges that have been screened."""
+        common, columns = self.common(), self._columns
+        moved = float(columns.sums.border[REMAINING]) * common.variance
+        of_edges = remaining_slope(columns.edges, columns.people, self._screened.view(), common.mean_shift, moved)
+        return common.mean_shift * self._model.common_weight * moved + of_edges
 
     def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local

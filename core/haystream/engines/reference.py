@@ -174,6 +174,19 @@ class ReferenceEngine:
         against = scale * (L @ self._cov_pp(offered, self._screened)) * self._n[self._screened]
         return max(float(L @ prior @ L - against @ np.linalg.solve(self._var_y, against)), 0.0)
 
+    def concentration_slope(self) -> float:
+        """Of uᵀ V⁻¹ d, the adjustment of Σ L P. V = N + K/c + Var(M), u has a part in 1/c and one of Var(M); so with
+        ν = V⁻¹u and α = V⁻¹d it is Δ (Σ L − Σ ν) − νᵀ N α.
+        """
+        if not len(self._screened):
+            return 0.0
+        offered, scale, n = np.flatnonzero(self._offered), self._common.scale, self._n[self._screened]
+        L = self._offered[offered]
+        u = scale * (L @ self._cov_pp(offered, self._screened)) * n
+        moves = np.linalg.solve(self._var_y, u) * n
+        missed = scale * np.linalg.solve(self._var_y, self._deviation) * self._dense.noise[self._screened]
+        return float(self._common.mean_shift * (L.sum() - moves.sum()) - moves @ missed)
+
     def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`, the adjusted M taken as M."""
         if not len(self._screened):
