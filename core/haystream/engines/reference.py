@@ -175,8 +175,8 @@ class ReferenceEngine:
         return max(float(L @ prior @ L - against @ np.linalg.solve(self._var_y, against)), 0.0)
 
     def concentration_slope(self) -> float:
-        """Of uᵀ V⁻¹ d, the adjustment of Σ L P. V = N + K/c + Var(M), u has a part in 1/c and one of Var(M); so with
-        ν = V⁻¹u and α = V⁻¹d it is Δ (Σ L − Σ ν) − νᵀ N α.
+        """Of uᵀ V⁻¹ d, the adjustment of Σ L P: u and V = N + K/c + Var(M) have a part in 1/c and one of Var(M). So
+        with ν = V⁻¹u and α = V⁻¹d it is Δ (Σ L − Σ ν) − νᵀ N α.
         """
         if not len(self._screened):
             return 0.0

@@ -137,25 +137,17 @@ def _searches(result: dict[str, Any], by: tuple[str, ...]) -> Table:
 
 
 def _calibration(result: dict[str, Any]) -> list[Table]:
-    headings = (
-        "model",
-        "items chosen by",
-        "screened",
-        "remain",
-        "expected",
-        "ratio",
-        "sd",
-        "held by ± 2 sd",
-        "more",
-    )
-    table = Table("network", *headings, title=f"expected remaining, over {result['runs']} repetitions")
+    asked = ("network", "model", "items chosen by", "screened")
+    numbers = ("remain", "expected", "ratio", "error", "sd", "posterior's sd")
+    held = ("in ± 2 sd", "in ± 2 of the posterior's", "more than that")
+    table = Table(*asked, *numbers, *held, title=f"expected remaining, over {result['runs']} repetitions")
     for row in result["results"]:
         table.add_row(
             *(row["network"], row["model"], row["policy"], str(row["screened"])),
             *(f"{row[name]['mean']:.0f}" for name in ("truth", "expected")),
-            "" if row["ratio"] is None else f"{row['ratio']:.2f}",
-            f"{row['sd']['mean']:.0f}",
-            *(f"{row[name]:.0%}" for name in ("covered", "above")),
+            *("" if row["ratio"] is None else f"{row['ratio']:.2f}", f"{row['error']:.0f}"),
+            *(f"{row[name]['mean']:.0f}" for name in ("sd", "posterior_sd")),
+            *(f"{row[name]:.0%}" for name in ("covered", "covered_by_posterior", "above")),
         )
     return [table]
 

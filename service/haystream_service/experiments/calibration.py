@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from haystream.engines.concentration import DOUBT
 from haystream.events import DEFAULT_PRIORS, Item, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.prior import dense_precision
 from haystream.query import QueryState
@@ -84,6 +85,8 @@ class Reading(NamedTuple):
     mean: float
     sd: float
     truth: int
+    posterior_sd: float
+    """Without the doubt about the prior's concentrations, which the sd has in it."""
 
 
 def run(
@@ -115,7 +118,7 @@ def row(readings: Sequence[Reading]) -> dict[str, Any]:
     """Over repetitions. `covered`: how often mean ± 2 sd holds the truth; `below`: how often the truth lies below,
     `above`: above it, so that more remains than a lead is told.
     """
-    mean, sd, truth = np.array(readings).T
+    mean, sd, truth, posterior_sd = np.array(readings).T
     return {
         "truth": mean_se(truth),
         "expected": mean_se(mean),
@@ -124,6 +127,8 @@ def row(readings: Sequence[Reading]) -> dict[str, Any]:
         "sd": mean_se(sd),
         "error": float(np.sqrt(((mean - truth) ** 2).mean())),
         "covered": float((np.abs(mean - truth) <= 2.0 * sd).mean()),
+        "posterior_sd": mean_se(posterior_sd),
+        "covered_by_posterior": float((np.abs(mean - truth) <= 2.0 * posterior_sd).mean()),
         "below": float((truth < mean - 2.0 * sd).mean()),
         "above": float((truth > mean + 2.0 * sd).mean()),
         "readings": [reading._asdict() for reading in readings],
@@ -193,7 +198,8 @@ def readings(searched: Network, prior: Prior, chosen: Run, screened: Sequence[in
         if step in screened:
             query.finish()
             estimate = query.queue.remaining(query.engine)
-            made.append(Reading(estimate.mean, estimate.sd, left))
+            doubt = DOUBT * query.engine.concentration_slope()
+            made.append(Reading(estimate.mean, estimate.sd, left, float(np.sqrt(estimate.sd**2 - doubt**2))))
     return made
 
 
