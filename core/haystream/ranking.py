@@ -11,7 +11,6 @@ import numpy as np
 from haystream.collection import Collection
 from haystream.compiled import compiled
 from haystream.engines.base import Engine
-from haystream.engines.concentration import DOUBT
 from haystream.engines.relax import Flags, Floats, Ints, Longs
 from haystream.events import Pair, Policy
 from haystream.growing import Growing
@@ -253,13 +252,15 @@ class Queue:
     # ---- reading ----
 
     def remaining(self, engine: Engine) -> Estimate:
-        """Expected relevant items left: scored at the rounded common mean, moved to where it is. To the posterior's
-        variance comes what a doubt about the prior's concentrations makes of the mean.
+        """Expected relevant items left: scored at the rounded common mean, moved to where it is, and to what is
+        learned of the concentrations. What stays unknown of them adds to the posterior's variance.
         """
         mean, flips, slope = self._tournament.totals().tolist()
         moved = engine.common().mean_shift - engine.rounded_common().mean_shift
-        doubt = DOUBT * engine.concentration_slope()
-        return Estimate(mean + slope * moved, math.sqrt(flips + engine.remaining_variance() + doubt * doubt))
+        log_c, doubt = engine.concentration()
+        on_c = engine.concentration_slope()
+        variance = flips + engine.remaining_variance() + on_c * on_c * doubt
+        return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
         """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""

@@ -23,7 +23,7 @@ def test_the_sd_is_complete_where_the_model_is_true(drawn):
     """Errors over the sd given have a mean square of 1: over 30 draws, 0.39 to 2.0 in 999 of 1,000 tries (χ²)."""
     assert {row["policy"] for row in drawn} == {"look-ahead", "greedy", "random"}
     for row in drawn:
-        errors = [(r["mean"] - r["truth"]) / r["posterior_sd"] for r in row["readings"]]
+        errors = [(r["plain_mean"] - r["truth"]) / r["plain_sd"] for r in row["readings"]]
         assert 0.39 < np.mean(np.square(errors)) < 2.0, row
         assert abs(np.mean(errors)) < 3.3 / np.sqrt(RUNS), row
         assert row["covered"] >= 0.8, row  # of 30 at 95 %: fewer than 24 in one of 1,000 tries
@@ -38,13 +38,20 @@ def test_results_depend_on_the_seed_and_not_on_those_before():
 
 
 def test_a_row_by_hand():
-    row = calibration.row([Reading(10.0, 2.0, 14, 1.0), Reading(10.0, 2.0, 15, 1.0), Reading(20.0, 2.0, 15, 2.5)])
+    row = calibration.row(
+        [
+            Reading(10.0, 2.0, 14, 9.0, 2.5, 0.5),
+            Reading(10.0, 2.0, 15, 9.0, 1.0, 0.5),
+            Reading(20.0, 2.0, 15, 13.0, 1.0, 0.5),
+        ]
+    )
     assert (row["covered"], row["above"], row["below"]) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
-    assert row["covered_by_posterior"] == pytest.approx(1 / 3)
+    assert row["plain"]["covered"] == pytest.approx(2 / 3)
+    assert row["plain"]["ratio"] == pytest.approx(31 / 44)
     assert row["ratio"] == pytest.approx(40 / 44)
     assert row["bias"]["mean"] == pytest.approx(-4 / 3)
     assert row["error"] == pytest.approx(np.sqrt((16 + 25 + 25) / 3))
-    assert calibration.row([Reading(1.0, 1.0, 0, 1.0)])["ratio"] is None
+    assert calibration.row([Reading(1.0, 1.0, 0, 1.0, 1.0, 0.0)])["ratio"] is None
 
 
 def test_rates_are_drawn_with_the_moments_that_the_model_has():

@@ -39,6 +39,10 @@ class Dense:
     remaining_variance: float
     remaining: float
     """Before any constraint."""
+    linear_variance: Floats
+    """Of P likewise."""
+    noise: Floats
+    """What one screening varies by; variances are in units of `scale`, this in units of 1."""
     share_matrix: Floats
     """(edges, edges): the share of column f in the adjusted expectation of row e's P, at the adjusted M."""
     linear_mean: Floats
@@ -140,6 +144,8 @@ def solve(
         q,
         float(left @ p_cov @ left),
         float(left @ (form.edge_mean + p_gain @ deviation)),
+        p_cov.diagonal(),
+        form.noise,
         shares,
         form.edge_mean + p_gain @ deviation,
         form.edge_mean,
@@ -303,7 +309,8 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
         own = np.mean([score[graph.names(e)] for e in query.collection.sets.edges(which)])
         same(ranked.mean, own)
     if query.settings.prior.model == "relevance":  # of `rates` it is moved from the rounded common mean, linearly
-        same(got.expected_remaining.mean, sum(i.mean for i in got.items))
+        moved = engine.concentration_slope() * engine.concentration()[0]
+        same(got.expected_remaining.mean, max(sum(i.mean for i in got.items) + moved, 0.0))
     assert [i.score for i in got.items] == sorted((i.score for i in got.items), reverse=True) or np.all(
         np.diff([i.score for i in got.items]) < 1e-8
     )

@@ -130,6 +130,12 @@ class Engine(Protocol):
         """Var(Σ_e L_e P_e | Y), L_e the unscreened items on offer: without the items' own coin flips."""
         ...
 
+    def concentration(self) -> tuple[float, float]:
+        """E[log c | Y] and Var[log c | Y], c what the concentrations of participants and edges are to be multiplied
+        by: from how edges' own verdicts spread about what all others say of them (`engines.concentration`).
+        """
+        ...
+
     def concentration_slope(self) -> float:
         """dE[Σ_e L_e P_e | Y] / d log c at c = 1, before any constraint, were participants and edges c times as
         concentrated about what is expected of them, given the common mean: all their prior variances over c.

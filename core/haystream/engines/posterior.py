@@ -7,7 +7,12 @@ import numpy as np
 from haystream.engines.base import Common
 from haystream.engines.columns import Columns
 from haystream.engines.common import learned, rounded
-from haystream.engines.concentration import remaining_slope
+from haystream.engines.concentration import (
+    edges_likelihood,
+    learned_concentration,
+    no_likelihood,
+    remaining_slope,
+)
 from haystream.engines.reading import collect_shares, edge_ends
 from haystream.engines.relax import VALUE, Floats, Ints
 from haystream.engines.state import COMMON, MEAN, REMAINING
@@ -109,6 +114,14 @@ class LocalPosterior:
         common, sums = self.common(), self._columns.sums
         shared = float(sums.border[REMAINING]) ** 2 * common.variance
         return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
+
+    def concentration(self) -> tuple[float, float]:
+        """From the edges that were screened more than once."""
+        common, columns, likelihood = self.common(), self._columns, no_likelihood()
+        shared = common.mean_shift, common.variance
+        screened = self._screened.view()
+        edges_likelihood(columns.edges, columns.people, screened, columns.n, columns.y, *shared, likelihood)
+        return learned_concentration(likelihood)
 
     def concentration_slope(self) -> float:
         """Δ k v_M a + Σ ν_e (E[P_e | Y] − Ȳ_e) over the edges that have been screened."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from haystream.engines.base import Common, Floats, Ints, Longs, Moved
 from haystream.engines.common import learned, rounded
+from haystream.engines.concentration import add_likelihood, learned_concentration, no_likelihood
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
@@ -173,6 +174,21 @@ class ReferenceEngine:
             return float(L @ prior @ L)
         against = scale * (L @ self._cov_pp(offered, self._screened)) * self._n[self._screened]
         return max(float(L @ prior @ L - against @ np.linalg.solve(self._var_y, against)), 0.0)
+
+    def concentration(self) -> tuple[float, float]:
+        """Ȳ_e less what the others' data say of it is (V⁻¹d)_e / (V⁻¹)_ee, and varies by 1 / (V⁻¹)_ee."""
+        likelihood = no_likelihood()
+        edges, n = self._screened, self._n[self._screened]
+        if len(edges):
+            average, noise = self._y[edges] / n, self._dense.noise[edges]
+            inverse = np.linalg.inv(self._var_y) * self._common.scale * np.outer(n, n)
+            varies = 1.0 / inverse.diagonal()
+            mean = average - varies * (inverse @ (self._deviation / n))
+            level = self._p_mean[edges] + self._common.mean_shift
+            for i in np.flatnonzero(n > 1.0):
+                spread = varies[i] / noise[i] - 1.0 / n[i]
+                add_likelihood(likelihood, level[i], mean[i], spread, n[i], self._y[edges[i]])
+        return learned_concentration(likelihood)
 
     def concentration_slope(self) -> float:
         """Of uᵀ V⁻¹ d, the adjustment of Σ L P: u and V = N + K/c + Var(M) have a part in 1/c and one of Var(M). So

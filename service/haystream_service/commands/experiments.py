@@ -137,19 +137,24 @@ def _searches(result: dict[str, Any], by: tuple[str, ...]) -> Table:
 
 
 def _calibration(result: dict[str, Any]) -> list[Table]:
-    asked = ("network", "model", "items chosen by", "screened")
-    numbers = ("remain", "expected", "ratio", "error", "sd", "posterior's sd")
-    held = ("in ± 2 sd", "in ± 2 of the posterior's", "more than that")
-    table = Table(*asked, *numbers, *held, title=f"expected remaining, over {result['runs']} repetitions")
+    """Plain: with concentrations as they are set, instead of learned."""
+    asked = ("network", "model", "items chosen by", "screened", "remain")
+    numbers = ("expected", "ratio", "error", "sd", "in ± 2 sd", "more than that")
+    plain = ("plain ratio", "error", "sd", "in ± 2 sd", "log₂ c")
+    table = Table(*asked, *numbers, *plain, title=f"expected remaining, over {result['runs']} repetitions")
     for row in result["results"]:
         table.add_row(
             *(row["network"], row["model"], row["policy"], str(row["screened"])),
             *(f"{row[name]['mean']:.0f}" for name in ("truth", "expected")),
-            *("" if row["ratio"] is None else f"{row['ratio']:.2f}", f"{row['error']:.0f}"),
-            *(f"{row[name]['mean']:.0f}" for name in ("sd", "posterior_sd")),
-            *(f"{row[name]:.0%}" for name in ("covered", "covered_by_posterior", "above")),
+            *_held(row),
+            *(f"{row['above']:.0%}", *_held(row["plain"]), f"{row['concentration']['mean']:.1f}"),
         )
     return [table]
+
+
+def _held(row: dict[str, Any]) -> tuple[str, ...]:
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+    return ratio, f"{row['error']:.0f}", f"{row['sd']['mean']:.0f}", f"{row['covered']:.0%}"
 
 
 TABLES: dict[Experiment, Callable[[dict[str, Any]], list[Table]]] = {

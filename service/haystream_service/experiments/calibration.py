@@ -85,8 +85,11 @@ class Reading(NamedTuple):
     mean: float
     sd: float
     truth: int
-    posterior_sd: float
-    """Without the doubt about the prior's concentrations, which the sd has in it."""
+    plain_mean: float
+    """With the prior's concentrations as they are set, instead of learned."""
+    plain_sd: float
+    log_c: float
+    """What was learned of them, in octaves."""
 
 
 def run(
@@ -118,7 +121,7 @@ def row(readings: Sequence[Reading]) -> dict[str, Any]:
     """Over repetitions. `covered`: how often mean ± 2 sd holds the truth; `below`: how often the truth lies below,
     `above`: above it, so that more remains than a lead is told.
     """
-    mean, sd, truth, posterior_sd = np.array(readings).T
+    mean, sd, truth, plain_mean, plain_sd, log_c = np.array(readings).T
     return {
         "truth": mean_se(truth),
         "expected": mean_se(mean),
@@ -127,10 +130,15 @@ def row(readings: Sequence[Reading]) -> dict[str, Any]:
         "sd": mean_se(sd),
         "error": float(np.sqrt(((mean - truth) ** 2).mean())),
         "covered": float((np.abs(mean - truth) <= 2.0 * sd).mean()),
-        "posterior_sd": mean_se(posterior_sd),
-        "covered_by_posterior": float((np.abs(mean - truth) <= 2.0 * posterior_sd).mean()),
         "below": float((truth < mean - 2.0 * sd).mean()),
         "above": float((truth > mean + 2.0 * sd).mean()),
+        "concentration": mean_se(log_c),
+        "plain": {
+            "ratio": float(plain_mean.sum() / truth.sum()) if truth.any() else None,
+            "sd": mean_se(plain_sd),
+            "error": float(np.sqrt(((plain_mean - truth) ** 2).mean())),
+            "covered": float((np.abs(plain_mean - truth) <= 2.0 * plain_sd).mean()),
+        },
         "readings": [reading._asdict() for reading in readings],
     }
 
@@ -198,8 +206,11 @@ def readings(searched: Network, prior: Prior, chosen: Run, screened: Sequence[in
         if step in screened:
             query.finish()
             estimate = query.queue.remaining(query.engine)
-            doubt = DOUBT * query.engine.concentration_slope()
-            made.append(Reading(estimate.mean, estimate.sd, left, float(np.sqrt(estimate.sd**2 - doubt**2))))
+            (log_c, doubt), slope = query.engine.concentration(), query.engine.concentration_slope()
+            plain_sd = float(np.sqrt(estimate.sd**2 - slope**2 * doubt))
+            made.append(
+                Reading(estimate.mean, estimate.sd, left, estimate.mean - slope * log_c, plain_sd, log_c / DOUBT)
+            )
     return made
 
 

@@ -1,0 +1,101 @@
+"""What is learned of concentrations: by leaving out each edge in turn, and from draws of a known one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import betaln, gammaln
+from support.dense import TIGHT, solve
+from support.histories import fold, item, verdict
+
+from haystream.engines.concentration import (
+    DOUBT,
+    GRID,
+    add_likelihood,
+    learned_concentration,
+    log_rising,
+    no_likelihood,
+)
+from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Query
+
+SEVERAL = [
+    ("a", "b", 4, 1),
+    ("b", "c", 3, 0),
+    ("c", "d", 5, 4),
+    ("a", "d", 1, 0),
+    ("d", "e", 2, 1),
+    ("e", "f", 0, 0),
+]
+"""Pairs, their verdicts, and how many of them relevant. Each has two items more."""
+
+
+def history(settings: Query) -> list[Event]:
+    events: list[Event] = [settings]
+    for u, v, n, y in SEVERAL:
+        for k in range(n + 2):
+            events.append(item(f"{u}{v}{k}", u, v))
+            if k < n:
+                outcome = Outcome.RELEVANT if k < y else Outcome.IRRELEVANT
+                events.append(verdict(len(events), f"{u}{v}{k}", outcome))
+    return events
+
+
+def left_out(settings: Query) -> np.ndarray:
+    """The log-likelihood: the dense solve of everything else, edge by edge, and a beta-binomial by scipy."""
+    pairs = [(u, v) for u, v, _, _ in SEVERAL]
+    n, y = np.array([(n, y) for _, _, n, y in SEVERAL], dtype=float).T
+    left = np.full(len(n), 2.0)
+    every, total = solve(settings, pairs, n, y, left), np.zeros(len(GRID))
+    for e in np.flatnonzero(n > 1):
+        others_n, others_y = n.copy(), y.copy()
+        others_n[e] = others_y[e] = 0
+        rest = solve(settings, pairs, others_n, others_y, left)
+        level = every.prior_mean[e] + every.shift
+        mean = np.clip(rest.linear_mean[e], 0.1 * level, 1 - 0.1 * (1 - level))
+        K = np.exp(GRID) / (rest.linear_variance[e] / rest.scale / rest.noise[e])
+        total += betaln(K * mean + y[e], K * (1 - mean) + n[e] - y[e]) - betaln(K * mean, K * (1 - mean))
+    return total
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("model", ["rates", "relevance"])
+def test_each_edge_is_predicted_from_all_others(model: ModelName, engine: str) -> None:
+    settings = Query("q", prior=DEFAULT_PRIORS[model], engine=engine)  # type: ignore[arg-type]
+    query = fold(history(settings), tolerance=TIGHT).queries["q"]
+    query.finish()
+    expected = learned_concentration(left_out(settings))
+    # The reference's moments of relevance are those of the paper's joints, and not linear.
+    close = 0.02 if (model, engine) == ("relevance", "reference") else 1e-9
+    assert query.engine.concentration() == pytest.approx(expected, abs=close)
+
+
+def test_without_verdicts_it_is_what_it_was() -> None:
+    query = fold([Query("q", prior=DEFAULT_PRIORS["rates"]), item("i", "a", "b")]).queries["q"]
+    query.finish()
+    mean, variance = query.engine.concentration()
+    assert mean == pytest.approx(0.0, abs=1e-12)
+    assert variance == pytest.approx(DOUBT**2, rel=0.03)  # the grid ends at three sd
+    assert query.engine.concentration_slope() == 0.0
+
+
+@given(st.floats(0.001, 50.0), st.floats(0.0, 40.0) | st.integers(0, 40).map(float))
+def test_the_rising_factorial(start: float, steps: float) -> None:
+    assert log_rising(start, steps) == pytest.approx(gammaln(start + steps) - gammaln(start), rel=1e-9, abs=1e-5)
+
+
+def test_one_screening_says_nothing() -> None:
+    likelihood = no_likelihood()
+    add_likelihood(likelihood, 0.1, 0.2, 0.5, 1.0, 1.0)
+    np.testing.assert_allclose(likelihood, likelihood[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("octaves", [-1.0, 0.0, 1.0])
+def test_it_finds_the_concentration_that_edges_were_drawn_with(octaves: float) -> None:
+    """400 edges of 12 screenings, their rates about 0.1 with a concentration of 3 c."""
+    rng, likelihood = np.random.default_rng(2), no_likelihood()
+    K = 3.0 * 2.0**octaves
+    for y in rng.binomial(12, rng.beta(0.1 * K, 0.9 * K, 400)).tolist():
+        add_likelihood(likelihood, 0.1, 0.1, 1 / 3, 12.0, float(y))
+    mean, variance = learned_concentration(likelihood)
+    assert 0.0 < variance < (0.3 * DOUBT) ** 2
+    assert abs(mean - octaves * DOUBT) < 3.3 * np.sqrt(variance)
