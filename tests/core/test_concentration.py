@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import betaln, gammaln
+from scipy.special import betaln
 from support.dense import TIGHT, solve
 from support.histories import fold, item, verdict
 
@@ -13,7 +13,6 @@ from haystream.engines.concentration import (
     GRID,
     add_likelihood,
     learned_concentration,
-    log_rising,
     no_likelihood,
 )
 from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Query
@@ -78,9 +77,15 @@ def test_without_verdicts_it_is_what_it_was() -> None:
     assert query.engine.concentration_slope() == 0.0
 
 
-@given(st.floats(0.001, 50.0), st.floats(0.0, 40.0) | st.integers(0, 40).map(float))
-def test_the_rising_factorial(start: float, steps: float) -> None:
-    assert log_rising(start, steps) == pytest.approx(gammaln(start + steps) - gammaln(start), rel=1e-9, abs=1e-5)
+@given(st.floats(0.01, 0.9), st.floats(0.02, 5.0), st.integers(0, 30), st.integers(0, 30), st.booleans())
+def test_an_edges_likelihood_is_beta_binomial(
+    mean: float, spread: float, hits: int, misses: int, whole: bool
+) -> None:
+    y, n = (hits, hits + misses) if whole else (hits / 3, (hits + misses) / 3)
+    likelihood, K = no_likelihood(), np.exp(GRID) / spread
+    add_likelihood(likelihood, 0.1, mean, spread, float(n), float(y))
+    expected = betaln(K * mean + y, K * (1 - mean) + n - y) - betaln(K * mean, K * (1 - mean))
+    np.testing.assert_allclose(likelihood, expected, rtol=1e-8, atol=1e-6)
 
 
 def test_one_screening_says_nothing() -> None:

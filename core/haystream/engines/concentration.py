@@ -19,6 +19,9 @@ anyone who sets them."""
 GRID = np.linspace(-3.0, 3.0, 13) * DOUBT
 """Where the likelihood of log c is evaluated: to three prior sd, every half."""
 
+FACTORS = np.exp(GRID)
+"""c there."""
+
 FLOOR = 0.1
 """A prediction is kept above this share of the common level, and as much inside 1 (as `models.rates.FLOOR`)."""
 
@@ -49,22 +52,24 @@ def add_likelihood(likelihood: Floats, level: float, mean: float, spread: float,
     """
     level = min(max(level, LEAST), 1.0 - LEAST)
     mean = min(max(mean, FLOOR * level), 1.0 - FLOOR * (1.0 - level))
-    for i in range(len(GRID)):
-        total = math.exp(GRID[i]) / max(spread, LEAST)
+    counted = round(n)
+    whole = abs(n - counted) < LEAST and abs(y - round(y)) < LEAST and counted <= 16
+    for i in range(len(FACTORS)):
+        total = FACTORS[i] / max(spread, LEAST)
         a, b = total * mean, total * (1.0 - mean)
-        likelihood[i] += log_rising(a, y) + log_rising(b, n - y) - log_rising(total, n)
+        if whole:  # the same by products: a tenth of the time
+            ratio = 1.0
+            for k in range(counted):
+                ratio *= (a + k if k < round(y) else b + k - round(y)) / (total + k)
+            likelihood[i] += math.log(ratio)
+        else:
+            likelihood[i] += log_rising(a, y) + log_rising(b, n - y) - log_rising(total, n)
 
 
 @compiled
 def log_rising(start: float, steps: float) -> float:
     """log Γ(start + steps) / Γ(start)."""
-    whole = round(steps)
-    if abs(steps - whole) > LEAST or whole > 16:
-        return math.lgamma(start + steps) - math.lgamma(start)
-    product = 1.0
-    for i in range(int(whole)):
-        product *= start + i
-    return math.log(product)
+    return math.lgamma(start + steps) - math.lgamma(start)
 
 
 @compiled
