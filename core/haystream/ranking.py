@@ -258,7 +258,7 @@ class Queue:
         mean, flips, slope = self._tournament.totals().tolist()
         moved = engine.common().mean_shift - engine.rounded_common().mean_shift
         log_c, doubt = engine.concentration()
-        on_c = engine.concentration_slope()
+        on_c = engine.concentration_slope() if doubt else 0.0
         variance = flips + engine.remaining_variance() + on_c * on_c * doubt
         return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
 

@@ -1,5 +1,7 @@
 """What is learned of concentrations: by leaving out each edge in turn, and from draws of a known one."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,8 +17,9 @@ from haystream.engines.concentration import (
     learned_concentration,
     no_likelihood,
 )
-from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Query
+from haystream.events import DEFAULT_PRIORS, Event, Outcome, Query
 
+ENGINES: tuple[Literal["local", "reference"], ...] = ("local", "reference")
 SEVERAL = [
     ("a", "b", 4, 1),
     ("b", "c", 3, 0),
@@ -56,16 +59,20 @@ def left_out(settings: Query) -> np.ndarray:
     return total
 
 
-@pytest.mark.parametrize("engine", ["local", "reference"])
-@pytest.mark.parametrize("model", ["rates", "relevance"])
-def test_each_edge_is_predicted_from_all_others(model: ModelName, engine: str) -> None:
-    settings = Query("q", prior=DEFAULT_PRIORS[model], engine=engine)  # type: ignore[arg-type]
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_edge_is_predicted_from_all_others(engine: Literal["local", "reference"]) -> None:
+    settings = Query("q", prior=DEFAULT_PRIORS["rates"], engine=engine)
     query = fold(history(settings), tolerance=TIGHT).queries["q"]
     query.finish()
     expected = learned_concentration(left_out(settings))
-    # The reference's moments of relevance are those of the paper's joints, and not linear.
-    close = 0.02 if (model, engine) == ("relevance", "reference") else 1e-9
-    assert query.engine.concentration() == pytest.approx(expected, abs=close)
+    assert query.engine.concentration() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_binary_relevance_has_no_concentration_to_learn(engine: Literal["local", "reference"]) -> None:
+    query = fold(history(Query("q", prior=DEFAULT_PRIORS["relevance"], engine=engine))).queries["q"]
+    query.finish()
+    assert query.engine.concentration() == (0.0, 0.0)
 
 
 def test_without_verdicts_it_is_what_it_was() -> None:

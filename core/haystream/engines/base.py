@@ -132,7 +132,8 @@ class Engine(Protocol):
 
     def concentration(self) -> tuple[float, float]:
         """E[log c | Y] and Var[log c | Y], c what the concentrations of participants and edges are to be multiplied
-        by: from how edges' own verdicts spread about what all others say of them (`engines.concentration`).
+        by: from how edges' own verdicts spread about what all others say of them (`engines.concentration`). 0 and 0
+        for a model without a common mean, whose variances its means fix.
         """
         ...
 

@@ -117,6 +117,8 @@ class LocalPosterior:
 
     def concentration(self) -> tuple[float, float]:
         """From the edges that were screened more than once."""
+        if not self._model.common_weight:
+            return 0.0, 0.0
         common, columns, likelihood = self.common(), self._columns, no_likelihood()
         shared = common.mean_shift, common.variance
         screened = self._screened.view()

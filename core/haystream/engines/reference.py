@@ -177,6 +177,8 @@ class ReferenceEngine:
 
     def concentration(self) -> tuple[float, float]:
         """Ȳ_e less what the others' data say of it is (V⁻¹d)_e / (V⁻¹)_ee, and varies by 1 / (V⁻¹)_ee."""
+        if not self._model.common_weight:
+            return 0.0, 0.0
         likelihood = no_likelihood()
         edges, n = self._screened, self._n[self._screened]
         if len(edges):

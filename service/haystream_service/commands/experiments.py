@@ -137,24 +137,24 @@ def _searches(result: dict[str, Any], by: tuple[str, ...]) -> Table:
 
 
 def _calibration(result: dict[str, Any]) -> list[Table]:
-    """Plain: with concentrations as they are set, instead of learned."""
-    asked = ("network", "model", "items chosen by", "screened", "remain")
-    numbers = ("expected", "ratio", "error", "sd", "in ± 2 sd", "more than that")
-    plain = ("plain ratio", "error", "sd", "in ± 2 sd", "log₂ c")
-    table = Table(*asked, *numbers, *plain, title=f"expected remaining, over {result['runs']} repetitions")
+    """₀: with concentrations as they are set, not learned. `more`: how often more remained than mean + 2 sd."""
+    asked = ("network", "model", "policy", "screened")
+    numbers = ("remain", "expected", "ratio", "error", "sd", "held", "more", "ratio₀", "held₀")
+    table = Table(*asked, *numbers, title=f"expected remaining, over {result['runs']} repetitions")
     for row in result["results"]:
+        plain = row["plain"]
         table.add_row(
             *(row["network"], row["model"], row["policy"], str(row["screened"])),
             *(f"{row[name]['mean']:.0f}" for name in ("truth", "expected")),
-            *_held(row),
-            *(f"{row['above']:.0%}", *_held(row["plain"]), f"{row['concentration']['mean']:.1f}"),
+            *(_ratio(row), f"{row['error']:.0f}", f"{row['sd']['mean']:.0f}"),
+            *(f"{row[name]:.0%}" for name in ("covered", "above")),
+            *(_ratio(plain), f"{plain['covered']:.0%}"),
         )
     return [table]
 
 
-def _held(row: dict[str, Any]) -> tuple[str, ...]:
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-    return ratio, f"{row['error']:.0f}", f"{row['sd']['mean']:.0f}", f"{row['covered']:.0%}"
+def _ratio(row: dict[str, Any]) -> str:
+    return "" if row["ratio"] is None else f"{row['ratio']:.2f}"
 
 
 TABLES: dict[Experiment, Callable[[dict[str, Any]], list[Table]]] = {

@@ -26,7 +26,7 @@ from haystream_service.study.models.bayes_linear import BayesLinear
 from haystream_service.study.network import Network, network
 from haystream_service.study.search import Run, search
 
-CAVEMAN, DRAWN = "caveman", "drawn from rates"
+CAVEMAN, DRAWN = "caveman", "drawn"
 """Grounds beside the networks of `enron.FILES`; each repetition has a network of its own."""
 
 DRAWN_PRIOR = replace(DEFAULT_PRIORS["rates"], mean=0.3, weight=30.0, participant=30.0, edge=30.0)
