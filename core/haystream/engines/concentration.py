@@ -10,6 +10,7 @@ import numpy as np
 
 from haystream.compiled import compiled
 from haystream.engines.base import Floats, Ints
+from haystream.engines.relax import VALUE
 from haystream.engines.state import COMMON, MEAN, REMAINING, Edges, People
 
 DOUBT = math.log(2.0)
@@ -110,7 +111,10 @@ def remaining_slope(edges: Edges, people: People, screened: Ints, shift: float, 
         u, v = edges.tail[e], edges.head[e]
         fitted, _, reach = fit(edges, people, e, shift, 0.0)
         own = edges.residual[e] * weight
-        by_ends = edges.on_tail[e] * people.x[REMAINING, u] + edges.on_head[e] * people.x[REMAINING, v]
+        by_ends = (
+            edges.on_tail[e] * people.sides[REMAINING, u, VALUE]
+            + edges.on_head[e] * people.sides[REMAINING, v, VALUE]
+        )
         moves = edges.coefficient[REMAINING, e] * own / (1.0 - own) + weight * (by_ends + reach * through)
         total += moves * (1.0 - own) * (fitted - edges.coefficient[MEAN, e] / weight)
     return total
@@ -121,8 +125,8 @@ def fit(edges: Edges, people: People, e: int, shift: float, variance: float) -> 
     """What the ends make of an edge's P: β̃ᵀx̂ + reach Δ, β̃ᵀΛ⁻¹β̃ + reach² v_M, and reach = 1 − β̃ᵀx₂ (or 0)."""
     u, v, on_u, on_v = edges.tail[e], edges.head[e], edges.on_tail[e], edges.on_head[e]
     reach = 0.0
-    if len(people.x) > COMMON:
-        reach = 1.0 - on_u * people.x[COMMON, u] - on_v * people.x[COMMON, v]
-    mean = on_u * people.x[MEAN, u] + on_v * people.x[MEAN, v] + reach * shift
+    if len(people.sides) > COMMON:
+        reach = 1.0 - on_u * people.sides[COMMON, u, VALUE] - on_v * people.sides[COMMON, v, VALUE]
+    mean = on_u * people.sides[MEAN, u, VALUE] + on_v * people.sides[MEAN, v, VALUE] + reach * shift
     own = on_u * on_u * people.variance[u] + on_v * on_v * people.variance[v]
     return mean, own + 2.0 * on_u * on_v * edges.covariance[e] + reach * reach * variance, reach
