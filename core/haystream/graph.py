@@ -94,6 +94,11 @@ class Graph:
         u, v = self.pairs[edge]
         return self.participants[u], self.participants[v]
 
+    def edges_of(self, participant: int) -> NDArray[np.int32]:
+        """The edges of a participant, in the order in which they came."""
+        begin = int(self._start.data[participant])
+        return self._incident.data[begin : begin + int(self._degree.data[participant])]
+
     def digest(self, edges: int) -> bytes:
         """Of the ids at the ends of the first so many edges, in their order."""
         return blake2b(self.edge_key[:edges].tobytes(), digest_size=16).digest()

@@ -4,6 +4,8 @@ Facts first: `verdicts` (by id) and the collection say everything; the counts, t
 functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,11 +76,15 @@ class QueryState:
             )
         check_supported(settings)
         self.settings = settings
-        if (settings.prior, settings.engine) != (old.prior, old.engine):
+        same_list = replace(settings.prior, participants=old.prior.participants)
+        if (same_list, settings.engine) != (old.prior, old.engine):
             self._start_engine()
             self.cursor = self.screened = self.found = 0
             self.catch_up()
-        elif settings.policy != old.policy:
+            return True
+        if settings.prior != old.prior:
+            self._engine.watch(settings.prior)
+        if settings.policy != old.policy:
             self._queue.use(settings.policy)
         return True
 

@@ -162,6 +162,37 @@ def test_every_item_may_bring_a_new_edge(model: ModelName, correlation: float) -
     assert_agrees(query)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_watch_list_is_edited_without_a_new_start(model: ModelName) -> None:
+    """Of participants with and without data, of a hub, of someone nobody knows yet, and back again."""
+    prior = DEFAULT_PRIORS[model]
+    star = [item(f"h{n}", "hub", f"q{n:02d}") for n in range(30)]
+    state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
+    for each in [*line(40), *star, item("both", "hub", "p020")]:
+        step(state, each)
+    for number in range(25):
+        outcome = Outcome.RELEVANT if number % 4 == 0 else Outcome.IRRELEVANT
+        step(state, verdict(number, f"i{number}" if number % 2 else f"h{number}", outcome))
+    query = state.queries["q"]
+    query.finish()
+    engine = query.engine
+    near = [factor * prior.mean for factor in (0.9, 1.1, 1.2)]
+    lists = [
+        {"p003": near[2]},
+        {"p003": near[0], "p030": near[1], "hub": near[2]},
+        {"hub": near[1], "late": near[2], "nobody": near[0]},
+        {"late": near[1]},
+        {},
+    ]
+    for number, participants in enumerate(lists):
+        step(state, Query("q", prior=replace(prior, participants=participants)))
+        if number == 2:  # before the engine has a row for the newcomer, and after
+            step(state, item("new", "late", "p010"))
+        query.finish()
+        assert_agrees(query)
+    assert query.engine is engine
+
+
 @pytest.mark.parametrize(("model", "seed"), [("relevance", 1), ("relevance", 2), ("rates", 3)])
 def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -> None:
     """Growth and verdicts mixed, each settled, at the default tolerance: the promise of 1e-4."""

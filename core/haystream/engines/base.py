@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from haystream.events import Prior
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -54,6 +56,10 @@ class Engine(Protocol):
 
         `offered` counts the unscreened items on the edge, which expected remaining is about.
         """
+        ...
+
+    def watch(self, prior: Prior) -> None:
+        """Take another watch-list: a prior that differs from the engine's in `participants` alone."""
         ...
 
     def settle(self) -> Moved:

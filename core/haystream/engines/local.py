@@ -20,6 +20,7 @@ from haystream.engines.relax import Floats, Ints
 from haystream.engines.state import COMMON, ENTRIES, REMAINING
 from haystream.events import Prior
 from haystream.graph import Graph
+from haystream.models import MODELS
 from haystream.models.base import Priors
 from haystream.prior import Precision, RowChange, prior_means
 
@@ -87,6 +88,25 @@ class LocalEngine(LocalPosterior):
         columns.offered[edge] += offered
         self._offered_total += offered
         self._refresh(edge)
+
+    def watch(self, prior: Prior) -> None:
+        """Take another watch-list: new priors for the edges of those whose mean it changes, and for no others."""
+        before, self._prior, self._model = self._prior.participants, prior, MODELS[prior.model](prior)
+        self._resize()
+        graph, precision, columns = self._graph, self._precision, self._columns
+        names = (name for name in before.keys() | prior.participants.keys())
+        changed = (name for name in names if before.get(name) != prior.participants.get(name))
+        which = [index for index in map(graph.participant, changed) if index is not None]
+        columns.people.prior_mean[which] = prior_means(graph, prior)[which]
+        if precision.builds != self._build:
+            return  # the next `settle` computes everything
+        here = np.array([index for index in which if index < len(precision.inverse_diagonal)], dtype=np.int32)
+        mean, inverse = columns.people.prior_mean[here], precision.inverse_diagonal[here]
+        columns.people.scale[here] = self._model.scale(mean, inverse)
+        for participant in here.tolist():
+            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+        edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(graph.edges_of, here.tolist())]))
+        self._renew(edges[columns.edges.noise[edges] > 0.0])
 
     def _resize(self) -> None:
         """Rows for what the graph got; its new edges carry nothing until `settle` lets them in."""

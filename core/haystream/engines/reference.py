@@ -43,6 +43,10 @@ class ReferenceEngine:
         self._y[edge] += relevant
         self._offered[edge] += offered
 
+    def watch(self, prior: Prior) -> None:
+        """Take another watch-list."""
+        self._prior, self._model = prior, MODELS[prior.model](prior)
+
     def settle(self) -> Moved:
         """Adjust the prior by all the data, from scratch."""
         self._grow()
