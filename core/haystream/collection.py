@@ -7,6 +7,7 @@ queries of a collection share one numbering, and one copy.
 from bisect import bisect_left
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haystream.errors import Code, Rejected
 from haystream.events import Item, Pair
@@ -104,6 +105,14 @@ class Collection:
     def set_of(self, item: int) -> int:
         """The set that the item (by its place) belongs to."""
         return int(self._item_set.data[item])
+
+    def sets_of(self, begin: int, end: int) -> NDArray[np.int32]:
+        """The sets of the items at places begin … end − 1."""
+        return self._item_set.data[begin:end]
+
+    def hashes_of(self, begin: int, end: int) -> NDArray[np.uint64]:
+        """`hash_of` those items."""
+        return self._item_hash.data[begin:end]
 
     def hash_of(self, item: int) -> int:
         """What orders the item inside its set and breaks ties between sets."""

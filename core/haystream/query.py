@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection import Collection
-from haystream.engines.base import Engine
+from haystream.engines.base import Engine, Floats, Ints, Longs
 from haystream.engines.local import DEFAULT_TOLERANCE, LocalEngine
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, Rejected
@@ -113,17 +113,26 @@ class QueryState:
 
     def catch_up(self) -> bool:
         """Fold in the items that the collection got since; True if there were any."""
-        begin, self.cursor = self.cursor, len(self.collection)
-        for item in range(begin, self.cursor):
-            edges = self._edges_of(item)
-            share = share_of(len(edges))
-            self._queue.add(item)
-            for edge in edges:
-                self._engine.record(edge, offered=share)
-            holding = self._holding.get(self.collection.item_ids[item])
-            if holding is not None:
-                self._judge(item, Outcome.RETRACTED, holding.outcome)
-        return self.cursor > begin
+        begin, end = self.cursor, len(self.collection)
+        if begin == end:
+            return False
+        self.cursor, ids = end, self.collection.item_ids
+        which, count = np.unique(self.collection.sets_of(begin, end), return_counts=True)
+        self._engine.offer(*self._on_edges(which, count))
+        self._queue.add(begin, end)
+        for item in [item for item in range(begin, end) if ids[item] in self._holding]:
+            self._judge(item, Outcome.RETRACTED, self._holding[ids[item]].outcome)
+        return True
+
+    def _on_edges(self, which: Ints, count: Longs) -> tuple[Ints, Floats]:
+        """The edges of these sets, ascending, and what so many items of each put on them: 1/k on each of k edges."""
+        sets = self.collection.sets
+        start = sets.start.view()
+        size = start[which + 1] - start[which]
+        first = np.repeat(start[which] - np.cumsum(size) + size, size)
+        share = np.round(1.0 / size / SHARE_UNIT) * SHARE_UNIT  # as `share_of`
+        edges, at = np.unique(sets.edge.view()[first + np.arange(len(first))], return_inverse=True)
+        return edges, np.bincount(at, np.repeat(count * share, size)).astype(np.float64)
 
     def _judge(self, item: int, before: Outcome, after: Outcome) -> None:
         """Move an item from one outcome to another; an unscreened item's outcome is RETRACTED."""

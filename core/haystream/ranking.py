@@ -153,12 +153,20 @@ class Queue:
         self._policy = policy
         self._step = -1
 
-    def add(self, item: int) -> None:
-        """A new item, unscreened."""
+    def add(self, begin: int, end: int) -> None:
+        """New items, at places begin … end − 1 of the collection; unscreened."""
         sets = len(self._collection.sets)
         for column in (self._left, self._tie, self._marked, self._flags):
             column.resize(sets)
-        self._put(item)
+        of = self._collection.sets_of(begin, end)
+        np.add.at(self._left.data, of, 1)
+        np.minimum.at(self._tie.data, of, self._collection.hashes_of(begin, end))
+        for which in self._skip.keys() & of.tolist() if self._skip else ():
+            del self._skip[which]  # an item may come before the first unscreened one
+        new = np.unique(of[self._flags.data[of] == 0])
+        self._flags.data[new] = 1
+        self._marked.data[self._marks : self._marks + len(new)] = new
+        self._marks += len(new)
 
     def offer(self, item: int, *, available: bool) -> None:
         """Take an item out of the queue, or put it back."""

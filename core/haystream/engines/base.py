@@ -58,6 +58,10 @@ class Engine(Protocol):
         """
         ...
 
+    def offer(self, edges: Ints, items: Floats) -> None:
+        """Add new items to those on offer on some edges, each of which is named once."""
+        ...
+
     def watch(self, prior: Prior) -> None:
         """Take another watch-list: a prior that differs from the engine's in `participants` alone."""
         ...

@@ -89,6 +89,14 @@ class LocalEngine(LocalPosterior):
         self._offered_total += offered
         self._refresh(edge)
 
+    def offer(self, edges: Ints, items: Floats) -> None:
+        """Add new items to those on offer: one local update an edge."""
+        self._resize()
+        self._columns.offered[edges] += items
+        self._offered_total += float(items.sum())
+        for edge in edges[self._columns.edges.noise[edges] > 0.0].tolist():
+            self._refresh(edge)
+
     def watch(self, prior: Prior) -> None:
         """Take another watch-list: new priors for the edges of those whose mean it changes, and for no others."""
         before, self._prior, self._model = self._prior.participants, prior, MODELS[prior.model](prior)

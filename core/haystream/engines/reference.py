@@ -43,6 +43,11 @@ class ReferenceEngine:
         self._y[edge] += relevant
         self._offered[edge] += offered
 
+    def offer(self, edges: Ints, items: Floats) -> None:
+        """Add new items to those on offer."""
+        self._grow()
+        self._offered[edges] += items
+
     def watch(self, prior: Prior) -> None:
         """Take another watch-list."""
         self._prior, self._model = prior, MODELS[prior.model](prior)
