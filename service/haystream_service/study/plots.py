@@ -45,7 +45,7 @@ def _curves(result: dict[str, Any]) -> "Figure":
         axes.tick_params(labelbottom=True)
         axes.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("relevant items found")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     figure.suptitle(_title(result))
     return figure
 
