@@ -125,7 +125,7 @@ class QueryState:
         return True
 
     def _on_edges(self, which: Ints, count: Longs) -> tuple[Ints, Floats]:
-        """The edges of these sets, ascending, and what so many items of each put on them: 1/k on each of k edges."""
+        """The edges of these sets, ascending, and what so many items of each add to them: 1/k on each of k."""
         sets = self.collection.sets
         start = sets.start.view()
         size = start[which + 1] - start[which]

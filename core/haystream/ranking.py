@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 import numpy as np
 
@@ -286,9 +287,9 @@ class Queue:
         All of them, or the first `most` (a few more may come).
         """
         leaders, scores = self._tournament.leaders(len(self._collection.sets) if most is None else most)
-        first_of_tie = np.flatnonzero(np.diff(scores, prepend=np.inf))
-        for tied in np.split(leaders, first_of_tie[1:]):
-            for item, which in self._merged(tied.tolist()):
+        pairs = zip(leaders.tolist(), scores.tolist(), strict=True)
+        for _, tied in groupby(pairs, key=itemgetter(1)):
+            for item, which in self._merged([which for which, _ in tied]):
                 yield item, which, float(self._set_score.data[which])
 
     def _merged(self, tied: list[int]) -> Iterator[tuple[int, int]]:
