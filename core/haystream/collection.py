@@ -133,15 +133,18 @@ class Collection:
         if known is not None:
             self._check_same(item, pairs, known)
             return False
-        edges = tuple(sorted(self.graph.intern(pair) for pair in pairs))
+        edges = tuple(map(self.graph.intern, pairs))
+        if len(edges) > 1:
+            edges = tuple(sorted(edges))
         which = self.sets.intern(edges)
         place = self._index[item.item_id] = len(self.item_ids)
         self.item_ids.append(item.item_id)
         self._item_set.append(which)
         self._item_sender.append(self._sender(item))
-        self._item_hash.append(stable_hash(item.item_id, self._seed))
+        rank = stable_hash(item.item_id, self._seed)
+        self._item_hash.append(rank)
         members = self.sets.items[which]
-        members.insert(bisect_left(members, self.hash_of(place), key=self.hash_of), place)
+        members.insert(bisect_left(members, rank, key=self.hash_of), place)
         return True
 
     def _sender(self, item: Item) -> int:

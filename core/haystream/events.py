@@ -35,6 +35,9 @@ class Item:
         if self.sender is None:
             return tuple(combinations(self.participants, 2))
         s = self.sender
+        if len(self.participants) == 1:  # as most are, and a cold start asks millions
+            (r,) = self.participants
+            return ((s, r) if s < r else (r, s),)
         return tuple(sorted((s, r) if s < r else (r, s) for r in self.participants))
 
     def people(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 from haystream.events import Outcome, Query
 from haystream.fold import State, step
 from haystream_service import cli
-from haystream_service.bench import baselines, chart, graphs, report
+from haystream_service.bench import audit, baselines, chart, graphs, report
 from haystream_service.bench.baselines import Counts, Row
 from haystream_service.bench.engine import Measured
 from haystream_service.bench.names import GraphName
@@ -230,3 +230,31 @@ def test_percentiles_are_in_microseconds():
     for seconds in (1e-6, 2e-6, 3e-6):
         samples.add("op", seconds)
     assert samples.timings()["op"] == Timing(2.0, pytest.approx(2.98), 3)
+
+
+def test_the_audit_finds_the_engine_exact_and_would_find_it_out(monkeypatch, capfdbinary):
+    argv = ["haystream", "bench", "audit", "--edges", "200", "--verdicts", "60", "--sampled", "20", "--json"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    out, err = capfdbinary.readouterr()
+    assert left.value.code == 0, err.decode()
+    result = json.loads(out)
+    assert result["verdicts"] == 60
+    assert result["sampled"] == 20
+    errors = {name: value for name, value in result["at_rest"].items() if name != "drift"}
+    assert 0.0 < max(errors.values()) < 1e-4
+
+
+def test_the_audit_sees_an_error(small: State) -> None:
+    query = small.queries["q"]
+    query.finish()
+    sample = np.arange(10)
+    before = audit.errors(query, sample)
+    query.engine._columns.people.sides[0, 3, 0] += 0.01
+    query.engine._columns.people.variance[3] += 0.01
+    after = audit.errors(query, sample)
+    query.engine._columns.people.sides[0, 3, 0] -= 0.01
+    query.engine._columns.people.variance[3] -= 0.01
+    assert after.mean > before.mean + 1e-4
+    assert after.variance > before.variance + 1e-5

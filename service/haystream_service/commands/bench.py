@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream_service.bench import baselines, chart, engine, graphs, pipeline, report
+from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
 from haystream_service.commands.console import notes, write_json
@@ -78,6 +78,24 @@ def run_engine(
         write_json(result)
     else:
         _print(result)
+
+
+def run_audit(*, edges: int, verdicts: int, sampled: int, seed: int, tolerance: float | None, json: bool) -> None:
+    """Audit the engine after a long history."""
+    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
+    result = audit.run(
+        edges=edges, verdicts=verdicts, sampled=sampled, seed=seed, tolerance=tolerance, say=notes.print
+    )
+    if json:
+        write_json(result)
+        return
+    what = (
+        f"{result['verdicts']:,} verdicts on {result['edges']:,} edges, {result['sampled']:,} participants sampled"
+    )
+    table = Table("largest error of", "under load", "at rest", title=what)
+    for name in result["at_rest"]:
+        table.add_row(name, *(f"{result[when][name]:.1e}" for when in ("under_load", "at_rest")))
+    Console(highlight=False, soft_wrap=True).print(table)
 
 
 def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, json: bool) -> None:
