@@ -14,7 +14,7 @@ from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Moved
 from haystream.engines.inverse import heal, take_entries
 from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
-from haystream.engines.posterior import LEARN_AT_ONCE, LocalPosterior
+from haystream.engines.posterior import LocalPosterior
 from haystream.engines.reading import MOVED, settle_moved
 from haystream.engines.relax import Floats, Ints
 from haystream.engines.state import COMMON, ENTRIES, REMAINING
@@ -260,8 +260,6 @@ class LocalEngine(LocalPosterior):
             columns.moved_flags[participant] &= MOVED
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_mean[participant] = np.inf
-        if self._unlearned and not columns.healing.state[1]:
-            self._learn()
 
     @property
     def unfinished(self) -> bool:
@@ -272,8 +270,7 @@ class LocalEngine(LocalPosterior):
     @property
     def waiting(self) -> bool:
         """Whether anybody waits for `tend`."""
-        learnable = self._unlearned > 0 and self._screened.size > LEARN_AT_ONCE
-        return self._precision.waiting or self._later > 0 or bool(self._columns.healing.state[1]) or learnable
+        return self._precision.waiting or self._later > 0 or bool(self._columns.healing.state[1])
 
     def _follow(self, changes: Sequence[RowChange]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""

@@ -26,8 +26,8 @@ SHARE_TOLERANCE = 5.0
 
 LEARN_AT_ONCE = 4096
 """Up to so many screened edges the concentration is learned anew for every ranking: a third of a millisecond. With
-more of them it is learned once in as many verdicts as there are multiples of this, and when there is time: a
-verdict's share of the work stays the same."""
+more of them it is learned once in as many verdicts as there are multiples of this: a verdict's share of the work
+stays the same, and what is learned is behind by one verdict in this many at most."""
 
 
 class LocalPosterior:
