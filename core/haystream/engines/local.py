@@ -241,7 +241,7 @@ class LocalEngine(LocalPosterior):
         if self._precision.waiting:
             self._precision.tend(most)
             return
-        count, self.drift = heal(
+        count, worst = heal(
             columns.system,
             columns.healing,
             most,
@@ -251,6 +251,8 @@ class LocalEngine(LocalPosterior):
             columns.column,
             columns.changed,
         )
+        if count:
+            self.drift = worst
         for participant in columns.changed[:count].tolist():
             self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved

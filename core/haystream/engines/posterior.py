@@ -160,6 +160,7 @@ class LocalPosterior:
         count = collect_shares(
             columns.system,
             columns.edges,
+            self._screened.view(),
             np.asarray(edges, dtype=np.int32),
             shift,
             SHARE_TOLERANCE * self._tolerance,

@@ -127,6 +127,7 @@ def edge_ends(
 def collect_shares(
     system: System,
     edges: Edges,
+    screened: Ints,
     which: Ints,
     shift: float,
     tolerance: float,
@@ -138,7 +139,9 @@ def collect_shares(
     """The shares w_f (d_f − Δ) β̃_fᵀ Λ⁻¹ a of the screened edges f, a = mean over `which` of (1 − ρ_e) β̃_e.
 
     An edge's own data speak of its own η too: ρ_e (d_e − Δ) / len(which) more, with ρ_e = Var(η_e) w_e.
-    Returns how many there are; `found` and `shares` hold them. `edge_flags` is scratch, zero before and after.
+    `screened`: all edges that may have a weight; gone through where they are fewer than the contacts of whom the
+    solve reaches. Returns how many shares there are; `found` and `shares` hold them. `edge_flags` is scratch, zero
+    before and after.
     """
     listed = 0
     for i in range(len(which)):
@@ -147,20 +150,33 @@ def collect_shares(
         listed = begin(room, edges.tail[e], part * edges.on_tail[e], listed)
         listed = begin(room, edges.head[e], part * edges.on_head[e], listed)
     listed = solve(system, tolerance, room, listed)
-    values, count = room.cells[:, VALUE], 0
+    values, contacts = room.cells[:, VALUE], 0
     for i in range(listed):
         t = room.touched[i]
-        if values[t] == 0.0:
-            continue
-        first = system.start[t]
-        for j in range(first, first + system.degree[t]):
-            f = system.incident[j]
-            if edges.weight[f] != 0.0 and edge_flags[f] == 0:
+        contacts += system.degree[t] if values[t] != 0.0 else 0
+    count = 0
+    if len(screened) < contacts:
+        for i in range(len(screened)):
+            f = screened[i]
+            reached = values[edges.tail[f]] != 0.0 or values[edges.head[f]] != 0.0
+            if reached and edges.weight[f] != 0.0:
                 edge_flags[f] = 1
                 found[count] = f
-                at = edges.on_tail[f] * values[edges.tail[f]] + edges.on_head[f] * values[edges.head[f]]
-                shares[count] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
                 count += 1
+    else:
+        for i in range(listed):
+            t = room.touched[i]
+            first = system.start[t]
+            for j in range(first, first + system.degree[t] if values[t] != 0.0 else first):
+                f = system.incident[j]
+                if edges.weight[f] != 0.0 and edge_flags[f] == 0:
+                    edge_flags[f] = 1
+                    found[count] = f
+                    count += 1
+    for i in range(count):
+        f = found[i]
+        at = edges.on_tail[f] * values[edges.tail[f]] + edges.on_head[f] * values[edges.head[f]]
+        shares[i] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
     for i in range(len(which)):
         e = which[i]
         if edges.weight[e] != 0.0 and edge_flags[e] == 0:

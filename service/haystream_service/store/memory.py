@@ -23,7 +23,7 @@ from haystream_service.store.base import (
     Store,
     StoredQuery,
 )
-from haystream_service.store.tables import fingerprint, runs, table
+from haystream_service.store.tables import fingerprint, packed, runs, table
 
 
 @dataclass(slots=True)
@@ -183,6 +183,6 @@ class MemoryStore(Store):
 
 
 def _patch(raw: bytearray, patch: Rows) -> None:
-    for offset, run in runs(patch):
+    for offset, run in runs(packed(patch)):
         raw.extend(bytes(max(0, offset + len(run) - len(raw))))
         raw[offset : offset + len(run)] = run

@@ -14,22 +14,33 @@ from haystream_service.store.base import Change
 
 DIGEST_BYTES = 16
 
-
-def runs(patch: Rows) -> Iterator[tuple[int, bytes]]:
-    """The patch as (byte offset, bytes) for each run of neighbouring rows."""
-    if not len(patch.index):
-        return
-    index = patch.index.astype(np.int64)
-    rows = np.ascontiguousarray(patch.rows, dtype="<f8")
-    width = rows.shape[1] * rows.itemsize
-    starts = np.flatnonzero(np.diff(index, prepend=index[0] - 2) != 1).tolist()
-    for start, stop in zip(starts, [*starts[1:], len(index)], strict=True):
-        yield int(index[start]) * width, rows[start:stop].tobytes()
+HEADER = struct.Struct("<II")
+"""Of a run of rows: byte offset and length."""
 
 
 def packed(patch: Rows) -> bytes:
-    """All runs of the patch in one blob, as `save.lua` reads it."""
-    return b"".join(struct.pack("<II", offset, len(run)) + run for offset, run in runs(patch))
+    """The patch as `save.lua` reads it: of each run of neighbouring rows its byte offset, its length, its bytes."""
+    count, words = len(patch.index), 2 * patch.rows.shape[1]
+    index = patch.index.astype(np.int64)
+    first = np.flatnonzero(np.diff(index, prepend=-2) != 1)
+    run = np.repeat(np.arange(len(first)), np.diff(first, append=count))
+    at = words * np.arange(count) + 2 * (run + 1)
+    blob = np.empty(2 * len(first) + words * count, dtype="<u4")
+    rows = np.ascontiguousarray(patch.rows, dtype="<f8")
+    blob[at[:, np.newaxis] + np.arange(words)] = rows.view("<u4")
+    blob[at[first] - 2] = 4 * words * index[first]
+    blob[at[first] - 1] = 4 * words * np.diff(first, append=count)
+    return blob.tobytes()
+
+
+def runs(blob: bytes) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, bytes) of each run that `packed` wrote."""
+    at = 0
+    while at < len(blob):
+        offset, length = HEADER.unpack_from(blob, at)
+        at += HEADER.size
+        yield offset, blob[at : at + length]
+        at += length
 
 
 def table(raw: bytes, columns: int) -> NDArray[np.float64]:

@@ -118,7 +118,9 @@ class QueryOwner:
         loaded, follower = self._loaded, self._follower
         unfinished = loaded is not None and loaded.state.unfinished
         while loaded is not None and follower is not None and not self.mailbox.due:
-            if not await follower.exclusive(partial(loaded.state.tend, TENDED), in_thread=False):
+            # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
+            tend, much = partial(loaded.state.tend, TENDED), loaded.state.unfinished
+            if not await follower.exclusive(tend, in_thread=much):
                 if unfinished:
                     loaded.finished = True
                     self.grown()  # what was published was made with estimates
