@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,9 @@ from haystream_service.store.redis import RedisStore
 from haystream_service.wire import encode_item, encode_query, encode_verdict
 from haystream_service.worker.kafka import ensure_topics
 
-ITEMS_PER_EDGE = 2
+LEAST_ITEMS_PER_EDGE = 2
+UNREAD = 2.0
+"""Items there are from the beginning for every verdict that is to come: a verdict finds an unread one at once."""
 RELEVANT = 0.25
 WARM_UP = 25
 """Verdicts before the clock counts: what has to be loaded and compiled is, then."""
@@ -80,9 +83,15 @@ class Case:
         """The ids."""
         return [b"q%d" % number for number in range(self.load.queries)]
 
+    @property
+    def items_per_edge(self) -> int:
+        """Of those that are there from the beginning, in the mean."""
+        verdicts = self.load.seconds * self.load.verdicts_per_s + WARM_UP
+        return max(LEAST_ITEMS_PER_EDGE, ceil(UNREAD * verdicts / len(self.pairs)))
+
     def preloaded(self) -> Iterator[Item]:
         """What the collection holds from the beginning."""
-        return graphs.spread(self.pairs, ITEMS_PER_EDGE, self.rng)
+        return graphs.spread(self.pairs, self.items_per_edge, self.rng)
 
     def items(self) -> Iterator[Message]:
         """New items, without end."""
@@ -110,7 +119,7 @@ class Case:
         return query, encode_verdict(Verdict(f"v{number}", query.decode(), item, "bench", outcome, now))
 
     def _random(self) -> str:
-        return f"m{self.rng.integers(ITEMS_PER_EDGE * len(self.pairs))}"
+        return f"m{self.rng.integers(self.items_per_edge * len(self.pairs))}"
 
     def answered(self, query: bytes, value: bytes) -> int:
         """How many verdicts a ranking knows of."""
