@@ -193,6 +193,29 @@ def test_a_watch_list_is_edited_without_a_new_start(model: ModelName) -> None:
     assert query.engine is engine
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_estimates_stay_possible_while_a_graph_grows_and_nobody_tends(model: ModelName) -> None:
+    """Dense groups, the first edges at once, then one by one: corrections to what was only estimated."""
+    rng = np.random.default_rng(0)
+    pairs = [(14 * c + i, 14 * c + j) for c in range(30) for j in range(14) for i in range(j)]
+    rng.shuffle(pairs)
+    state, _ = step(State(), Query("q", prior=DEFAULT_PRIORS[model]))
+    query, begin = state.queries["q"], len(pairs) // 3
+    for number, (u, v) in enumerate(pairs):
+        step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+        if number < begin or number % 5:
+            continue
+        query.settle()
+        (precision,) = query.collection.precisions.values()
+        everyone = np.arange(len(query.collection.graph), dtype=np.int32)
+        assert precision.inverse_diagonal.min() >= 1.0
+        mean, variance = query.engine.unconstrained(everyone)
+        assert np.isfinite(mean).all()
+        assert variance.min() > 0.0
+        judged = f"i{rng.integers(number)}"
+        step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.3 else Outcome.IRRELEVANT))
+
+
 @pytest.mark.parametrize(("model", "seed"), [("relevance", 1), ("relevance", 2), ("rates", 3)])
 def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -> None:
     """Growth and verdicts mixed, each settled, at the default tolerance: the promise of 1e-4."""

@@ -183,7 +183,8 @@ def change_row(
         if at_u[t] == 0.0 and at_a[t] == 0.0:
             continue
         change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
-        on_participant[t] -= change
+        # No diagonal entry is below 1/Λ_tt; one that is still an estimate might be corrected to below that.
+        on_participant[t] = max(on_participant[t] - change, 1.0 / column.cells[t, DIAGONAL])
         left_out = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
         add_strain(queue, t, 2.0 * loose * left_out, STRAIN * tolerance)
         first = system.start[t]

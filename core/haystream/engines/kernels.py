@@ -267,20 +267,21 @@ def change_edge(
         listed = solve(system, tolerance, column, listed)
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
         shrink = dw / gamma
+        add_diagonal(sides, column, room, u, dw * beta_u * beta_u)
+        add_diagonal(sides, column, room, v, dw * beta_v * beta_v)
         for i in range(listed):
             t = column.touched[i]
             if K[t] == 0.0:
                 continue
             moved_count = move(moved, moved_flags, moved_count, t)
-            people.variance[t] -= shrink * K[t] * K[t]
+            least = 1.0 / column.cells[t, DIAGONAL]  # of an estimate too (`change_row`)
+            people.variance[t] = max(people.variance[t] - shrink * K[t] * K[t], least)
             add_strain(healing, t, 2.0 * abs(shrink * K[t]) * tolerance, STRAIN * tolerance)
             first = system.start[t]
             for j in range(first, first + system.degree[t]):
                 other = system.contact[j]
                 if other > t:
                     edges.covariance[system.incident[j]] -= shrink * K[t] * K[other]
-        add_diagonal(sides, column, room, u, dw * beta_u * beta_u)
-        add_diagonal(sides, column, room, v, dw * beta_v * beta_v)
         system.off[edge] += dw * beta_u * beta_v
         edges.weight[edge] = weight
     for side in range(len(sides)):
