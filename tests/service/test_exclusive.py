@@ -10,13 +10,14 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 from support.equality import EXACT, assert_is_the_fold
+from support.world import say
 
 from haystream.collection import Collection
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream.query import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
-from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
+from haystream_service.wire import decode_ranking
 from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.folding import LIGHT_EVENTS
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
@@ -79,14 +80,7 @@ class Running:
         )
 
     def say(self, *events: Event) -> None:
-        for event in events:
-            match event:
-                case Query():
-                    self.broker.produce("queries", event.query_id.encode(), encode_query(event))
-                case Item():
-                    self.broker.produce("items", event.item_id.encode(), encode_item(event))
-                case Verdict():
-                    self.broker.produce("verdicts", event.query_id.encode(), encode_verdict(event))
+        say(self.broker, *events)
 
     async def settled(self) -> None:
         async with asyncio.timeout(30):

@@ -86,6 +86,18 @@ class Process:
         return loaded.saved.cursor < await self.world.store.item_count(loaded.state.settings.collection)
 
 
+def say(broker: MemoryBroker, *events: Event) -> None:
+    """Produce events to their topics."""
+    for event in events:
+        match event:
+            case Query():
+                broker.produce("queries", event.query_id.encode(), encode_query(event))
+            case Item():
+                broker.produce("items", event.item_id.encode(), encode_item(event))
+            case Verdict():
+                broker.produce("verdicts", event.query_id.encode(), encode_verdict(event))
+
+
 class World:
     """The broker and the store, which outlive processes."""
 
@@ -100,14 +112,7 @@ class World:
         return await process.start(set(partitions))
 
     def say(self, *events: Event) -> None:
-        for event in events:
-            match event:
-                case Query():
-                    self.broker.produce("queries", event.query_id.encode(), encode_query(event))
-                case Item():
-                    self.broker.produce("items", event.item_id.encode(), encode_item(event))
-                case Verdict():
-                    self.broker.produce("verdicts", event.query_id.encode(), encode_verdict(event))
+        say(self.broker, *events)
 
     def rankings(self, query_id: str) -> list[NextItems]:
         key = query_id.encode()
