@@ -92,14 +92,15 @@ class Covariance:
     rows: tuple[tuple[float, ...], ...]
 
 
-ModelName = Literal["rates", "relevance"]
+ModelName = str
+"""A name in `haystream.models.MODELS`; a query that names another is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
     """What is believed before any verdict: RATES.md for `rates`, sections 4.1 and 5.2.2 for `relevance`.
 
-    The defaults are those of `rates`; `DEFAULT_PRIORS` has each model's own.
+    The defaults are those of `rates`; `haystream.models.DEFAULT_PRIORS` has each model's own.
     `mean` is E[Z], or E[M], of everyone but those in `participants` (the watch-list). `correlation` is the δ of
     Σ = B Q⁻¹ B. `weight` (k), `participant` (κₐ) and `edge` (κ) are the concentrations of `rates`: of the common
     mean, of participants around it, of edges around theirs. `conditional` belongs to `relevance`, and so does
@@ -115,12 +116,6 @@ class Prior:
     edge: float = 3.0
     participants: Mapping[str, float] = field(default_factory=lambda: NO_OVERRIDES)
     covariance: Covariance | None = None
-
-
-DEFAULT_PRIORS: Mapping[ModelName, Prior] = MappingProxyType(
-    {"rates": Prior(), "relevance": Prior(model="relevance", mean=0.25, correlation=0.8)}
-)
-"""What a query gets that names its model and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

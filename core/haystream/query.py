@@ -249,8 +249,8 @@ def check_supported(settings: Query) -> None:
         raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
     if settings.prior.model not in MODELS:
         raise Rejected(Code.UNSUPPORTED, f"model {settings.prior.model!r} is not one of {', '.join(MODELS)}")
-    if settings.prior.model != "relevance" and settings.prior.covariance is not None:
-        raise Rejected(Code.UNSUPPORTED, "prior.covariance belongs to the model relevance")
+    if settings.prior.covariance is not None and "covariance" not in MODELS[settings.prior.model].settings:
+        raise Rejected(Code.UNSUPPORTED, f"prior.covariance is no setting of the model {settings.prior.model}")
 
 
 def make_engine(settings: Query, collection: Collection, tolerance: float) -> Engine:

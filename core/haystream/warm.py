@@ -1,7 +1,8 @@
 """Have every inner loop compiled before the first event needs it."""
 
-from haystream.events import DEFAULT_PRIORS, Item, Outcome, Policy, Query, Verdict
+from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.report import report
 
 

@@ -7,8 +7,9 @@ import pytest
 from support.dense import TIGHT, dense_of
 from support.histories import MODELS, item, verdict
 
-from haystream.events import DEFAULT_PRIORS, ModelName, Outcome, Query
+from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.ranking import BECAUSE
 
 

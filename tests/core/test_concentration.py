@@ -17,7 +17,8 @@ from haystream.engines.concentration import (
     learned_concentration,
     no_likelihood,
 )
-from haystream.events import DEFAULT_PRIORS, Event, Outcome, Query
+from haystream.events import Event, Outcome, Query
+from haystream.models import DEFAULT_PRIORS
 
 ENGINES: tuple[Literal["local", "reference"], ...] = ("local", "reference")
 SEVERAL = [

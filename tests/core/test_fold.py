@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from support.histories import MODELS, facts, fold, item, items, line, queries, verdict
 
 from haystream.errors import Code, Rejected
-from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Policy, Query, Status
+from haystream.events import Event, ModelName, Outcome, Policy, Query, Status
 from haystream.fold import Changed, State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.policies import POLICIES
 from haystream.report import Report, report
 

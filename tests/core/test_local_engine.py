@@ -10,8 +10,9 @@ from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream.events import DEFAULT_PRIORS, Event, Item, ModelName, Outcome, Policy, Prior, Query
+from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.report import report
 
 

@@ -12,8 +12,9 @@ from support.histories import facts, fold, histories, item, line, verdict
 from haystream.engines.base import Common
 from haystream.engines.common import learned, rounded
 from haystream.errors import Code, Rejected
-from haystream.events import DEFAULT_PRIORS, Covariance, Event, Outcome, Query
+from haystream.events import Covariance, Event, Outcome, Query
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.models.base import Ends, Posteriors
 from haystream.models.rates import Rates
 from haystream.query import QueryState

@@ -13,7 +13,6 @@ from support.histories import ASYMMETRIC, MODELS, fold, histories, item, line, v
 
 from haystream.engines.reference import ReferenceEngine
 from haystream.events import (
-    DEFAULT_PRIORS,
     TABLE_1,
     TABLE_2,
     Conditional,
@@ -26,6 +25,7 @@ from haystream.events import (
 )
 from haystream.fold import State, step
 from haystream.graph import Graph
+from haystream.models import DEFAULT_PRIORS
 from haystream.report import report
 
 NAMES = ("z0", "z1", "z2")

@@ -7,7 +7,8 @@ import pytest
 from support.dense import assert_agrees
 
 from haystream.collection import Collection
-from haystream.events import DEFAULT_PRIORS, Item, ModelName, Outcome, Query, Verdict
+from haystream.events import Item, ModelName, Outcome, Query, Verdict
+from haystream.models import DEFAULT_PRIORS
 from haystream.prior import Snapshot
 from haystream.query import QueryState
 

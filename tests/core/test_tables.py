@@ -9,8 +9,9 @@ from support.dense import TIGHT
 from support.histories import MODELS, facts, histories, item, line, verdict
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream.events import DEFAULT_PRIORS, Event, ModelName, Outcome, Query
+from haystream.events import Event, ModelName, Outcome, Query
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.query import QueryState
 from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Posterior, Rows, Tables, read
 

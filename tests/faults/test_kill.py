@@ -9,7 +9,8 @@ import pytest_asyncio
 from support.equality import EXACT
 from support.pipeline import Pipeline, page, until
 
-from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.models import DEFAULT_PRIORS
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.settings import Settings
 

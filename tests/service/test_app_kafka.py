@@ -12,7 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from support.equality import EXACT
 from support.pipeline import Pipeline, page, until
 
-from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.models import DEFAULT_PRIORS
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store

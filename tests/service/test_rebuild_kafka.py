@@ -13,7 +13,8 @@ from support.cluster import ClusterServer
 from support.equality import EXACT
 from support.pipeline import Pipeline
 
-from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.models import DEFAULT_PRIORS
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from support.world import World, item, story, verdict
 
-from haystream.events import DEFAULT_PRIORS, Event, Item, ModelName, Query, Status
+from haystream.events import Event, Item, ModelName, Query, Status
+from haystream.models import DEFAULT_PRIORS
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 
 pytestmark = pytest.mark.asyncio

@@ -6,7 +6,8 @@ from bayesianbandits import NormalRegressor
 from scipy.integrate import quad
 from scipy.stats import beta
 
-from haystream.events import DEFAULT_PRIORS, TABLE_1, TABLE_2, Query
+from haystream.events import TABLE_1, TABLE_2, Query
+from haystream.models import DEFAULT_PRIORS
 from haystream.query import QueryState, share_of
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS

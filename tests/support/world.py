@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from haystream.events import DEFAULT_PRIORS, Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.models import DEFAULT_PRIORS
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store
 from haystream_service.store.memory import MemoryStore

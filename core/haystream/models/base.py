@@ -8,9 +8,10 @@ engines do the rest, and know only this form (docs/method.md):
 with everything in units of a scale σ², and M common to all, or absent.
 """
 
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from haystream.engines.base import Common, Flags, Floats, Ints, Longs
+from haystream.events import Prior
 from haystream.graph import Graph
 
 
@@ -84,10 +85,16 @@ class Moments(Protocol):
 class Model(Protocol):
     """One of `MODELS`, made from a query's `Prior`."""
 
+    defaults: ClassVar[Prior]
+    """What a query gets that names the model and nothing else."""
+    settings: ClassVar[tuple[str, ...]]
+    """The fields of `Prior` that are this model's and not everybody's: others' are left out of its queries."""
     common_weight: float
     """k: how many screenings the starting common mean is worth, Var(M) = σ²/k; 0 for a model without one."""
     prior_scale: float
     """σ² before any data."""
+
+    def __init__(self, prior: Prior) -> None: ...
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         """D of some participants, shape (k,), from their prior means and their entries of the diagonal of Q⁻¹."""

@@ -5,6 +5,8 @@ x = D z, z of precision Q, every variance carries the same σ² = m (1 − m): i
 Var(x) = C/κₐ with C of unit diagonal, Var(η) = 1/κ and Var(Ȳ | P) = 1/n.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from haystream.compiled import compiled
@@ -24,6 +26,9 @@ TIE = 0.01
 
 class Rates:
     """The model as the engines need it (`models.base.Model`)."""
+
+    defaults: ClassVar[Prior] = Prior()
+    settings: ClassVar[tuple[str, ...]] = ("weight", "participant", "edge")
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
@@ -60,30 +65,34 @@ class Rates:
 
 
 class LinearMoments:
-    """The joint specification, dense (`models.base.Moments`)."""
+    """The joint specification, dense (`models.base.Moments`): R = M + o + x and P = aR_u + (1 − a)R_v + η.
 
-    def __init__(self, graph: Graph, prior: Prior) -> None:
+    `on_tail`: a.
+    """
+
+    def __init__(self, graph: Graph, prior: Prior, *, on_tail: float = 0.5) -> None:
         m, edges = len(graph), graph.edges
         sigma = np.linalg.inv(dense_precision(graph, prior.correlation))
         S = 1.0 / np.sqrt(sigma.diagonal())
-        self._half = np.zeros((edges, m))
-        self._half[np.arange(edges), graph.tail] = self._half[np.arange(edges), graph.head] = 0.5
+        self._slopes = np.zeros((edges, m))
+        self._slopes[np.arange(edges), graph.tail] = on_tail
+        self._slopes[np.arange(edges), graph.head] = 1.0 - on_tail
         self._residual = 1.0 / prior.edge
         self.common_variance = 1.0 / prior.weight
         self.mean: Floats = prior_means(graph, prior)
         self.covariance: Floats = self.common_variance + S[:, None] * sigma * S / prior.participant
-        self.edge_mean: Floats = self._half @ self.mean
+        self.edge_mean: Floats = self._slopes @ self.mean
         self.noise: Floats = np.ones(edges)
         self.bound: Flags = np.zeros(edges, np.uint8)
 
     def with_participants(self, edges: Longs) -> Floats:
         """Cov(R_u, P_e): η is uncorrelated with R."""
-        return np.asarray(self.covariance @ self._half[edges].T)
+        return np.asarray(self.covariance @ self._slopes[edges].T)
 
     def between(self, first: Longs, second: Longs) -> Floats:
         """Cov(P_e, P_f): Var(η) on the diagonal."""
         own = self._residual * (first[:, None] == second)
-        return np.asarray(self._half[first] @ self.covariance @ self._half[second].T + own)
+        return np.asarray(self._slopes[first] @ self.covariance @ self._slopes[second].T + own)
 
 
 @compiled

@@ -4,6 +4,8 @@ A `table` holds a[4], then b[4], in the order z_u z_v = 00, 01, 10, 11, where u 
 first. The scale σ² of `models.base` is 1, and there is no common mean.
 """
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +25,8 @@ probability of 1e-6, far below anything that a verdict can resolve."""
 class Relevance:
     """The paper's model as the engines need it (`models.base.Model`)."""
 
+    defaults: ClassVar[Prior] = Prior(model="relevance", mean=0.25, correlation=0.8)
+    settings: ClassVar[tuple[str, ...]] = ("conditional", "covariance")
     common_weight = 0.0
     prior_scale = 1.0
 

@@ -8,8 +8,9 @@ from typing import Self
 
 import numpy as np
 
-from haystream.events import DEFAULT_PRIORS, Query
+from haystream.events import Query
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.query import QueryState, share_of
 from haystream.warm import warm
 from haystream_service.bench import graphs

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haystream.engines.concentration import DOUBT
-from haystream.events import DEFAULT_PRIORS, Item, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.events import Item, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.models import DEFAULT_PRIORS
 from haystream.prior import dense_precision
 from haystream.query import QueryState
 from haystream_service.experiments import calibration_figure, caveman, enron

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from haystream.errors import Code, Rejected
 from haystream.events import (
-    DEFAULT_PRIORS,
     NO_OVERRIDES,
     TABLE_1,
     TABLE_2,
@@ -21,6 +20,7 @@ from haystream.events import (
     Query,
     Verdict,
 )
+from haystream.models import MODELS
 from haystream_service.wire import times
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read, rejection, short
@@ -35,8 +35,8 @@ from haystream_service.wire.records import (
     VerdictRecord,
 )
 
-RATES_ONLY = ("weight", "participant", "edge")
-"""Settings that another model's query may carry, and that are left out of what it is."""
+NOT_NUMBERS = ("conditional", "covariance")
+"""Models' settings that are said in another way, or not at all."""
 
 TABLES = {"table-1": TABLE_1, "table-2": TABLE_2}
 
@@ -174,20 +174,18 @@ def _decided_at(text: str) -> int:
 
 
 def _prior(record: PriorRecord, limits: Limits) -> Prior:
-    if record.model != "relevance" and "conditional" in record.model_fields_set:
-        raise Rejected(
-            Code.UNSUPPORTED,
-            f"prior.conditional: belongs to the model relevance, prior.model is {record.model}",
-        )
+    model = MODELS[record.model]
+    if "conditional" in record.model_fields_set and "conditional" not in model.settings:
+        raise Rejected(Code.UNSUPPORTED, f"prior.conditional: is no setting of the model {record.model}")
     if len(record.participants) > limits.watch_list:
         raise Rejected(
             Code.TOO_LARGE,
             f"prior.participants: has {len(record.participants)} entries, at most {limits.watch_list} are taken",
         )
-    names = ["mean", "correlation", *(RATES_ONLY if record.model == "rates" else ())]
-    given = {name: getattr(record, name) for name in names if getattr(record, name) is not None}
+    numbers = ("mean", "correlation", *(name for name in model.settings if name not in NOT_NUMBERS))
+    given = {name: getattr(record, name) for name in numbers if getattr(record, name) is not None}
     return replace(
-        DEFAULT_PRIORS[record.model],
+        model.defaults,
         **given,
         conditional=_conditional(record.conditional),
         participants=MappingProxyType(record.participants) if record.participants else NO_OVERRIDES,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from haystream.models import MODELS
 from haystream_service.wire import finite, times
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
@@ -116,12 +117,10 @@ def encode_dead_letter(
 def _prior(prior: Prior) -> dict[str, Any]:
     if prior.covariance is not None:
         raise ValueError("a prior covariance cannot be said over the wire")
-    own: dict[str, Any]
-    if prior.model == "rates":
-        own = {"weight": prior.weight, "participant": prior.participant, "edge": prior.edge}
-    else:
+    own = {name: getattr(prior, name) for name in MODELS[prior.model].settings if name != "covariance"}
+    if "conditional" in own:
         a, b = prior.conditional.a, prior.conditional.b
-        own = {"conditional": {name: (a[z], b[z]) for z, name in enumerate(("00", "01", "10", "11"))}}
+        own["conditional"] = {name: (a[z], b[z]) for z, name in enumerate(("00", "01", "10", "11"))}
     return {
         "model": prior.model,
         "mean": prior.mean,

@@ -1,11 +1,12 @@
 """The values of the five topics, as pydantic models. The JSON Schemas are generated from these."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from haystream.errors import Code
-from haystream.events import ModelName, Outcome, Status
+from haystream.events import Outcome, Status
+from haystream.models import MODELS
 from haystream_service.wire.fields import (
     Concentration,
     Correlation,
@@ -39,13 +40,19 @@ def _kind_of_conditional(value: Any) -> str:
     return BY_NAME if isinstance(value, str) else BY_VALUE
 
 
+if TYPE_CHECKING:
+    KnownModel = str
+else:
+    KnownModel = Literal[tuple(MODELS)]
+
+
 class PriorRecord(Record):
     """What is believed before any verdict. A number that is not given is the model's default.
 
     `weight`, `participant` and `edge` belong to the model `rates`; `conditional` to `relevance`.
     """
 
-    model: ModelName = "rates"
+    model: KnownModel = "rates"
     mean: Probability | None = None
     correlation: Correlation | None = None
     conditional: Annotated[

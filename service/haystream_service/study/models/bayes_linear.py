@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream.events import DEFAULT_PRIORS, Prior, Query
+from haystream.events import Prior, Query
+from haystream.models import DEFAULT_PRIORS
 from haystream.query import make_engine, share_of
 from haystream_service.study.models.base import Build, Floats, Model, Options
 from haystream_service.study.models.tables import table
