@@ -81,6 +81,15 @@ def test_without_json_it_prints_tables(monkeypatch, capfd, tmp_path):
     assert "field less Bayes linear after 20 observations" in capfd.readouterr().out
 
 
+@pytest.mark.usefixtures("small")
+def test_enrons_tables_have_the_networks_and_single_searches(monkeypatch, capfd, tmp_path):
+    assert command(monkeypatch, "enron", "--out", tmp_path, "--quick", "--processes", 1) == 0
+    out = capfd.readouterr().out
+    assert "what random order finds of it in 20 screenings" in out
+    assert "screenings of the best edges of 642/731" in out
+    assert "0 of 2" in out  # no search by Bayes linear screened more of them than itself
+
+
 def test_missing_data_are_said(monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("HAYSTREAM_DATA", str(tmp_path / "nothing"))
     terrorists.world.cache_clear()
@@ -125,7 +134,10 @@ def test_tanzanias_rows():
 def test_enrons_rows():
     result = enron.run(size=SMALL_ENRON, seed=1)
     by_network = {made["network"]: made for made in result["networks"]}
-    assert (by_network["253/271"]["items"], by_network["253/271"]["relevant"]) == (4369, 255)
+    small = by_network["253/271"]
+    assert (small["items"], small["relevant"]) == (4369, 255)
+    assert small["good_items"]["95"] < small["good_items"]["90"] < small["items"] / 4
+    assert small["field"]["hubs"] < 1e-4 < small["field"]["mean"] < 0.25  # hubs are thought irrelevant
     models = {(row["network"], row["model"], row["p11"]) for row in result["results"]}
     assert ("253/271", "mrf", 0.0) in models
     assert ("642/731", "mrf", 0.0) not in models

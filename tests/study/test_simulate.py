@@ -80,9 +80,13 @@ def test_a_simulation_goes_on_where_it_was_stopped(haystream, table, tmp_path, m
     with (folder / "curves.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     assert (len(header), len(rows)) == (5, 30)
+    figures = ("found", "edge_changes", "above_p90", "above_p95")
     with (folder / "results.csv").open(newline="") as file:
-        found = {(row["model"], row["policy"]): float(row["found"]) for row in csv.DictReader(file)}
-    assert found == {(row["model"], row["policy"]): row["found"]["mean"] for row in json.loads(whole)["results"]}
+        read = list(csv.DictReader(file))
+    for line, row in zip(read, json.loads(whole)["results"], strict=True):
+        assert (line["model"], line["policy"]) == (row["model"], row["policy"])
+        assert [float(line[name]) for name in figures] == [row[name]["mean"] for name in figures]
+        assert [float(line[f"{name}_se"]) for name in figures] == [row[name]["se"] for name in figures]
 
     lines = (folder / "runs.jsonl").read_bytes().splitlines(keepends=True)
     assert len(lines) == 1 + 12

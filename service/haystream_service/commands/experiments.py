@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +13,7 @@ from haystream_service.commands.console import notes, progress, write_json
 from haystream_service.errors import UserError
 from haystream_service.experiments import calibration, caveman, enron, figures, line, tanzania
 from haystream_service.experiments.names import Experiment
+from haystream_service.experiments.summary import mean_se
 
 WIDTH = 130
 """Of tables in a file or a pipe: none of them is wrapped."""
@@ -76,9 +78,10 @@ def _print(tables: list[Table]) -> None:
 
 
 def _line(result: dict[str, Any]) -> list[Table]:
-    table = Table("observations", "model", "E[Z]", "E[P]", "Var[P]", title="largest difference from the field")
+    columns = {"E[Z]": "z_mean", "Var[Z]": "z_variance", "E[P]": "p_mean", "Var[P]": "p_variance"}
+    table = Table("observations", "model", *columns, title="largest difference from the field")
     for row in result["differences"]:
-        worst = (f"{row[name]['max']:.4f}" for name in ("z_mean", "p_mean", "p_variance"))
+        worst = (f"{row[name]['max']:.4f}" for name in columns.values())
         table.add_row(row["observations"], row["model"], *worst)
     return [table]
 
@@ -90,8 +93,10 @@ def _tanzania(result: dict[str, Any]) -> list[Table]:
             "network",
             "prior conditional",
             "quantity",
-            "median",
             "2.5 %",
+            "25 %",
+            "median",
+            "75 %",
             "97.5 %",
             "mean |difference|",
             "below 0.1",
@@ -100,10 +105,9 @@ def _tanzania(result: dict[str, Any]) -> list[Table]:
     )
     for row in result["accuracy"]:
         if row["observations"] == last:
-            low, _, median, _, high = row["quantiles"]
             accuracy.add_row(
                 *(row["density"], str(row["conditional"]), row["quantity"]),
-                *(f"{value:.3f}" for value in (median, low, high, row["mean_absolute"]["mean"])),
+                *(f"{value:.3f}" for value in (*row["quantiles"], row["mean_absolute"]["mean"])),
                 f"{row['near']:.0%}",
             )
     found = Table("prior conditional", "policy", "model", "found", "field less this", title=_in_steps(result))
@@ -123,7 +127,49 @@ def _caveman(result: dict[str, Any]) -> list[Table]:
 
 
 def _enron(result: dict[str, Any]) -> list[Table]:
-    return [_searches(result, ("network",))]
+    networks = Table(
+        *(
+            "network",
+            "items",
+            "relevant",
+            "in random order",
+            "items on the best 5 %",
+            "on the best 10 %",
+            "field's E[Z]",
+            "of hubs",
+        ),
+        title=f"what is there, and what random order finds of it in {result['steps']} screenings",
+    )
+    for made in result["networks"]:
+        field = ("", "") if made["field"] is None else (f"{made['field'][of]:.4f}" for of in ("mean", "hubs"))
+        networks.add_row(
+            *(str(made[name]) for name in ("network", "items", "relevant")),
+            f"{result['steps'] * made['relevant'] / made['items']:.1f}",
+            *(str(items) for items in made["good_items"].values()),
+            *field,
+        )
+    return [
+        networks,
+        _searches(result, ("network",)),
+        *([_close_look(result["details"])] if result["details"] else []),
+    ]
+
+
+def _close_look(details: dict[str, Any]) -> Table:
+    """Of single searches: one network, one policy, two models."""
+    title = f"screenings of the best edges of {details['network']}, greedy, search by search"
+    table = Table("edges", "model", "mean", "sd", "least", "most", "more than Bayes linear", title=title)
+    led = details["models"]["relevance"]["good"]
+    for level in led:
+        for model, made in details["models"].items():
+            good = made["good"][level]
+            more = sum(mine > theirs for mine, theirs in zip(good, led[level], strict=True))
+            table.add_row(
+                *(f"best {100 - int(level)} %", model, _pm(mean_se(good)), f"{np.std(good, ddof=1):.1f}"),
+                *(f"{bound:.0f}" for bound in (min(good), max(good))),
+                f"{more} of {len(good)}",
+            )
+    return table
 
 
 def _searches(result: dict[str, Any], by: tuple[str, ...]) -> Table:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from haystream.events import TABLE_2
 from haystream_service.bench.graphs import data_folder
 from haystream_service.errors import UserError
 from haystream_service.experiments import enron_figures
 from haystream_service.experiments.parallel import workers
 from haystream_service.experiments.searches import GOOD, POLICIES, Rival, Trace, rows, thinned, traces
+from haystream_service.study.models.mrf import MrfModel, moment_factor
 from haystream_service.study.network import Network, read_network
 
 FILES: Mapping[str, str] = MappingProxyType(
@@ -32,9 +34,13 @@ FILES: Mapping[str, str] = MappingProxyType(
 """By participants and edges."""
 SMALL, DETAILED, LARGE = "253/271", "642/731", "1444/1836"
 """The small network of 5.3.1; the one that 5.3.2 looks at closely; the one where the field is out of reach."""
+MEAN = 0.25
+"""E[Z] of every model's prior."""
 P11 = (0.0, 0.04, 0.08, 0.13, 0.17, 0.21)
 MIDDLE = 0.13
 """The paper's choice for its figures."""
+HUB = 10
+"""Contacts of a participant whom the field is sure of before any data."""
 REALISATIONS = 10
 """Searches drawn one by one, as in the paper."""
 
@@ -146,9 +152,23 @@ def _described(name: str, network: Network) -> dict[str, Any]:
         "items": len(network.relevant),
         "relevant": int(network.relevant.sum()),
         "good_above": dict(zip(map(str, GOOD), levels.tolist(), strict=True)),
+        "good_items": {
+            str(p): int(network.items_on[network.rates > level].sum())
+            for p, level in zip(GOOD, levels, strict=True)
+        },
+        "field": None if name == LARGE else _field_prior(network),
         "pairs": np.column_stack([network.tail, network.head]).tolist(),
         "rates": network.rates.tolist(),
     }
+
+
+def _field_prior(network: Network) -> dict[str, float]:
+    """What the field expects of the participants before any data, with the clique factor that the paper matches by
+    its own mean of 0.25: E[Z] on average, and the largest of those with many contacts.
+    """
+    field = MrfModel(network, factor=moment_factor(MEAN, MIDDLE), conditional=TABLE_2)
+    mean = field.marginals().mean
+    return {"mean": float(mean.mean()), "hubs": float(mean[network.collection.graph.degree >= HUB].max())}
 
 
 def _details(runs: Sequence[dict[Rival, Trace]]) -> dict[str, Any]:

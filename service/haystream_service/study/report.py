@@ -61,12 +61,12 @@ def write_tables(result: dict[str, Any], folder: Path) -> None:
     if "topics" in result:
         write_csv(
             folder / "results.csv",
-            ("model", "policy", "found", "se", "geometric_mean"),
+            ("model", "policy", "found", "found_se", "geometric_mean"),
             ((r["label"], r["policy_label"], *r["found"].values(), r["geometric_mean"]) for r in rows),
         )
         write_csv(
             folder / "topics.csv",
-            ("topic", "relevant", "model", "policy", "found", "se"),
+            ("topic", "relevant", "model", "policy", "found", "found_se"),
             (
                 (topic["topic"], topic["relevant"], r["label"], r["policy_label"], *found["found"].values())
                 for r in rows
@@ -77,7 +77,7 @@ def write_tables(result: dict[str, Any], folder: Path) -> None:
     above = [f"above_p{p}" for p in PERCENTILES]
     write_csv(
         folder / "results.csv",
-        ("model", "policy", "found", "se", "edge_changes", "se", *(f for name in above for f in (name, "se"))),
+        ("model", "policy", *(f for name in ("found", "edge_changes", *above) for f in (name, f"{name}_se"))),
         (
             (
                 r["label"],
