@@ -48,6 +48,8 @@ class QueryState:
         self.settings = settings
         self.collection = collection
         self.verdicts: dict[str, Verdict] = {}
+        self.pending: set[str] = set()
+        """Items, by id, that somebody has been handed (`hold`). One that has a verdict counts by that."""
         self.cursor = 0
         self.screened = 0
         self.found = 0
@@ -111,6 +113,31 @@ class QueryState:
                 self._judge(item, before.outcome if before else Outcome.RETRACTED, verdict.outcome)
         return True
 
+    def hold(self, item_id: str) -> bool:
+        """Take that somebody has been handed an item; True if it is a new fact.
+
+        While it has no verdict it is pending: nobody else is offered it, and variances count it as screened
+        (`Engine`). It is still among what remains. The item need not be known yet.
+        """
+        if item_id in self.pending:
+            return False
+        self.pending.add(item_id)
+        self._wait_if_unscreened(item_id, begins=True)
+        return True
+
+    def release(self, item_id: str) -> bool:
+        """Take that nobody has it any more, whether it has a verdict or not; True if somebody had."""
+        if item_id not in self.pending:
+            return False
+        self.pending.remove(item_id)
+        self._wait_if_unscreened(item_id, begins=False)
+        return True
+
+    def _wait_if_unscreened(self, item_id: str, *, begins: bool) -> None:
+        item, verdict = self.collection.index(item_id), self._holding.get(item_id)
+        if item is not None and item < self.cursor and (verdict is None or verdict.outcome == Outcome.RETRACTED):
+            self._wait(item, begins=begins)
+
     def catch_up(self) -> bool:
         """Fold in the items that the collection got since; True if there were any."""
         begin, end = self.cursor, len(self.collection)
@@ -120,6 +147,9 @@ class QueryState:
         which, count = np.unique(self.collection.sets_of(begin, end), return_counts=True)
         self._engine.offer(*self._on_edges(which, count))
         self._queue.add(begin, end)
+        if self.pending:
+            for item in [item for item in range(begin, end) if ids[item] in self.pending]:
+                self._wait(item, begins=True)
         for item in [item for item in range(begin, end) if ids[item] in self._holding]:
             self._judge(item, Outcome.RETRACTED, self._holding[ids[item]].outcome)
         return True
@@ -143,12 +173,25 @@ class QueryState:
         screened = _counts(after)[0] - _counts(before)[0]
         found = _counts(after)[1] - _counts(before)[1]
         offered = (after == Outcome.RETRACTED) - (before == Outcome.RETRACTED)
+        pending = offered != 0 and self.collection.item_ids[item] in self.pending
+        if pending and offered < 0:
+            self._wait(item, begins=False)
         self.screened += screened
         self.found += found
         for edge in edges:
             self._engine.record(edge, screened=screened * share, relevant=found * share, offered=offered * share)
         if offered:
             self._queue.offer(item, available=after == Outcome.RETRACTED)
+        if pending and offered > 0:
+            self._wait(item, begins=True)
+
+    def _wait(self, item: int, *, begins: bool) -> None:
+        """Begin, or cease, to wait for the verdict on an unscreened item that somebody has been handed."""
+        edges = self._edges_of(item)
+        share = share_of(len(edges)) if begins else -share_of(len(edges))
+        for edge in edges:
+            self._engine.record(edge, pending=share)
+        self._queue.hold(item, held=begins)
 
     def _edges_of(self, item: int) -> tuple[int, ...]:
         return self.collection.sets.edges(self.collection.set_of(item))

@@ -133,6 +133,8 @@ class Queue:
         self._collection = collection
         self._policy = policy
         self._taken: set[int] = set()
+        self._held: dict[int, int] = {}
+        """How many of a set's items are unscreened and not to be offered."""
         self._skip: dict[int, int] = {}
         self._left = Growing(np.int64)
         self._tie = Growing(np.uint64, fill=LAST)
@@ -179,6 +181,14 @@ class Queue:
             which = self._mark(item)
             self._left.data[which] -= 1
             self._tie.data[which] = next(map(self._collection.hash_of, self._unscreened(which)), LAST)
+
+    def hold(self, item: int, *, held: bool) -> None:
+        """Take an unscreened item out of the queue though it is among what remains, or put it back."""
+        which = self._collection.set_of(item)
+        self._held[which] = self._held.get(which, 0) + (1 if held else -1)
+        if not self._held[which]:
+            del self._held[which]
+        self.offer(item, available=not held)
 
     def _put(self, item: int) -> None:
         which = self._mark(item)
@@ -264,12 +274,22 @@ class Queue:
         """Expected relevant items left: scored at the rounded common mean, moved to where it is, and to what is
         learned of the concentrations. What stays unknown of them adds to the posterior's variance.
         """
-        mean, flips, slope = self._tournament.totals().tolist()
+        mean, flips, slope = (self._tournament.totals() + self._held_terms()).tolist()
         moved = engine.common().mean_shift - engine.rounded_common().mean_shift
         log_c, doubt = engine.concentration()
         on_c = engine.concentration_slope() if doubt else 0.0
         variance = flips + engine.remaining_variance() + on_c * on_c * doubt
         return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
+
+    def _held_terms(self) -> Floats:
+        """What items that are held add to the totals (`score_sets`)."""
+        terms = np.zeros(TERMS)
+        for which, count in self._held.items():
+            on = list(self._collection.sets.edges(which))
+            m, slope = self._mean.data[on].mean(), self._slope.data[on].mean()
+            spread = self._variance.data[on].mean() / len(on)
+            terms += count * np.array([m, max(m - m * m - spread, 0.0), slope])
+        return terms
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
         """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""

@@ -67,14 +67,17 @@ class Posterior:
 
 
 def rows_of(engine: Engine, participants: Ints, edges: Ints) -> Changes:
-    """The rows of those participants and edges, ascending, and what all share. The engine is settled."""
+    """The rows of those participants and edges, ascending, and what all share: all without pending screenings.
+
+    The engine is settled.
+    """
     return Changes(
         Rows(participants.astype(np.uint32), np.column_stack(engine.given_common(participants))),
         Rows(
             edges.astype(np.uint32),
             np.column_stack([*engine.counts(edges)[:2], engine.covariances(edges)]),
         ),
-        engine.common(),
+        engine.known_common(),
         engine.discrepancy(),
     )
 

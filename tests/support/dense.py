@@ -4,7 +4,7 @@ Written from NOTES.md sections 1 to 3 and 5, and from RATES.md, in covariance fo
 precisions, borders, pushes or rank-one updates), so that it shares no step with the engine that it checks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,16 @@ class Dense:
     common_variance: float
     """In units of `scale`."""
     scale: float
+    ends: NDArray[np.int64]
+    unconstrained_covariance: Floats
+    near: float
+    """The common mean that scores are made with."""
+    near_mean: Floats
+    """Of R, there."""
+    near_covariance: Floats
+    """Likewise, in units of σ²."""
+    known_common_variance: float = 0.0
+    """Without pending screenings."""
 
 
 @dataclass
@@ -68,6 +78,40 @@ class Form:
     noise: Floats
     common: float
     """Var(M)."""
+
+
+def solve_with_pending(
+    settings: Query, pairs: list[Pair], n: Floats, y: Floats, left: Floats, pending: Floats, concentration: float
+) -> Dense:
+    """The definition: screened with the outcomes that are expected, which moves no mean, and all variances."""
+    known = solve(settings, pairs, n, y, left, concentration)
+    known.known_common_variance = known.common_variance
+    if not pending.any():
+        return known
+    made = n + pending
+    after = solve(settings, pairs, made, y + pending * known.linear_mean, left, concentration)
+    np.testing.assert_allclose(after.unconstrained_mean, known.unconstrained_mean, atol=CLOSE)
+    np.testing.assert_allclose(after.shift, known.shift, atol=CLOSE)
+    in_units = known.scale / after.scale
+    excess = known.unconstrained_mean - known.mean
+    covariance = in_units * after.unconstrained_covariance + np.outer(excess, excess) / (1 + known.discrepancy)
+    posterior = rates_posterior if known.common_variance else relevance_posterior
+    free, near, ends = known.unconstrained_mean, known.near, known.ends
+    expected = y + pending * known.edge_mean
+    _, edge_variance = posterior(settings, ends, free, covariance, made, expected, known.base_rate)
+    near_covariance = near * (1 - near) * after.near_covariance if known.common_variance else covariance
+    expected = y + pending * known.scoring_mean
+    _, scoring_variance = posterior(settings, ends, known.near_mean, near_covariance, made, expected, near)
+    return replace(
+        known,
+        unconstrained_variance=in_units * after.unconstrained_variance,
+        covariance=covariance,
+        edge_variance=edge_variance,
+        scoring_variance=scoring_variance,
+        remaining_variance=in_units * after.remaining_variance,
+        linear_variance=in_units * after.linear_variance,
+        common_variance=after.common_variance,
+    )
 
 
 def solve(
@@ -112,6 +156,7 @@ def solve(
     posterior = rates_posterior if common else relevance_posterior
     edge_mean, edge_variance = posterior(settings, ends, free_mean, covariance, n, y, base)
     scoring_mean, scoring_variance = edge_mean, edge_variance
+    near, at_near, cov = base, free_mean, covariance
     if common:
         # M moved to the rounded m as if it were known to be there, then given the rounded variance again.
         odds = prior.mean / (1 - prior.mean)
@@ -153,6 +198,11 @@ def solve(
         shift,
         common_variance,
         scale,
+        ends,
+        free_cov,
+        near,
+        at_near,
+        cov,
     )
 
 
@@ -248,14 +298,15 @@ def dense_of(query: QueryState, concentration: float = 1.0) -> Dense:
         latest[v.item_id] = max(latest.get(v.item_id, (-1, "", v.outcome)), (v.decided_at, v.verdict_id, v.outcome))
     pairs = sorted(collection.graph.names(e) for e in range(collection.graph.edges))
     place = {pair: i for i, pair in enumerate(pairs)}
-    n, y, left = np.zeros((3, len(pairs)))
+    n, y, left, pending = np.zeros((4, len(pairs)))
     for number, item_id in enumerate(collection.item_ids):
         edges = [place[collection.graph.names(e)] for e in collection.sets.edges(collection.set_of(number))]
         outcome = latest.get(item_id, (0, "", Outcome.RETRACTED))[2]
         n[edges] += (outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)) / len(edges)
         y[edges] += (outcome == Outcome.RELEVANT) / len(edges)
         left[edges] += (outcome == Outcome.RETRACTED) / len(edges)
-    return solve(query.settings, pairs, n, y, left, concentration)
+        pending[edges] += (outcome == Outcome.RETRACTED and item_id in query.pending) / len(edges)
+    return solve_with_pending(query.settings, pairs, n, y, left, pending, concentration)
 
 
 def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
@@ -280,6 +331,7 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
     same(common.base_rate, expected.base_rate)
     same(common.mean_shift, expected.shift)
     same(common.variance, expected.common_variance)
+    same(engine.known_common().variance, expected.known_common_variance)
     same(common.scale, expected.scale)
     same(got.discrepancy, expected.discrepancy)
     same(engine.remaining_variance(), expected.remaining_variance)
@@ -310,7 +362,10 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
         same(ranked.mean, own)
     if query.settings.prior.model == "relevance":  # of `rates` it is moved from the rounded common mean, linearly
         moved = engine.concentration_slope() * engine.concentration()[0]
-        same(got.expected_remaining.mean, max(sum(i.mean for i in got.items) + moved, 0.0))
+        total = float(engine.counts(edges)[2] @ expected.edge_mean)
+        same(got.expected_remaining.mean, max(total + moved, 0.0))
+        if not query.pending:
+            same(sum(i.mean for i in got.items), total)
     assert [i.score for i in got.items] == sorted((i.score for i in got.items), reverse=True) or np.all(
         np.diff([i.score for i in got.items]) < 1e-8
     )

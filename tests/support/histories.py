@@ -1,6 +1,6 @@
 """Histories of events: made by hand, and by hypothesis."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hypothesis import strategies as st
@@ -36,6 +36,23 @@ def fold(events: list[Event], *, tolerance: float = 1e-12) -> State:
     for event in events:
         state, _ = step(state, event)
     return state
+
+
+@dataclass(frozen=True)
+class Handed:
+    """An item is handed to an analyst of the query "q", or comes back."""
+
+    item_id: str
+    back: bool = False
+
+
+def play(state: State, happening: Event | Handed) -> None:
+    """Fold an event in, or tell the query, if it is there, who has what."""
+    if not isinstance(happening, Handed):
+        step(state, happening)
+    elif "q" in state.queries:
+        query = state.queries["q"]
+        (query.release if happening.back else query.hold)(happening.item_id)
 
 
 def line(length: int) -> list[Item]:
@@ -119,3 +136,13 @@ def histories(draw: st.DrawFn, *, models: tuple[ModelName, ...] = MODELS) -> lis
         edited = replace(query, prior=replace(query.prior, participants={"p03": query.prior.mean * 1.1}))
         history.insert(draw(st.integers(place + 1, len(history))), edited)
     return history
+
+
+@st.composite
+def histories_with_pending(draw: st.DrawFn, *, models: tuple[ModelName, ...] = MODELS) -> list[Event | Handed]:
+    """With items handed out and some of them given back, before and after they are known and have verdicts."""
+    happenings: list[Event | Handed] = [*draw(histories(models=models))]
+    for _ in range(draw(st.integers(1, 12))):
+        handed = Handed(f"i{draw(st.integers(0, 13))}", back=draw(st.sampled_from([False, False, True])))
+        happenings.insert(draw(st.integers(0, len(happenings))), handed)
+    return happenings

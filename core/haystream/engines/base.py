@@ -49,12 +49,20 @@ class Engine(Protocol):
     R_u is the participant's variable, whatever the model means by it: relevance Z, or a rate. Indexes are the
     collection's. Tell the engine what changed (`record`; growth it sees for itself), then `settle`, then read.
     Between a change and `settle` the readings are of neither state.
+
+    A **pending** screening has been made, and its outcome is not known. It is expected to be what the data already
+    say: no mean moves, nor what else outcomes teach (base rate and σ², discrepancy, concentrations, shares). But it
+    will have been made, and so variances (of R, P, M, and of what remains) are those that will hold then. Tables do
+    not know of it, and so neither do `given_common`, `covariances` and `known_common`, which they hold.
     """
 
-    def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
+    def record(
+        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+    ) -> None:
         """Add to (or, with negative numbers, take from) an edge's counts.
 
-        `offered` counts the unscreened items on the edge, which expected remaining is about.
+        `offered` counts the items on the edge that have no verdict, which expected remaining is about; `pending`
+        those of them that an analyst has been handed.
         """
         ...
 
@@ -126,6 +134,10 @@ class Engine(Protocol):
 
     def common(self) -> Common:
         """What all share, exact."""
+        ...
+
+    def known_common(self) -> Common:
+        """The same without pending screenings: v_M is larger."""
         ...
 
     def rounded_common(self) -> Common:

@@ -76,8 +76,10 @@ class LocalEngine(LocalPosterior):
 
     # ---- data ----
 
-    def record(self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0) -> None:
-        """Add to an edge's counts: one local update."""
+    def record(
+        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+    ) -> None:
+        """Add to an edge's counts: one local update, or none for what is only pending."""
         self._resize()
         columns = self._columns
         if screened > 0.0 and edge not in self._known:
@@ -88,7 +90,10 @@ class LocalEngine(LocalPosterior):
         columns.y[edge] += relevant
         columns.offered[edge] += offered
         self._offered_total += offered
-        self._refresh(edge)
+        if pending != 0.0:
+            self._pending.add(edge, pending)
+        if screened != 0.0 or relevant != 0.0 or offered != 0.0:
+            self._refresh(edge)
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update an edge."""
@@ -195,10 +200,14 @@ class LocalEngine(LocalPosterior):
             self._rebuild()
             self._build = precision.builds
             self._estimated = True
+            if self._pending:
+                self._await(stale=True)
             return self._tell_all()
         if changes:
             self._follow(changes)
         told = len(self._told_edges)
+        stale = told > 0 or any(len(change.edges) for change in changes)  # healing changes no solution
+        pending = self._await(stale=stale) if self._pending else None
         columns.changed_edges[:told] = self._told_edges
         people, count, self._later = settle_moved(
             columns.system,
@@ -219,15 +228,22 @@ class LocalEngine(LocalPosterior):
         self._told_edges.clear()
         edges = np.sort(columns.changed_edges[:count])
         columns.edge_flags[edges] = 0
-        before, self._rounded = self._rounded, self._round()
-        scores = edges if self._rounded == before else np.arange(columns.edge_count, dtype=np.int32)
+        before, self._rounded = self._rounded, self._round(self.common())
+        scores = edges if pending is None else np.union1d(edges, pending)
+        if self._rounded != before:
+            scores = np.arange(columns.edge_count, dtype=np.int32)
         return Moved(np.sort(columns.changed[:people]), edges, scores)
+
+    def _await(self, *, stale: bool) -> Ints:
+        """Take in pending screenings; the edges whose variance they moved."""
+        telling = TELLING * self._tolerance / self._rounded.scale
+        return self._pending.settle(self._columns, self._entries_tolerance, telling, stale=stale)
 
     def _tell_all(self) -> Moved:
         """Everything is new."""
         columns, people = self._columns, self._columns.people
         everyone, edges = (np.arange(k, dtype=np.int32) for k in (columns.participants, columns.edge_count))
-        self._rounded = self._round()
+        self._rounded = self._round(self.common())
         seen = people.seen_mean, people.seen_reach, people.seen_variance
         for column, values in zip(seen, self.given_common(everyone), strict=True):
             column[everyone] = values

@@ -13,6 +13,7 @@ from haystream.engines.concentration import (
     no_likelihood,
     remaining_slope,
 )
+from haystream.engines.pending import Pending
 from haystream.engines.reading import collect_shares, edge_ends
 from haystream.engines.relax import VALUE, Floats, Ints
 from haystream.engines.state import COMMON, MEAN, REMAINING
@@ -41,6 +42,7 @@ class LocalPosterior:
         self._square = self._own = 0.0
         """Σ w d², and Σ L² Var(η)(1 − ρ)."""
         self._rounded = Common(base_rate=prior.mean)
+        self._pending = Pending()
         self._screened = Growing(np.int32)
         """The edges that were ever screened, each once."""
         self._unlearned = 0
@@ -56,7 +58,13 @@ class LocalPosterior:
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of R before the constraint."""
         common, (mean, reach, variance) = self.common(), self.given_common(participants)
-        return mean + common.mean_shift * reach, common.scale * (variance + common.variance * reach * reach)
+        mean, variance = (
+            mean + common.mean_shift * reach,
+            common.scale * (variance + common.variance * reach * reach),
+        )
+        if self._pending:
+            variance = self._pending.variances(participants, variance, reach, common)
+        return mean, variance
 
     def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
         """X = μ + D x̂, O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
@@ -79,20 +87,37 @@ class LocalPosterior:
 
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of P."""
-        mean, variance, _ = self._posteriors(edges, self.common(), self.discrepancy())
+        mean, variance, _ = self._posteriors(edges, self.known_common(), self.common(), self.discrepancy())
         return mean, variance
 
     def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """The same and the slope, at rounded common quantities and without the inflation of the constraint."""
-        return self._posteriors(edges, self._rounded, np.inf)
+        known = self._rounded if not self._pending else self._round(self.known_common())
+        return self._posteriors(edges, known, self._rounded, np.inf)
 
-    def _posteriors(self, which: Ints, common: Common, discrepancy: float) -> Posteriors:
+    def _posteriors(self, which: Ints, known: Common, common: Common, discrepancy: float) -> Posteriors:
+        """`known`: without pending screenings, as means are; `common`: with them, as variances are."""
         columns = self._columns
+        n, y = columns.n[which], columns.y[which]
+        posteriors = self._model.posteriors(self._ends(which, known, discrepancy), n, y, known)
+        if not self._pending:
+            return posteriors
+        edges, p = columns.edges, self._pending.screenings(which)
+        ends = self._ends(which, common, discrepancy)
+        ends = self._pending.ends(ends, edges.tail[which], edges.head[which], common)
+        expected = self._model.posteriors(ends, n + p, y + p * posteriors.mean, common)
+        return posteriors._replace(variance=expected.variance)
+
+    def _ends(self, which: Ints, common: Common, discrepancy: float) -> Ends:
         ends = Ends(*np.empty((7, len(which))))
-        edge_ends(columns.edges, columns.people, which, *self._shared(common), discrepancy, ends)
-        return self._model.posteriors(ends, columns.n[which], columns.y[which], common)
+        edge_ends(self._columns.edges, self._columns.people, which, *self._shared(common), discrepancy, ends)
+        return ends
 
     def common(self) -> Common:
+        """What all share, pending screenings counted as made."""
+        return self._pending.common(self.known_common()) if self._pending else self.known_common()
+
+    def known_common(self) -> Common:
         """Δ = Σ w d (1 − β̃ᵀx₂) / (k + Σ w (1 − β̃ᵀx₂)), and v_M one over that denominator."""
         weight = self._model.common_weight
         if not weight:
@@ -105,9 +130,9 @@ class LocalPosterior:
         """As `scoring` takes it."""
         return self._rounded
 
-    def _round(self) -> Common:
+    def _round(self, common: Common) -> Common:
         weight = self._model.common_weight
-        return rounded(self.common(), self._prior.mean, weight) if weight else self._rounded
+        return rounded(common, self._prior.mean, weight) if weight else self._rounded
 
     @staticmethod
     def _shared(common: Common) -> tuple[float, float, float]:
@@ -115,15 +140,17 @@ class LocalPosterior:
 
     def discrepancy(self) -> float:
         """q = (Σ w d² − bᵀx̂ − what the common mean explains) / σ²."""
-        common, sums = self.common(), self._columns.sums
+        common, sums = self.known_common(), self._columns.sums
         explained = float(sums.form[MEAN]) + float(sums.border[MEAN]) * common.mean_shift
         return max(self._square - explained, 0.0) / common.scale
 
     def remaining_variance(self) -> float:
         """σ² [Σ L² Var(η)(1 − ρ) + hᵀ Λ⁻¹ h + a² v_M], a what a move of the common mean moves the sum by."""
         common, sums = self.common(), self._columns.sums
-        shared = float(sums.border[REMAINING]) ** 2 * common.variance
-        return common.scale * max(self._own + float(sums.form[REMAINING]) + shared, 0.0)
+        given_common, reach = self._own + float(sums.form[REMAINING]), float(sums.border[REMAINING])
+        if self._pending:
+            given_common, reach = self._pending.remaining(given_common, reach)
+        return common.scale * (max(given_common, 0.0) + reach * reach * common.variance)
 
     def concentration(self) -> tuple[float, float]:
         """From the edges that were screened more than once."""
@@ -142,7 +169,7 @@ class LocalPosterior:
 
     def _learn(self) -> None:
         self._unlearned, self._settled, weight = 0, False, self._model.common_weight
-        common, columns, screened = self.common(), self._columns, self._screened.view()
+        common, columns, screened = self.known_common(), self._columns, self._screened.view()
         edges, people, shift = columns.edges, columns.people, common.mean_shift
         if weight:
             likelihood = no_likelihood()
@@ -155,7 +182,7 @@ class LocalPosterior:
     def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local
         solve."""
-        columns, shift = self._columns, self.common().mean_shift
+        columns, shift = self._columns, self.known_common().mean_shift
         found, values = columns.changed_edges, columns.values
         count = collect_shares(
             columns.system,

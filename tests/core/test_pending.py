@@ -1,0 +1,316 @@
+"""Items that an analyst has been handed: screened for variances, and for nothing else."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.dense import CLOSE, TIGHT, Floats, assert_agrees, dense_of
+from support.histories import (
+    MODELS,
+    Handed,
+    facts,
+    fold,
+    histories_with_pending,
+    item,
+    line,
+    play,
+    queries,
+    verdict,
+)
+
+from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
+from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
+from haystream.query import QueryState
+from haystream.report import Report, report
+from haystream.tables import Tables, read
+
+EngineName = Literal["local", "reference"]
+ENGINES: tuple[EngineName, ...] = ("local", "reference")
+both_engines = pytest.mark.parametrize("engine", ENGINES)
+both_models = pytest.mark.parametrize("model", MODELS)
+
+
+def played(history: list[Event | Handed], engine: EngineName = "local") -> QueryState:
+    state = State(tolerance=TIGHT)
+    for number, happening in enumerate(history):
+        play(state, replace(happening, engine=engine) if isinstance(happening, Query) else happening)
+        if number % 3 == 0 and "q" in state.queries:
+            state.queries["q"].finish()
+    return state.queries["q"]
+
+
+@given(histories_with_pending())
+def test_local_agrees_with_a_dense_solve_of_the_definition(history: list[Event | Handed]) -> None:
+    assert_agrees(played(history))
+
+
+@given(histories_with_pending(models=("rates",)))
+def test_reference_agrees_with_a_dense_solve_of_the_definition(history: list[Event | Handed]) -> None:
+    assert_agrees(played(history, "reference"), 1e-8)
+
+
+def everything(query: QueryState) -> dict[str, Floats]:
+    """All that is read off an engine, by the ids."""
+    query.finish()
+    engine, graph = query.engine, query.collection.graph
+    people = np.array(sorted(range(len(graph)), key=graph.participants.__getitem__), dtype=np.int32)
+    edges = np.array(sorted(range(graph.edges), key=graph.names), dtype=np.int32)
+    mean, variance = engine.unconstrained(people)
+    constrained, covariance = engine.participants(people)
+    p_mean, p_variance = engine.edges(edges)
+    score_mean, score_variance, slope = engine.scoring(edges)
+    common, known = engine.common(), engine.known_common()
+    by_edge = [dict(engine.shares([e])) for e in edges.tolist()]
+    shares = [shares.get(e, 0.0) for shares in by_edge for e in edges.tolist()]
+    remaining = query.queue.remaining(engine)
+    return {
+        "means": np.concatenate([mean, constrained, p_mean, score_mean, slope, shares]),
+        "learnt": np.array([common.base_rate, common.mean_shift, common.scale, engine.discrepancy()]),
+        "concentrations": np.array([*engine.concentration(), engine.concentration_slope()]),
+        "remaining": np.array([remaining.mean]),
+        "tables": np.concatenate([*engine.given_common(people), engine.covariances(edges), [known.variance]]),
+        "variances": np.concatenate([variance, covariance, p_variance, score_variance, [common.variance]]),
+        "remaining variance": np.array([engine.remaining_variance()]),
+    }
+
+
+MOVED = {"variances", "remaining variance"}
+
+
+def settings(model: ModelName, engine: EngineName, policy: str = "greedy") -> Query:
+    return Query("q", prior=DEFAULT_PRIORS[model], engine=engine, policy=Policy(policy))
+
+
+PEOPLE = [item("b", "p002", "p004", "p006"), item("c", "p003", "p004", sender="p001"), item("d", "x", "y")]
+SAID: list[Event] = [*line(9), *PEOPLE, *(verdict(k, f"i{k}", Outcome.RELEVANT) for k in (0, 3, 4))]
+SAID += [verdict(8, "i8", Outcome.IRRELEVANT), verdict(9, "c", Outcome.IRRELEVANT)]
+
+
+@both_engines
+@both_models
+def test_only_variances_move_and_they_shrink(model: ModelName, engine: EngineName) -> None:
+    query = fold([settings(model, engine), *SAID]).queries["q"]
+    before = everything(query)
+    for item_id in ("i5", "b", "i1"):
+        query.hold(item_id)
+    after = everything(query)
+    for name in before.keys() - MOVED:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-12, err_msg=name)
+    people = len(query.collection.graph)
+    assert np.all(after["variances"][:people] < before["variances"][:people] + 1e-12)  # unconstrained
+    assert (after["variances"][:people] < 0.99 * before["variances"][:people]).sum() > 5
+    assert after["remaining variance"][0] < 0.9 * before["remaining variance"][0]
+
+
+@both_engines
+@both_models
+@pytest.mark.parametrize("outcome", [Outcome.RELEVANT, Outcome.IRRELEVANT])
+def test_variances_are_those_that_a_verdict_leaves_whatever_it_says(
+    model: ModelName, engine: EngineName, outcome: Outcome
+) -> None:
+    """In units of σ², which the verdict moves, and before the constraint."""
+    held, told = (fold([settings(model, engine), *SAID]).queries["q"] for _ in range(2))
+    for number, item_id in enumerate(("i5", "b", "i1", "d")):
+        held.hold(item_id)
+        told.apply_verdict(verdict(100 + number, item_id, outcome))
+    variances = []
+    for query in (held, told):
+        query.finish()
+        people = np.arange(len(query.collection.graph), dtype=np.int32)
+        common = query.engine.common()
+        variances.append([*query.engine.unconstrained(people)[1] / common.scale, common.variance])
+    np.testing.assert_allclose(*variances, atol=1e-10)
+
+
+@both_engines
+@pytest.mark.parametrize("happens", ["released", "judged", "skipped"])
+@both_models
+def test_what_is_over_leaves_no_trace(model: ModelName, engine: EngineName, happens: str) -> None:
+    last = {"judged": [verdict(50, "i5", Outcome.RELEVANT)], "skipped": [verdict(50, "i5", Outcome.SKIPPED)]}
+    events: list[Event] = [settings(model, engine), *SAID]
+    never, query = (fold(events).queries["q"] for _ in range(2))
+    query.hold("i5")
+    for settled in (query, never):
+        settled.finish()
+    if happens == "released":
+        query.release("i5")
+    for told in (query, never):
+        for each in last.get(happens, []):
+            told.apply_verdict(each)
+    one, other = everything(query), everything(never)
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+    assert query.queue.remaining(query.engine) == never.queue.remaining(never.engine)
+    assert list(query.queue.items()) == list(never.queue.items())
+
+
+@both_engines
+def test_one_edge_by_hand(engine: EngineName) -> None:
+    """κₐ = 2, κ = k = 4, δ = 0, in units of σ² = 0.1·0.9, one pending screening of P = M + (x_u + x_v)/2 + η.
+
+    Var(P) = ¼ + (½ + ½)/4 + ¼ = ¾, so Var(Y) = 1.75. Cov(R_u, P) = ¼ + ½/2 = ½: Var(R_u) = ¾ − ¼/1.75 = 17/28.
+    Cov(M, P) = ¼: v_M = ¼ − 0.0625/1.75 = 3/14. Var(P | Y) = ¾ − 0.5625/1.75 = 3/7. m_e = (R_u + R_v)/2:
+    ½ − ¼/1.75 = 5/14, so 1/K = 1/5 + (4/5)²·5/14 = 3/7 too, and the beta's variance is σ² (3/7)/(10/7) = 0.3 σ².
+    """
+    prior = Prior(mean=0.1, correlation=0.0, weight=4.0, participant=2.0, edge=4.0)
+    query = fold([Query("q", prior=prior, engine=engine), item("i", "u", "v")]).queries["q"]
+    query.hold("i")
+    query.finish()
+    of, both, one = query.engine, np.arange(2, dtype=np.int32), np.arange(1, dtype=np.int32)
+    np.testing.assert_allclose(of.participants(both), [[0.1, 0.1], [0.09 * 17 / 28] * 2], atol=1e-12)
+    np.testing.assert_allclose(np.ravel(of.edges(one)), [0.1, 0.3 * 0.09], atol=1e-12)
+    assert of.common().variance == pytest.approx(3 / 14, abs=1e-12)
+    assert of.known_common().variance == 1 / 4
+    assert of.remaining_variance() == pytest.approx(0.09 * 3 / 7, abs=1e-12)
+    assert query.queue.remaining(of).mean == pytest.approx(0.1, abs=1e-12)
+
+
+@given(st.data())
+def test_any_order_gives_the_same_state(data: st.DataObject) -> None:
+    handed = [Handed(f"i{k}") for k in data.draw(st.sets(st.integers(0, 13), min_size=1))]
+    happenings: list[Event | Handed] = [*data.draw(facts()), *handed]
+    query = data.draw(queries(policies=("look-ahead", "bayes-ucb")))
+    one = played([query, *happenings])
+    other = played([query, *data.draw(st.permutations([*happenings, *handed]))])
+    assert one.pending == other.pending
+    for name, values in everything(one).items():
+        np.testing.assert_allclose(values, everything(other)[name], atol=CLOSE, rtol=1e-7, err_msg=name)
+    items, others = report(one).items, report(other).items
+    assert [i.item_id for i in items] == [i.item_id for i in others]
+    np.testing.assert_allclose([i.score for i in items], [i.score for i in others], atol=CLOSE)
+
+
+def ids(got: Report) -> set[str]:
+    return {each.item_id for each in got.items}
+
+
+@both_engines
+@both_models
+def test_a_held_item_is_not_offered_and_is_still_among_what_remains(model: ModelName, engine: EngineName) -> None:
+    query = fold([settings(model, engine, "look-ahead"), *SAID]).queries["q"]
+    before = report(query)
+    assert query.hold("i5")
+    assert not query.hold("i5")
+    held = report(query)
+    assert ids(before) - ids(held) == {"i5"}
+    assert (held.screened, held.found) == (before.screened, before.found)
+    assert held.expected_remaining.mean == pytest.approx(before.expected_remaining.mean, abs=1e-12)
+    assert held.expected_remaining.sd < before.expected_remaining.sd
+    query.apply_verdict(verdict(60, "i5", Outcome.RELEVANT))
+    assert query.screened == before.screened + 1
+    query.apply_verdict(verdict(61, "i5", Outcome.RETRACTED, at=99))  # as if it had not been said: still held
+    assert ids(report(query)) == ids(held)
+    assert query.release("i5")
+    assert not query.release("i5")
+    assert [i.item_id for i in report(query).items] == [i.item_id for i in before.items]
+
+
+@both_models
+def test_held_items_stay_held_when_a_query_starts_anew(model: ModelName) -> None:
+    state = fold([settings(model, "local"), *SAID])
+    query = state.queries["q"]
+    query.hold("i5")
+    query.hold("not yet")
+    other = DEFAULT_PRIORS["rates" if model == "relevance" else "relevance"]
+    step(state, Query("q", prior=other))
+    step(state, item("not yet", "p001", "p005"))
+    assert ids(report(query)).isdisjoint({"i5", "not yet"})
+    assert_agrees(query)
+
+
+def test_the_next_analyst_is_sent_elsewhere() -> None:
+    """Two pairs of strangers, alike: what one may turn out to be is being found out by somebody already."""
+    events: list[Event] = [Query("q"), *(item(f"{u}{k}", u, u + u) for u in "ab" for k in range(9))]
+    query = fold(events).queries["q"]
+    first = query.ranking().items[0]
+    query.hold(first.item_id)
+    second = query.ranking().items[0]
+    assert first.item_id[0] != second.item_id[0]
+    assert first.mean == second.mean
+
+
+@both_models
+def test_tables_do_not_know_of_it(model: ModelName) -> None:
+    query = fold([settings(model, "local"), *SAID]).queries["q"]
+    query.finish()
+    graph = query.collection.graph
+    told, people, edges = (
+        query.drain(),
+        np.arange(len(graph), dtype=np.int32),
+        np.arange(graph.edges, dtype=np.int32),
+    )
+    wanted = *query.engine.participants(people), *query.engine.edges(edges)
+    for item_id in ("i5", "b"):
+        query.hold(item_id)
+    query.finish()
+    changes = query.drain()
+    assert not len(changes.participants.index)
+    assert not len(changes.edges.index)
+    tables = Tables(told.participants.rows, told.edges.rows, changes.common, changes.discrepancy)
+    got = read(tables, query.settings.prior, graph)
+    for column, values in zip(
+        (got.participant_mean, got.participant_variance, got.edge_mean, got.edge_variance), wanted, strict=True
+    ):
+        np.testing.assert_allclose(column, values, atol=1e-9)
+
+
+@both_models
+def test_no_variance_is_negative_while_a_graph_grows_and_nobody_tends(model: ModelName) -> None:
+    """Dense groups at the default tolerance, entries of the inverse only estimated, dozens of items handed out."""
+    rng = np.random.default_rng(2)
+    pairs = [(12 * c + i, 12 * c + j) for c in range(12) for j in range(12) for i in range(j)]
+    rng.shuffle(pairs)
+    state, _ = step(State(), Query("q", prior=DEFAULT_PRIORS[model]))
+    query = state.queries["q"]
+    for number, (u, v) in enumerate(pairs):
+        step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+        if number < len(pairs) // 3:
+            continue
+        query.hold(f"i{rng.integers(number)}")
+        if len(query.pending) > 40:
+            query.release(sorted(query.pending)[rng.integers(40)])
+        if number % 7:
+            continue
+        step(state, verdict(number, f"i{rng.integers(number)}", Outcome.RELEVANT))
+        query.settle()
+        everyone, everywhere = (
+            np.arange(k, dtype=np.int32) for k in (len(query.collection.graph), query.collection.graph.edges)
+        )
+        engine = query.engine
+        for variance in (
+            engine.unconstrained(everyone)[1],
+            engine.participants(everyone)[1],
+            engine.edges(everywhere)[1],
+            engine.scoring(everywhere)[1],
+        ):
+            assert np.isfinite(variance).all()
+            assert variance.min() >= 0.0
+        assert engine.remaining_variance() >= 0.0
+
+
+@both_models
+def test_the_default_tolerance_keeps_variances_near_those_of_a_dense_solve(model: ModelName) -> None:
+    rng = np.random.default_rng(6)
+    state, _ = step(State(), Query("q", prior=DEFAULT_PRIORS[model]))
+    query = state.queries["q"]
+    for number in range(300):
+        u, v = rng.choice(90, 2, replace=False)
+        step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+    for number in range(150):
+        step(
+            state, verdict(number, f"i{rng.integers(200)}", Outcome.RELEVANT if number % 3 else Outcome.IRRELEVANT)
+        )
+        query.hold(f"i{rng.integers(300)}")
+        if number % 5:
+            query.release(sorted(query.pending)[0])
+        query.settle()
+    expected, got = dense_of(query), report(query)
+    assert len(query.pending) > 20
+    errors = [abs(p[1] - v) for p, v in zip(got.participants.values(), np.diag(expected.covariance), strict=True)]
+    errors += [abs(e.variance - v) for e, v in zip(got.edges, expected.edge_variance, strict=True)]
+    assert max(errors) < 1e-4
+    assert query.engine.remaining_variance() == pytest.approx(expected.remaining_variance, rel=0.02)
