@@ -24,15 +24,15 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
     columns.bound[:count] = priors.bound
     for column, values in zip(edges[2:7], priors[:5], strict=True):
         column[:count] = values
-    n, y, offered = columns.n[:count], columns.y[:count], columns.offered[:count]
+    n, y, offered = columns.data.n[:count], columns.data.y[:count], columns.data.offered[:count]
     weight = n / (n * priors.residual + priors.noise)
     deviation = np.divide(y, n, out=priors.prior_mean.copy(), where=n > 0) - priors.prior_mean
     free = 1.0 - priors.residual * weight
     edges.weight[:count] = weight
     coefficients = weight * deviation, offered * free, weight
     edges.coefficient[:, :count] = coefficients[: len(edges.coefficient)]
-    columns.square[:count] = weight * deviation * deviation
-    columns.own[:count] = offered * offered * priors.residual * free
+    columns.data.square[:count] = weight * deviation * deviation
+    columns.data.own[:count] = offered * offered * priors.residual * free
 
     def at_people(at_tail: Floats, at_head: Floats) -> Floats:
         return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)

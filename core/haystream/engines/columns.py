@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from haystream.engines.inverse import Healing, healing, regrown
 from haystream.engines.relax import DIAGONAL, Flags, Floats, Ints, fresh_cells, scratch, system
-from haystream.engines.state import Edges, People, Sums
+from haystream.engines.state import Data, Edges, People, Sums
 from haystream.graph import Graph
 
 
@@ -37,17 +37,13 @@ class Columns:
         self.coefficients: Floats = np.zeros(sides)
         self.tolerances: Floats = np.zeros(sides + 1)
         self.off: Floats = none
-        self.n: Floats = none
-        self.y: Floats = none
-        self.offered: Floats = none
-        self.square: Floats = none
-        """What the edge adds to Σ w d²."""
-        self.own: Floats = none
-        """What the edge's own η adds to the variance of what remains: L² Var(η)(1 − ρ)."""
+        self.data = Data(none, none, none, none, none)
         self.used_edge: Floats = none
         """The entry of Q⁻¹ that the edge's prior was made with."""
         self.bound: Flags = np.zeros(0, np.uint8)
         self.edge_flags: Flags = np.zeros(0, np.uint8)
+        self.told: Ints = ints
+        """Edges that readers are to be told of, marked in `edge_flags`."""
         self.changed_edges: Ints = ints
         self.values: Floats = none
         self.column, self.room = scratch(0), scratch(0)
@@ -86,7 +82,8 @@ class Columns:
     def _grow_edges(self, room: int) -> None:
         floats = (_grown(a, room, 0.0, axis=-1) for a in self.edges[2:])
         self.edges = Edges(self.edges.tail, self.edges.head, *floats)  # type: ignore[arg-type]
-        for name in ("off", "n", "y", "offered", "square", "own", "used_edge", "bound", "edge_flags"):
+        self.data = Data(*(_grown(a, room, 0.0) for a in self.data))  # type: ignore[arg-type]
+        for name in ("off", "used_edge", "bound", "edge_flags", "told"):
             setattr(self, name, _grown(getattr(self, name), room, 0))
         self.changed_edges = np.zeros(room, np.int32)
         self.values = np.zeros(room)

@@ -1,7 +1,7 @@
-"""The compiled updates of the local engine: an edge's data change, the graph grows."""
+"""The compiled update of the local engine when an edge's data change."""
 
 from haystream.compiled import compiled
-from haystream.engines.inverse import STRAIN, Healing, add_strain, change_row
+from haystream.engines.inverse import STRAIN, Healing, add_strain
 from haystream.engines.relax import (
     DIAGONAL,
     MARK,
@@ -19,8 +19,7 @@ from haystream.engines.relax import (
     solve,
     touch,
 )
-from haystream.engines.state import COMMON, ENTRIES, REMAINING, Edges, People, Sums
-from haystream.models.base import Priors
+from haystream.engines.state import COMMON, ENTRIES, REMAINING, Data, Edges, People, Sums
 
 
 @compiled
@@ -31,6 +30,16 @@ def move(moved: Ints, moved_flags: Flags, count: int, participant: int) -> int:
         moved[count] = participant
         count += 1
     return count
+
+
+@compiled
+def regress(data: Data, edge: int, prior_mean: float, noise: float, residual: float) -> tuple[float, float, float]:
+    """An edge's weight w, its deviation d = Ȳ − E[P], and L (1 − ρ), what its items on offer weigh."""
+    n = data.n[edge]
+    if n <= 0.0:
+        return 0.0, 0.0, data.offered[edge]
+    weight = n / (n * residual + noise)
+    return weight, data.y[edge] / n - prior_mean, data.offered[edge] * (1.0 - residual * weight)
 
 
 @compiled
@@ -77,156 +86,6 @@ def settle_side(
         for i in range(reached):
             moved_count = move(moved, moved_flags, moved_count, room.touched[i])
     return moved_count
-
-
-@compiled
-def follow_row(
-    system: System,
-    edges: Edges,
-    people: People,
-    participant: int,
-    which: Ints,
-    deltas: Floats,
-    tolerances: Floats,
-    column: Scratch,
-    room: Scratch,
-    healing: Healing,
-    sums: Sums,
-    touched: Ints,
-    moved: Ints,
-    moved_flags: Flags,
-    moved_count: int,
-) -> int:
-    """Add to Λ what was added to Q, at one participant: entries `deltas` of the edges in `which`.
-
-    Returns the new length of `moved`.
-    """
-    for i in range(len(which)):  # r = b - Λx of the new Λ
-        u, v = edges.tail[which[i]], edges.head[which[i]]
-        for side in range(len(people.sides)):
-            cells = people.sides[side]
-            cells[u, RESIDUAL] -= deltas[i] * cells[v, VALUE]
-            cells[v, RESIDUAL] -= deltas[i] * cells[u, VALUE]
-            if len(people.sides) > COMMON:
-                x_2 = people.sides[COMMON, :, VALUE]
-                sums.border[side] += deltas[i] * (x_2[u] * cells[v, VALUE] + x_2[v] * cells[u, VALUE])
-    count = change_row(
-        system,
-        edges.tail,
-        edges.head,
-        participant,
-        which,
-        deltas,
-        people.variance,
-        edges.covariance,
-        tolerances[ENTRIES],
-        column,
-        room,
-        healing,
-        touched,
-    )
-    for i in range(count):
-        moved_count = move(moved, moved_flags, moved_count, touched[i])
-    for side in range(len(people.sides)):
-        cells = people.sides[side]
-        began = touch(cells, room, participant, 0)
-        for i in range(len(which)):
-            began = touch(cells, room, edges.tail[which[i]], began)
-            began = touch(cells, room, edges.head[which[i]], began)
-        moved_count = settle_side(
-            system, people, side, tolerances[side], began, room, sums, moved, moved_flags, moved_count
-        )
-    return moved_count
-
-
-@compiled
-def rescale(
-    system: System,
-    people: People,
-    noise: Floats,
-    scale: Floats,
-    inverse_edge: Floats,
-    used_edge: Floats,
-    touched: Ints,
-    tolerance: float,
-    edge_flags: Flags,
-    stale_edges: Ints,
-    moved: Ints,
-    moved_flags: Flags,
-    moved_count: int,
-) -> tuple[int, int]:
-    """Renew D at `touched` (`scale`, row by row) and find the edges there that have no prior yet, or a stale one.
-
-    Compares with what was used, not with the last change, so that many small changes do not add up unseen.
-    Returns how many edges there are, and the new length of `moved`.
-    """
-    count = 0
-    for i in range(len(touched)):
-        u = touched[i]
-        rescaled = abs(scale[i] - people.scale[u]) > tolerance * people.scale[u]
-        if rescaled:
-            people.scale[u] = scale[i]
-            moved_count = move(moved, moved_flags, moved_count, u)
-        first = system.start[u]
-        for j in range(first, first + system.degree[u]):
-            e = system.incident[j]
-            new = noise[e] == 0.0
-            stale = new or rescaled or abs(inverse_edge[e] - used_edge[e]) > tolerance
-            if stale and edge_flags[e] & 2 == 0:
-                edge_flags[e] |= 2
-                stale_edges[count] = e
-                count += 1
-    for i in range(count):
-        e = stale_edges[i]
-        used_edge[e] = inverse_edge[e]
-        edge_flags[e] &= 1
-    return count, moved_count
-
-
-@compiled
-def renew_unscreened(
-    system: System,
-    edges: Edges,
-    people: People,
-    which: Ints,
-    priors: Priors,
-    tolerance: float,
-    room: Scratch,
-    sums: Sums,
-) -> None:
-    """Give new priors to the edges of `which` that carry no weight: only REMAINING moves."""
-    began = 0
-    cells, rhs = people.sides[REMAINING], people.rhs[:, REMAINING]
-    for i in range(len(which)):
-        e = which[i]
-        if edges.weight[e] != 0.0:
-            continue
-        u, v = edges.tail[e], edges.head[e]
-        at_u = edges.coefficient[REMAINING, e] * (priors.on_tail[i] - edges.on_tail[e])
-        at_v = edges.coefficient[REMAINING, e] * (priors.on_head[i] - edges.on_head[e])
-        if at_u != 0.0 or at_v != 0.0:
-            cells[u, RESIDUAL] += at_u
-            cells[v, RESIDUAL] += at_v
-            rhs[u] += at_u
-            rhs[v] += at_v
-            sums.form[REMAINING] += at_u * cells[u, VALUE] + at_v * cells[v, VALUE]
-            if len(people.sides) > COMMON:
-                x_2 = people.sides[COMMON, :, VALUE]
-                sums.border[REMAINING] -= at_u * x_2[u] + at_v * x_2[v]
-            began = touch(cells, room, u, began)
-            began = touch(cells, room, v, began)
-        take_prior(edges, e, priors, i)
-    push_side(system, people, REMAINING, tolerance, began, room, sums)
-
-
-@compiled
-def take_prior(edges: Edges, edge: int, priors: Priors, row: int) -> None:
-    """Copy a row of priors to an edge."""
-    edges.prior_mean[edge] = priors.prior_mean[row]
-    edges.noise[edge] = priors.noise[row]
-    edges.on_tail[edge] = priors.on_tail[row]
-    edges.on_head[edge] = priors.on_head[row]
-    edges.residual[edge] = priors.residual[row]
 
 
 @compiled

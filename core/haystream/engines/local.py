@@ -12,8 +12,9 @@ import numpy as np
 
 from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Moved
+from haystream.engines.growth import follow_row, renew, rescale, take_prior
 from haystream.engines.inverse import heal, take_entries
-from haystream.engines.kernels import change_edge, follow_row, move, renew_unscreened, rescale, take_prior
+from haystream.engines.kernels import change_edge, move, regress
 from haystream.engines.posterior import LocalPosterior
 from haystream.engines.reading import MOVED, settle_moved
 from haystream.engines.relax import Floats, Ints
@@ -68,7 +69,8 @@ class LocalEngine(LocalPosterior):
         """How many participants wait to be told of."""
         self._known: set[int] = set()
         """Those in `_screened`."""
-        self._told_edges: list[int] = []
+        self._told = 0
+        """How many edges are in `told`."""
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off."""
         self._offered_total = 0.0
@@ -86,9 +88,9 @@ class LocalEngine(LocalPosterior):
             self._known.add(edge)
             self._screened.append(edge)
         self._unlearned += int(screened != 0.0)
-        columns.n[edge] += screened
-        columns.y[edge] += relevant
-        columns.offered[edge] += offered
+        columns.data.n[edge] += screened
+        columns.data.y[edge] += relevant
+        columns.data.offered[edge] += offered
         self._offered_total += offered
         if pending != 0.0:
             self._pending.add(edge, pending)
@@ -98,7 +100,7 @@ class LocalEngine(LocalPosterior):
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update an edge."""
         self._resize()
-        self._columns.offered[edges] += items
+        self._columns.data.offered[edges] += items
         self._offered_total += float(items.sum())
         for edge in edges[self._columns.edges.noise[edges] > 0.0].tolist():
             self._refresh(edge)
@@ -137,19 +139,16 @@ class LocalEngine(LocalPosterior):
 
     def _refresh(self, edge: int) -> None:
         """Bring an edge's weight and coefficients in line with its counts and its prior."""
-        columns, edges = self._columns, self._columns.edges
+        edges, data = self._columns.edges, self._columns.data
         noise, residual = float(edges.noise[edge]), float(edges.residual[edge])
         if noise == 0.0:
             return  # not let in yet
-        n, y, offered = float(columns.n[edge]), float(columns.y[edge]), float(columns.offered[edge])
-        weight = n / (n * residual + noise) if n > 0 else 0.0
-        deviation = y / n - float(edges.prior_mean[edge]) if n > 0 else 0.0
-        free = 1.0 - residual * weight
-        self._change(edge, weight, deviation, offered * free)
-        square, own = weight * deviation * deviation, offered * offered * residual * free
-        self._square += square - float(columns.square[edge])
-        self._own += own - float(columns.own[edge])
-        columns.square[edge], columns.own[edge] = square, own
+        weight, deviation, left = regress(data, edge, float(edges.prior_mean[edge]), noise, residual)
+        self._change(edge, weight, deviation, left)
+        square, own = weight * deviation * deviation, float(data.offered[edge]) * left * residual
+        self._square += square - float(data.square[edge])
+        self._own += own - float(data.own[edge])
+        data.square[edge], data.own[edge] = square, own
 
     def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         columns = self._columns
@@ -173,9 +172,11 @@ class LocalEngine(LocalPosterior):
         self._tell(edge)
 
     def _tell(self, edge: int) -> None:
-        if not self._columns.edge_flags[edge]:
-            self._columns.edge_flags[edge] = 1
-            self._told_edges.append(edge)
+        columns = self._columns
+        if not columns.edge_flags[edge]:
+            columns.edge_flags[edge] = 1
+            columns.told[self._told] = edge
+            self._told += 1
 
     def _tolerances(self) -> Floats:
         """Shape (sides + 1,): of the right-hand sides, and of the entries of the inverse."""
@@ -205,10 +206,8 @@ class LocalEngine(LocalPosterior):
             return self._tell_all()
         if changes:
             self._follow(changes)
-        told = len(self._told_edges)
-        stale = told > 0 or any(len(change.edges) for change in changes)  # healing changes no solution
+        stale = self._told > 0 or any(len(change.edges) for change in changes)  # healing changes no solution
         pending = self._await(stale=stale) if self._pending else None
-        columns.changed_edges[:told] = self._told_edges
         people, count, self._later = settle_moved(
             columns.system,
             columns.people,
@@ -221,12 +220,11 @@ class LocalEngine(LocalPosterior):
             self._later,
             columns.changed,
             columns.edge_flags,
-            columns.changed_edges,
-            told,
+            columns.told,
+            self._told,
         )
-        self._moved_count = 0
-        self._told_edges.clear()
-        edges = np.sort(columns.changed_edges[:count])
+        self._moved_count = self._told = 0
+        edges = np.sort(columns.told[:count])
         columns.edge_flags[edges] = 0
         before, self._rounded = self._rounded, self._round(self.common())
         scores = edges if pending is None else np.union1d(edges, pending)
@@ -350,24 +348,38 @@ class LocalEngine(LocalPosterior):
             )
 
     def _renew(self, which: Ints) -> None:
-        """Give these edges the priors that hold now: those with data are taken out and put back."""
-        columns, edges, people = self._columns, self._columns.edges, self._columns.people
+        """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""
+        columns, edges = self._columns, self._columns.edges
         priors = self._priors(which)
         columns.bound[which] = priors.bound
-        new = edges.noise[which] == 0.0
-        screened = edges.weight[which] > 0.0
-        tolerance = self._tolerances()[REMAINING]
-        renew_unscreened(columns.system, edges, people, which, priors, tolerance, columns.room, columns.sums)
-        without = which[~screened & ~new]
-        own = columns.offered[without] ** 2 * edges.residual[without]
-        self._own += float((own - columns.own[without]).sum())
-        columns.own[without] = own
-        for edge in without.tolist():
-            self._tell(edge)
-        for row in np.flatnonzero(screened).tolist():
-            self._change(int(which[row]), 0.0, 0.0, 0.0)
-            take_prior(edges, int(which[row]), priors, row)
-        for edge in which[screened | new].tolist():
+        much = np.empty(len(which), np.int32)
+        count, self._told, self._moved_count, square, own = renew(
+            columns.system,
+            edges,
+            columns.people,
+            columns.data,
+            which,
+            priors,
+            self._tolerances(),
+            columns.column,
+            columns.room,
+            columns.healing,
+            columns.sums,
+            columns.edge_flags,
+            columns.told,
+            self._told,
+            much,
+            columns.moved,
+            columns.moved_flags,
+            self._moved_count,
+        )
+        self._square += square
+        self._own += own
+        for row in much[:count].tolist():
+            edge = int(which[row])
+            if edges.weight[edge] > 0.0:
+                self._change(edge, 0.0, 0.0, 0.0)
+            take_prior(edges, edge, priors, row)
             self._refresh(edge)
 
     def _priors(self, which: Ints) -> Priors:
@@ -382,6 +394,5 @@ class LocalEngine(LocalPosterior):
         columns.people.scale[:m] = self._model.scale(columns.people.prior_mean[:m], precision.inverse_diagonal)
         columns.used_edge[:count] = precision.inverse_edge
         solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
-        self._square, self._own = float(columns.square[:count].sum()), float(columns.own[:count].sum())
-        self._moved_count = self._later = 0
-        self._told_edges.clear()
+        self._square, self._own = float(columns.data.square[:count].sum()), float(columns.data.own[:count].sum())
+        self._moved_count = self._later = self._told = 0

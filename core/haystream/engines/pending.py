@@ -137,7 +137,7 @@ class Pending:
         tail, head, on_tail, on_head = (a[which] for a in (edges.tail, edges.head, edges.on_tail, edges.on_head))
         p = np.array([self._counts[edge] for edge in self._columns])
         noise, residual = edges.noise[which], edges.residual[which]
-        one = columns.n[which] * residual + noise
+        one = columns.data.n[which] * residual + noise
         root = np.sqrt(p * noise / (one * (one + p * residual)))  # of Δw
         inner = on_tail[:, None] * K[row[tail]] + on_head[:, None] * K[row[head]]
         values, Q = np.linalg.eigh(np.eye(len(which)) + 0.5 * root[:, None] * (inner + inner.T) * root)
@@ -150,7 +150,7 @@ class Pending:
         learns = len(people.sides) > COMMON
         Z = np.append(people.scale[rows], 0.0)[:, None] * (K @ R)
         z = (1.0 - at_ends(COMMON)) @ R if learns else np.zeros(len(which))
-        t = (at_ends(REMAINING) + columns.offered[which] * residual) @ R
+        t = (at_ends(REMAINING) + columns.data.offered[which] * residual) @ R
         return Solved(which, p, rows, Z, (Z * Z).sum(axis=1), Z @ z, z, t)
 
     # ---- reading ----

@@ -53,7 +53,7 @@ class LocalPosterior:
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y and unscreened items."""
-        return self._columns.n[edges], self._columns.y[edges], self._columns.offered[edges]
+        return self._columns.data.n[edges], self._columns.data.y[edges], self._columns.data.offered[edges]
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of R before the constraint."""
@@ -98,7 +98,7 @@ class LocalPosterior:
     def _posteriors(self, which: Ints, known: Common, common: Common, discrepancy: float) -> Posteriors:
         """`known`: without pending screenings, as means are; `common`: with them, as variances are."""
         columns = self._columns
-        n, y = columns.n[which], columns.y[which]
+        n, y = columns.data.n[which], columns.data.y[which]
         posteriors = self._model.posteriors(self._ends(which, known, discrepancy), n, y, known)
         if not self._pending:
             return posteriors
@@ -173,7 +173,9 @@ class LocalPosterior:
         edges, people, shift = columns.edges, columns.people, common.mean_shift
         if weight:
             likelihood = no_likelihood()
-            edges_likelihood(edges, people, screened, columns.n, columns.y, shift, common.variance, likelihood)
+            edges_likelihood(
+                edges, people, screened, columns.data.n, columns.data.y, shift, common.variance, likelihood
+            )
             self._concentration = learned_concentration(likelihood)
         moved = float(columns.sums.border[REMAINING]) * common.variance
         of_edges = remaining_slope(edges, people, screened, shift, moved)

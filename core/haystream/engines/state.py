@@ -40,6 +40,21 @@ class Edges(NamedTuple):
     """(Λ⁻¹)_uv."""
 
 
+class Data(NamedTuple):
+    """What is known of each edge's items, every member of shape (edges,)."""
+
+    n: Floats
+    """Screened."""
+    y: Floats
+    """Relevant among them."""
+    offered: Floats
+    """L, the unscreened items on offer."""
+    square: Floats
+    """What the edge adds to Σ w d²."""
+    own: Floats
+    """What the edge's own η adds to the variance of what remains: L² Var(η)(1 − ρ)."""
+
+
 class People(NamedTuple):
     """Per participant, shape (participants,) unless said otherwise."""
 
