@@ -34,6 +34,10 @@ COLUMN_TOLERANCE = 2.0
 """Columns that entries are read off are solved so much less closely than x: a diagonal entry's error is of second
 order, and another entry matters to a probability by a tenth or less: D_u D_v times 0.6."""
 
+NEW_TOLERANCE = 10.0
+"""So much less closely at most are the columns of a new edge's ends solved: entries read off them have errors of
+second order."""
+
 STRAIN = 5.0
 """A participant waits for healing when its strain, about what corrections may have left out of its entries of the
 inverse, is this many tolerances."""
@@ -99,6 +103,19 @@ def let_wait(queue: Healing, participants: Ints) -> None:
 
 
 @compiled
+def left_out(column: Scratch, listed: int, other: Floats) -> float:
+    """ρᵀl, what a column k solved up to a residual ρ leaves out of its product with the source of another column l.
+
+    e_vᵀΛ⁻¹e_u = k_v + ρᵀΛ⁻¹e_v, and l is Λ⁻¹e_v but for what it leaves out itself: the error is of second order.
+    """
+    rest = 0.0
+    for i in range(listed):
+        t = column.touched[i]
+        rest += column.cells[t, RESIDUAL] * other[t]
+    return rest
+
+
+@compiled
 def read_column(
     system: System, u: int, column: Scratch, listed: int, on_participant: Floats, on_edge: Floats
 ) -> None:
@@ -107,11 +124,8 @@ def read_column(
     (Λ⁻¹)_uu = k_u + ρᵀk + ρᵀΛ⁻¹ρ: without its last term, which is left out, its error is of second order. A
     contact's entry gets one more step, k_v + ρ_v / Λ_vv.
     """
-    cells, rest = column.cells, 0.0
-    for i in range(listed):
-        t = column.touched[i]
-        rest += cells[t, RESIDUAL] * cells[t, VALUE]
-    on_participant[u] = cells[u, VALUE] + rest
+    cells = column.cells
+    on_participant[u] = cells[u, VALUE] + left_out(column, listed, cells[:, VALUE])
     first = system.start[u]
     for i in range(first, first + system.degree[u]):
         v = system.contact[i]
@@ -148,7 +162,7 @@ def change_row(
     entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
 
     The solves are as close as the tolerance, or less for small deltas, which multiply what they leave out. Where
-    the one edge is new, its ends' entries are read off their columns, which are solved anyway.
+    the one edge is new, its entry and those of its ends are read off the columns, which are solved anyway.
     """
     first_edge = edges[0]
     new = len(edges) == 1 and system.off[first_edge] == 0.0
@@ -156,7 +170,7 @@ def change_row(
     if not new:
         for i in range(len(edges)):
             unit = max(unit, abs(deltas[i]))
-    loose = tolerance if new else min(tolerance / max(unit, tolerance), 0.1)
+    loose = min(tolerance / max(abs(unit), tolerance), NEW_TOLERANCE * tolerance if new else 0.1)
     listed = begin(column, participant, 1.0, 0)
     listed = solve(system, loose, column, listed)
     reached = 0
@@ -166,8 +180,10 @@ def change_row(
     reached = solve(system, loose, other, reached)
     at_u, at_a = column.cells[:, VALUE], other.cells[:, VALUE]
     if new:
-        read_column(system, participant, column, listed, on_participant, on_edge)
-        read_column(system, other_end(tail, head, first_edge, participant), other, reached, on_participant, on_edge)
+        v = other_end(tail, head, first_edge, participant)
+        on_participant[participant] = at_u[participant] + left_out(column, listed, at_u)
+        on_participant[v] = at_a[v] + left_out(other, reached, at_a)
+        on_edge[first_edge] = at_u[v] + left_out(column, listed, at_a)
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):
         v = other_end(tail, head, edges[i], participant)
@@ -185,8 +201,8 @@ def change_row(
         change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
         # No diagonal entry is below 1/Λ_tt; one that is still an estimate might be corrected to below that.
         on_participant[t] = max(on_participant[t] - change, 1.0 / column.cells[t, DIAGONAL])
-        left_out = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
-        add_strain(queue, t, 2.0 * loose * left_out, STRAIN * tolerance)
+        factor = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
+        add_strain(queue, t, 2.0 * loose * factor, STRAIN * tolerance)
         first = system.start[t]
         for j in range(first, first + system.degree[t]):
             v = system.contact[j]
