@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.engines.inverse import AT_ONCE, change_row, heal, healing, let_wait, regrown
+from haystream.engines.inverse import AT_ONCE, change_entries, change_row, heal, healing, let_wait, regrown
 from haystream.engines.relax import Floats, Ints, Scratch, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
@@ -26,11 +26,21 @@ of a participant who has 100,000 then changes nothing, but for every 64th, inste
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """Some off-diagonal entries of Q at one participant changed by `deltas`; (Q⁻¹) moved at `touched`."""
+FEW = 2
+"""Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
+do to Q⁻¹ is estimated, and healed when there is time."""
 
-    participant: int
+MUCH = 100
+"""Where one edge in so many is new, everything is computed afresh: a pass over all edges costs less than what
+is near the new ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Some off-diagonal entries of Q changed by `deltas`; (Q⁻¹) moved at `touched`."""
+
+    row: int | None
+    """The participant at whom all of them are; or the change of Q⁻¹ was estimated."""
     edges: Ints
     deltas: Floats
     touched: Ints
@@ -43,11 +53,11 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        self._log: list[RowChange] = []
+        self._log: list[Change] = []
         self._begin = 0
         self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
-    def append(self, change: RowChange) -> None:
+    def append(self, change: Change) -> None:
         """Something happened."""
         self._log.append(change)
 
@@ -56,7 +66,7 @@ class Changes:
         self._begin += len(self._log)
         self._log.clear()
 
-    def unread(self, reader: object) -> list[RowChange]:
+    def unread(self, reader: object) -> list[Change]:
         """What happened since this reader last asked."""
         news = self._log[max(self._told.get(reader, 0) - self._begin, 0) :]
         self._told[reader] = self._begin + len(self._log)
@@ -123,8 +133,8 @@ class Precision(Protocol):
 class GraphPrecision:
     """Q of section 5.2.2: 1 on the diagonal, −δ / max(n_i, n_j) between contacts.
 
-    A new edge changes the rows of its two ends, and Q⁻¹ near by: a few local solves. Where much of the graph
-    is new, everything is computed from scratch: one local solve per participant.
+    A new edge changes the rows of its two ends, and Q⁻¹ near by: a few local solves, or an estimate where many come
+    at once. Where much of the graph is new, everything is computed from scratch: one local solve per participant.
     """
 
     def __init__(self, graph: Graph, correlation: float, tolerance: float) -> None:
@@ -175,9 +185,10 @@ class GraphPrecision:
             self._touched = np.zeros(2 * len(graph), np.int32)
             self._healing = regrown(self._healing, 2 * len(graph))
         new = graph.edges - known
-        # Joining an edge costs about ten local solves, a millisecond; the other way, a pass over all edges.
-        if not self.builds or (new >= 8 and 8000 * new > graph.edges):
-            self._join_many(known_people, known)
+        if not self.builds or (new > FEW and MUCH * new > graph.edges):
+            self._join_all(known_people, known)
+        elif new > FEW:
+            self._join_many(known)
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
@@ -208,7 +219,7 @@ class GraphPrecision:
         self.inverse_diagonal[:], self.inverse_edge[:] = snapshot.on_participant, snapshot.on_edge
         return True
 
-    def _join_many(self, known_people: int, known: int) -> None:
+    def _join_all(self, known_people: int, known: int) -> None:
         """Let all edges from `known` on, and their new participants, in; entries of Q⁻¹ that this moves are healed.
 
         Until then (Q⁻¹)_uv of a new edge is taken as −Q_uv, and (Q⁻¹)_uu of a new participant as 1 + Σ Q_uv².
@@ -230,10 +241,37 @@ class GraphPrecision:
         self.builds += 1
         self.changes.clear()
 
+    def _join_many(self, known: int) -> None:
+        """Let the edges from `known` on in, estimating what this does to Q⁻¹."""
+        graph, degree = self._graph, self._degree.view()
+        ends = np.unique(np.concatenate([graph.tail[known:], graph.head[known:]]))
+        degree[ends] = effective_degree(graph.degree[ends])
+        edges = np.unique(np.concatenate([graph.edges_of(u) for u in ends.tolist()]))
+        off = -self.correlation / np.maximum(degree[graph.tail[edges]], degree[graph.head[edges]])
+        deltas = off - self.off[edges]
+        changed = (deltas != 0.0) | (edges >= known)
+        edges, deltas = edges[changed], deltas[changed]
+        self._healing.fresh[:] = 0
+        count = change_entries(
+            system(graph, self.off),
+            graph.tail,
+            graph.head,
+            edges,
+            deltas,
+            self.inverse_diagonal,
+            self.inverse_edge,
+            self.tolerance,
+            self._rooms[0],
+            self._healing,
+            True,
+            self._touched,
+        )
+        self.changes.append(Change(None, edges, deltas, self._touched[:count].copy()))
+
     def tend(self, most: int) -> None:
         """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it."""
         nothing = np.zeros(0, np.int32), np.zeros(0)
-        self.changes.append(RowChange(0, *nothing, self._heal(most)))
+        self.changes.append(Change(None, *nothing, self._heal(most)))
 
     @property
     def waiting(self) -> bool:
@@ -295,7 +333,7 @@ class GraphPrecision:
             self._healing,
             self._touched,
         )
-        self.changes.append(RowChange(participant, edges, deltas, self._touched[:count].copy()))
+        self.changes.append(Change(participant, edges, deltas, self._touched[:count].copy()))
 
 
 class ExplicitPrecision:

@@ -1,6 +1,7 @@
 """`local` against a dense solve of the linear form, on every public quantity, after any history."""
 
 from dataclasses import replace
+from unittest import mock
 
 import networkx as nx
 import numpy as np
@@ -161,6 +162,30 @@ def test_every_item_may_bring_a_new_edge(model: ModelName, correlation: float) -
         query.finish()
     assert query.collection.precisions[correlation, TIGHT].builds == 1
     assert_agrees(query)
+
+
+@pytest.mark.parametrize(("model", "correlation"), [("relevance", 0.0), ("relevance", 0.8), ("rates", 0.9)])
+def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -> None:
+    """What they do to the inverses is estimated, and right again when all is finished; nothing is solved afresh."""
+    prior = replace(DEFAULT_PRIORS[model], correlation=correlation)
+    state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
+    for each in line(50):
+        step(state, each)
+    query = state.queries["q"]
+    query.finish()
+    rng = np.random.default_rng(6)
+    with mock.patch("haystream.prior.MUCH", 0):
+        for number in range(80):
+            u, v = rng.choice(70, 2, replace=False)
+            step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))
+            judged = query.collection.item_ids[rng.integers(len(query.collection))]
+            step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.5 else Outcome.IRRELEVANT))
+            if number % 8 == 7:
+                query.settle()
+            if number % 20 == 19:
+                query.finish()
+                assert_agrees(query)
+    assert query.collection.precisions[correlation, TIGHT].builds == 1
 
 
 @pytest.mark.parametrize("model", MODELS)

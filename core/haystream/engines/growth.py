@@ -1,7 +1,7 @@
 """The compiled updates of the local engine when the graph grows: rows of Λ, scales, priors of edges."""
 
 from haystream.compiled import compiled
-from haystream.engines.inverse import STRAIN, Healing, add_strain, change_row
+from haystream.engines.inverse import STRAIN, Healing, add_strain, change_entries, change_row
 from haystream.engines.kernels import add_diagonal, move, regress, settle_side
 from haystream.engines.relax import DIAGONAL, RESIDUAL, VALUE, Flags, Floats, Ints, Scratch, System, touch
 from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Data, Edges, People, Sums
@@ -34,15 +34,7 @@ def follow_row(
 
     Returns the new length of `moved`.
     """
-    for i in range(len(which)):  # r = b - Λx of the new Λ
-        u, v = edges.tail[which[i]], edges.head[which[i]]
-        for side in range(len(people.sides)):
-            cells = people.sides[side]
-            cells[u, RESIDUAL] -= deltas[i] * cells[v, VALUE]
-            cells[v, RESIDUAL] -= deltas[i] * cells[u, VALUE]
-            if len(people.sides) > COMMON:
-                x_2 = people.sides[COMMON, :, VALUE]
-                sums.border[side] += deltas[i] * (x_2[u] * cells[v, VALUE] + x_2[v] * cells[u, VALUE])
+    follow_residuals(edges, people, which, deltas, sums)
     count = change_row(
         system,
         edges.tail,
@@ -60,15 +52,84 @@ def follow_row(
     )
     for i in range(count):
         moved_count = move(moved, moved_flags, moved_count, touched[i])
+    return settle_ends(system, edges, people, which, tolerances, room, sums, moved, moved_flags, moved_count)
+
+
+@compiled
+def follow_entries(
+    system: System,
+    edges: Edges,
+    people: People,
+    which: Ints,
+    deltas: Floats,
+    tolerances: Floats,
+    room: Scratch,
+    healing: Healing,
+    sums: Sums,
+    touched: Ints,
+    moved: Ints,
+    moved_flags: Flags,
+    moved_count: int,
+) -> int:
+    """Add to Λ what was added to Q, at the edges in `which`; its inverse is estimated (`change_entries`).
+
+    Returns the new length of `moved`.
+    """
+    follow_residuals(edges, people, which, deltas, sums)
+    count = change_entries(
+        system,
+        edges.tail,
+        edges.head,
+        which,
+        deltas,
+        people.variance,
+        edges.covariance,
+        tolerances[ENTRIES],
+        room,
+        healing,
+        False,  # Q⁻¹ is healed there, and Λ⁻¹ follows (`take_entries`)
+        touched,
+    )
+    for i in range(count):
+        moved_count = move(moved, moved_flags, moved_count, touched[i])
+    return settle_ends(system, edges, people, which, tolerances, room, sums, moved, moved_flags, moved_count)
+
+
+@compiled
+def follow_residuals(edges: Edges, people: People, which: Ints, deltas: Floats, sums: Sums) -> None:
+    """r = b − Λx of the new Λ."""
+    for i in range(len(which)):
+        u, v = edges.tail[which[i]], edges.head[which[i]]
+        for side in range(len(people.sides)):
+            cells = people.sides[side]
+            cells[u, RESIDUAL] -= deltas[i] * cells[v, VALUE]
+            cells[v, RESIDUAL] -= deltas[i] * cells[u, VALUE]
+            if len(people.sides) > COMMON:
+                x_2 = people.sides[COMMON, :, VALUE]
+                sums.border[side] += deltas[i] * (x_2[u] * cells[v, VALUE] + x_2[v] * cells[u, VALUE])
+
+
+@compiled
+def settle_ends(
+    system: System,
+    edges: Edges,
+    people: People,
+    which: Ints,
+    tolerances: Floats,
+    room: Scratch,
+    sums: Sums,
+    moved: Ints,
+    moved_flags: Flags,
+    moved_count: int,
+) -> int:
+    """Push the residuals of all sides from the ends of the edges in `which`; the new length of `moved`."""
     for side in range(len(people.sides)):
-        cells = people.sides[side]
-        began = touch(cells, room, participant, 0)
-        for i in range(len(which)):
-            began = touch(cells, room, edges.tail[which[i]], began)
-            began = touch(cells, room, edges.head[which[i]], began)
-        moved_count = settle_side(
-            system, people, side, tolerances[side], began, room, sums, moved, moved_flags, moved_count
-        )
+        cells, limit, began = people.sides[side], tolerances[side], 0
+        for e in which:
+            for t in (edges.tail[e], edges.head[e]):
+                if abs(cells[t, RESIDUAL]) > limit * cells[t, DIAGONAL]:
+                    began = touch(cells, room, t, began)
+        moved_count = settle_side(system, people, side, limit, began, room, sums, moved, moved_flags, moved_count)
     return moved_count
 
 
@@ -204,13 +265,7 @@ def renew(
             edge_flags[e] |= 1
             told[told_count] = e
             told_count += 1
-    for side in range(len(sides)):
-        cells, limit, began = sides[side], tolerances[side], 0
-        for e in which:
-            for t in (edges.tail[e], edges.head[e]):
-                if abs(cells[t, RESIDUAL]) > limit * cells[t, DIAGONAL]:
-                    began = touch(cells, room, t, began)
-        moved_count = settle_side(system, people, side, limit, began, room, sums, moved, moved_flags, moved_count)
+    moved_count = settle_ends(system, edges, people, which, tolerances, room, sums, moved, moved_flags, moved_count)
     return left_over, told_count, moved_count, square, own
 
 

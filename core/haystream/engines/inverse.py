@@ -12,7 +12,9 @@ import numpy as np
 from haystream.compiled import compiled
 from haystream.engines.relax import (
     DIAGONAL,
+    MARK,
     RESIDUAL,
+    UNMARKED,
     VALUE,
     Flags,
     Floats,
@@ -42,6 +44,9 @@ STRAIN = 5.0
 """A participant waits for healing when its strain, about what corrections may have left out of its entries of the
 inverse, is this many tolerances."""
 
+
+LEAST_DETERMINANT = 0.2
+"""Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
 
 DRIFTED = 5.0
 """Whose diagonal entry is found to have drifted by more tolerances than this has its contacts healed too."""
@@ -217,6 +222,58 @@ def change_row(
         system.off[edges[i]] += deltas[i]
     forget(column, listed)
     forget(other, reached)
+    return count
+
+
+@compiled
+def change_entries(
+    system: System,
+    tail: Ints,
+    head: Ints,
+    edges: Ints,
+    deltas: Floats,
+    on_participant: Floats,
+    on_edge: Floats,
+    tolerance: float,
+    room: Scratch,
+    queue: Healing,
+    ends_wait: bool,
+    touched: Ints,
+) -> int:
+    """Add `deltas` to the off-diagonal entries of many edges, old ones before new, and estimate what moves.
+
+    At an edge and its ends as if there were nobody else: with V the block of Λ⁻¹ there and E the change of Λ,
+    V' = V (I + E V)⁻¹. That costs no solve. Whom an estimate misses too much of waits for healing, and if
+    `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by more than a thousandth
+    of the tolerance, go to `touched`; returns how many.
+    """
+    count = 0
+    for i in range(len(edges)):
+        e, delta = edges[i], deltas[i]
+        u, v = tail[e], head[e]
+        a, b, s = on_participant[u], on_participant[v], on_edge[e]
+        new = system.off[e] == 0.0
+        if new:
+            s = 0.0
+        less = max((1.0 + delta * s) ** 2 - delta * delta * a * b, LEAST_DETERMINANT)
+        on_edge[e] = (s * (1.0 + delta * s) - delta * a * b) / less
+        on_participant[u] = max(a / less, 1.0 / room.cells[u, DIAGONAL])
+        on_participant[v] = max(b / less, 1.0 / room.cells[v, DIAGONAL])
+        system.off[e] += delta
+        missed = 2.0 * abs(delta) * on_edge[e] * on_edge[e]
+        for t, before in ((u, a), (v, b)):
+            add_strain(queue, t, np.inf if new and ends_wait else missed, STRAIN * tolerance)
+            change = on_participant[t] - before
+            if new or abs(change) > 1e-3 * tolerance:
+                count = touch(room.cells, room, t, count)
+            if abs(change) > tolerance * before:
+                first = system.start[t]
+                for j in range(first, first + system.degree[t]):
+                    part = on_edge[system.incident[j]] / on_participant[t]
+                    add_strain(queue, system.contact[j], part * part * abs(change), STRAIN * tolerance)
+    for i in range(count):
+        touched[i] = room.touched[i]
+        room.cells[touched[i], MARK] = UNMARKED
     return count
 
 

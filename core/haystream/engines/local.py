@@ -12,7 +12,7 @@ import numpy as np
 
 from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Moved
-from haystream.engines.growth import follow_row, renew, rescale, take_prior
+from haystream.engines.growth import follow_entries, follow_row, renew, rescale, take_prior
 from haystream.engines.inverse import heal, take_entries
 from haystream.engines.kernels import change_edge, move, regress
 from haystream.engines.posterior import LocalPosterior
@@ -23,7 +23,7 @@ from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Priors
-from haystream.prior import Precision, RowChange, prior_means
+from haystream.prior import Change, Precision, prior_means
 
 DEFAULT_TOLERANCE = 2e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of R at the prior,
@@ -288,29 +288,12 @@ class LocalEngine(LocalPosterior):
         """Whether anybody waits for `tend`."""
         return self._precision.waiting or self._later > 0 or bool(self._columns.healing.state[1])
 
-    def _follow(self, changes: Sequence[RowChange]) -> None:
+    def _follow(self, changes: Sequence[Change]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         columns = self._columns
         for change in changes:
-            if not len(change.edges):
-                continue
-            self._moved_count = follow_row(
-                columns.system,
-                columns.edges,
-                columns.people,
-                change.participant,
-                change.edges,
-                change.deltas,
-                self._tolerances(),
-                columns.column,
-                columns.room,
-                columns.healing,
-                columns.sums,
-                columns.changed,
-                columns.moved,
-                columns.moved_flags,
-                self._moved_count,
-            )
+            if len(change.edges):
+                self._follow_one(change)
         self._take_inverse([change.touched for change in changes if not len(change.edges)])
         touched = np.unique(np.concatenate([change.touched for change in changes]))
         columns.people.prior_variance[touched] = self._precision.inverse_diagonal[touched]
@@ -330,6 +313,52 @@ class LocalEngine(LocalPosterior):
             self._moved_count,
         )
         self._renew(columns.changed_edges[:count].copy())
+
+    def _follow_one(self, change: Change) -> None:
+        if change.row is None:
+            self._estimated = True
+            self._columns.healing.fresh[:] = 0
+            self._moved_count = self._follow_entries(change.edges, change.deltas)
+        else:
+            self._moved_count = self._follow_row(change.row, change.edges, change.deltas)
+
+    def _follow_entries(self, edges: Ints, deltas: Floats) -> int:
+        columns = self._columns
+        return follow_entries(
+            columns.system,
+            columns.edges,
+            columns.people,
+            edges,
+            deltas,
+            self._tolerances(),
+            columns.room,
+            columns.healing,
+            columns.sums,
+            columns.changed,
+            columns.moved,
+            columns.moved_flags,
+            self._moved_count,
+        )
+
+    def _follow_row(self, participant: int, edges: Ints, deltas: Floats) -> int:
+        columns = self._columns
+        return follow_row(
+            columns.system,
+            columns.edges,
+            columns.people,
+            participant,
+            edges,
+            deltas,
+            self._tolerances(),
+            columns.column,
+            columns.room,
+            columns.healing,
+            columns.sums,
+            columns.changed,
+            columns.moved,
+            columns.moved_flags,
+            self._moved_count,
+        )
 
     def _take_inverse(self, solved: Sequence[Ints]) -> None:
         """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be."""
