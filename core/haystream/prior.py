@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.engines.inverse import AT_ONCE, change_entries, change_row, heal, healing, let_wait, regrown
+from haystream.engines.inverse import (
+    AT_ONCE,
+    PRIOR_COLUMN_TOLERANCE,
+    change_entries,
+    change_row,
+    heal,
+    healing,
+    let_wait,
+    regrown,
+)
 from haystream.engines.relax import Floats, Ints, Scratch, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Prior
@@ -30,7 +39,7 @@ FEW = 2
 """Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
 do to Q⁻¹ is estimated, and healed when there is time."""
 
-MUCH = 100
+MUCH = 50
 """Where one edge in so many is new, everything is computed afresh: a pass over all edges costs less than what
 is near the new ones."""
 
@@ -284,6 +293,7 @@ class GraphPrecision:
             self._healing,
             most,
             self.tolerance,
+            PRIOR_COLUMN_TOLERANCE,
             self.inverse_diagonal,
             self.inverse_edge,
             self._rooms[0],

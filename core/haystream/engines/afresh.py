@@ -3,7 +3,7 @@
 import numpy as np
 
 from haystream.engines.columns import Columns
-from haystream.engines.inverse import AT_ONCE, heal, healing, let_wait
+from haystream.engines.inverse import AT_ONCE, COLUMN_TOLERANCE, heal, healing, let_wait
 from haystream.engines.relax import DIAGONAL, LISTED, MARK, RESIDUAL, UNMARKED, VALUE, Floats, relax
 from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
@@ -64,6 +64,7 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         columns.healing,
         AT_ONCE,
         tolerances[ENTRIES],
+        COLUMN_TOLERANCE,
         people.variance,
         edges.covariance,
         columns.room,

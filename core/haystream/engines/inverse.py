@@ -36,6 +36,10 @@ COLUMN_TOLERANCE = 2.0
 """Columns that entries are read off are solved so much less closely than x: a diagonal entry's error is of second
 order, and another entry matters to a probability by a tenth or less: D_u D_v times 0.6."""
 
+PRIOR_COLUMN_TOLERANCE = 5.0
+"""The same of Q⁻¹, whose tolerance is the closer one: scales come from its diagonal; off it `rates` needs no more
+than the entries of Λ⁻¹ do."""
+
 NEW_TOLERANCE = 10.0
 """So much less closely at most are the columns of a new edge's ends solved: entries read off them have errors of
 second order."""
@@ -315,12 +319,13 @@ def heal(
     queue: Healing,
     most: int,
     tolerance: float,
+    closeness: float,
     on_participant: Floats,
     on_edge: Floats,
     room: Scratch,
     healed: Ints,
 ) -> tuple[int, float]:
-    """Solve the entries of up to `most` of those waiting afresh.
+    """Solve the entries of up to `most` of those waiting afresh, off columns as close as `closeness` tolerances.
 
     Where much had drifted, contacts that are not fresh wait too: what moved it moved them. Returns how many were
     solved (they are in `healed`), and by how much the worst of them had drifted.
@@ -336,7 +341,7 @@ def heal(
         queue.fresh[u] = 1
         was = on_participant[u]
         listed = begin(room, u, 1.0, 0)
-        listed = solve(system, COLUMN_TOLERANCE * tolerance, room, listed)
+        listed = solve(system, closeness * tolerance, room, listed)
         first, drift = system.start[u], 0.0
         for i in range(first, first + system.degree[u]):
             drift = max(drift, abs(room.cells[system.contact[i], VALUE] - on_edge[system.incident[i]]))

@@ -13,7 +13,7 @@ import numpy as np
 from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Moved
 from haystream.engines.growth import follow_entries, follow_row, renew, rescale, take_prior
-from haystream.engines.inverse import heal, take_entries
+from haystream.engines.inverse import COLUMN_TOLERANCE, heal, take_entries
 from haystream.engines.kernels import change_edge, move, regress
 from haystream.engines.posterior import LocalPosterior
 from haystream.engines.reading import MOVED, settle_moved
@@ -98,12 +98,15 @@ class LocalEngine(LocalPosterior):
             self._refresh(edge)
 
     def offer(self, edges: Ints, items: Floats) -> None:
-        """Add new items to those on offer: one local update an edge."""
+        """Add new items to those on offer: one local update for all."""
         self._resize()
         self._columns.data.offered[edges] += items
         self._offered_total += float(items.sum())
-        for edge in edges[self._columns.edges.noise[edges] > 0.0].tolist():
-            self._refresh(edge)
+        known = edges[self._columns.edges.noise[edges] > 0.0]  # the others are not let in yet
+        if len(known) > 1:
+            self._renew(known)
+        elif len(known):
+            self._refresh(int(known[0]))
 
     def watch(self, prior: Prior) -> None:
         """Take another watch-list: new priors for the edges of those whose mean it changes, and for no others."""
@@ -260,6 +263,7 @@ class LocalEngine(LocalPosterior):
             columns.healing,
             most,
             self._entries_tolerance,
+            COLUMN_TOLERANCE,
             columns.people.variance,
             columns.edges.covariance,
             columns.column,

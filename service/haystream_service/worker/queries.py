@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 TENDED = 8
 """Local solves between two looks at the mailbox: about a millisecond."""
 
+TENDED_IN_THREAD = 32
+"""The same in a thread, where a turn costs more."""
+
 
 class QueryOwner:
     """A query's mailbox and state in this process.
@@ -119,7 +122,8 @@ class QueryOwner:
         unfinished = loaded is not None and loaded.state.unfinished
         while loaded is not None and follower is not None and not self.mailbox.due:
             # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
-            tend, much = partial(loaded.state.tend, TENDED), loaded.state.unfinished
+            much = loaded.state.unfinished
+            tend = partial(loaded.state.tend, TENDED_IN_THREAD if much else TENDED)
             if not await follower.exclusive(tend, in_thread=much):
                 if unfinished:
                     loaded.finished = True
