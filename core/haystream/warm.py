@@ -32,5 +32,7 @@ def _fold(settings: Query) -> None:
         for person in people[-new:]:
             step(state, Item(f"new{new}{person}", "default", people[new], (person,)))
         query.finish()
+    query.hold("i4")
+    query.ranking()
     query.drain()
     report(query)

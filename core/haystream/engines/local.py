@@ -209,8 +209,9 @@ class LocalEngine(LocalPosterior):
             return self._tell_all()
         if changes:
             self._follow(changes)
-        stale = self._told > 0 or any(len(change.edges) for change in changes)  # healing changes no solution
-        pending = self._await(stale=stale) if self._pending else None
+        pending = None
+        if self._pending:
+            pending = self._await(stale=self._told > 0 or any(len(change.edges) for change in changes))
         people, count, self._later = settle_moved(
             columns.system,
             columns.people,
@@ -236,7 +237,10 @@ class LocalEngine(LocalPosterior):
         return Moved(np.sort(columns.changed[:people]), edges, scores)
 
     def _await(self, *, stale: bool) -> Ints:
-        """Take in pending screenings; the edges whose variance they moved."""
+        """Take in pending screenings; the edges whose variance they moved.
+
+        `stale`: Λ or an edge's prior has changed; healing the entries of the inverse changes no solution.
+        """
         telling = TELLING * self._tolerance / self._rounded.scale
         return self._pending.settle(self._columns, self._entries_tolerance, telling, stale=stale)
 
