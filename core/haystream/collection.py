@@ -13,7 +13,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Item, Pair
 from haystream.graph import Graph, stable_hash
 from haystream.growing import Growing
-from haystream.prior import GraphPrecision
+from haystream.precision import GraphPrecision
 
 
 class ItemSets:

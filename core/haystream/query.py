@@ -17,7 +17,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Outcome, Query, Status, Verdict
 from haystream.models import MODELS
 from haystream.policies import POLICIES
-from haystream.prior import ExplicitPrecision
+from haystream.precision import ExplicitPrecision
 from haystream.ranking import Queue, Ranking
 from haystream.tables import Changes, rows_of
 

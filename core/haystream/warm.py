@@ -3,7 +3,7 @@
 from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.prior import FEW, MUCH
+from haystream.precision import FEW, MUCH
 from haystream.report import report
 
 

@@ -174,7 +174,7 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
     query = state.queries["q"]
     query.finish()
     rng = np.random.default_rng(6)
-    with mock.patch("haystream.prior.MUCH", 0):
+    with mock.patch("haystream.precision.MUCH", 0):
         for number in range(80):
             u, v = rng.choice(70, 2, replace=False)
             step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))

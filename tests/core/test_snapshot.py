@@ -9,7 +9,7 @@ from support.dense import assert_agrees
 from haystream.collection import Collection
 from haystream.events import Item, ModelName, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream.prior import Snapshot
+from haystream.precision import Snapshot
 from haystream.query import QueryState
 
 CORRELATION, TOLERANCE = 0.9, 1e-7  # a snapshot holds float32

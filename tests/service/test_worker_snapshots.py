@@ -4,7 +4,7 @@ import pytest
 from support.world import World
 
 from haystream.events import Event, Item, Query
-from haystream.prior import GraphPrecision
+from haystream.precision import GraphPrecision
 from haystream_service.worker import snapshots
 
 pytestmark = pytest.mark.asyncio

@@ -7,7 +7,7 @@ from haystream.engines.inverse import AT_ONCE, COLUMN_TOLERANCE, heal, healing, 
 from haystream.engines.relax import DIAGONAL, LISTED, MARK, RESIDUAL, UNMARKED, VALUE, Floats, relax
 from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
-from haystream.prior import Precision
+from haystream.precision import Precision
 
 
 def solve_afresh(columns: Columns, precision: Precision, priors: Priors, tolerances: Floats) -> None:

@@ -23,7 +23,8 @@ from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Priors
-from haystream.prior import Change, Precision, prior_means
+from haystream.precision import Change, Precision
+from haystream.prior import prior_means
 
 DEFAULT_TOLERANCE = 2e-5
 """Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of R at the prior,

@@ -9,7 +9,8 @@ from scipy import sparse
 from haystream.collection import Collection
 from haystream.events import Prior
 from haystream.models import MODELS
-from haystream.prior import GraphPrecision, prior_means
+from haystream.precision import GraphPrecision
+from haystream.prior import prior_means
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
