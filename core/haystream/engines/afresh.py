@@ -40,7 +40,7 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
     on_tail, on_head = priors.on_tail, priors.on_head
     diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     columns.off[:count] = precision.off + weight * on_tail * on_head
-    for cells in (*people.sides, columns.column.cells, columns.room.cells):
+    for cells in (*people.sides, columns.work.column.cells, columns.work.room.cells):
         cells[:m, DIAGONAL] = diagonal
     for side, (cells, tolerance) in enumerate(zip(people.sides, tolerances[:ENTRIES], strict=True)):
         c, x = edges.coefficient[side, :count], cells[:m, VALUE]
@@ -48,32 +48,32 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         applied = diagonal * x + at_people(columns.off[:count] * x[head], columns.off[:count] * x[tail])
         cells[:m, RESIDUAL] = people.rhs[:m, side] - applied
         cells[:m, MARK] = LISTED
-        columns.room.touched[:m] = everyone
-        rhs, along = people.rhs[:, side], columns.room.nothing
-        relax(columns.system, cells, tolerance, columns.room, m, rhs, people.sides, along)
+        columns.work.room.touched[:m] = everyone
+        rhs, along = people.rhs[:, side], columns.work.room.nothing
+        relax(columns.system, cells, tolerance, columns.work.room, m, rhs, people.sides, along)
         cells[:m, MARK] = UNMARKED
 
     people.variance[:m] = people.prior_variance[:m] = precision.inverse_diagonal
     edges.covariance[:count] = precision.inverse_edge
     # Λ⁻¹ is Q⁻¹ but near data. Healing finds out how far that is.
-    columns.healing = healing(len(columns.moved_flags))
+    columns.work = columns.work._replace(healing=healing(len(columns.work.moved_flags)))
     screened = np.flatnonzero(weight)
-    let_wait(columns.healing, np.union1d(tail[screened], head[screened]).astype(np.int32))
+    let_wait(columns.work.healing, np.union1d(tail[screened], head[screened]).astype(np.int32))
     heal(
         columns.system,
-        columns.healing,
+        columns.work.healing,
         AT_ONCE,
         tolerances[ENTRIES],
         COLUMN_TOLERANCE,
         people.variance,
         edges.covariance,
-        columns.room,
-        columns.changed,
+        columns.work.room,
+        columns.work.changed,
     )
     rhs, x = people.rhs[:m], people.sides[:, :m, VALUE].T
-    columns.sums.form[:] = np.einsum("us,us->s", rhs, x)
+    columns.work.sums.form[:] = np.einsum("us,us->s", rhs, x)
     if len(people.sides) > COMMON:
         taken_back = rhs.T @ x[:, COMMON] + x.T @ people.sides[COMMON, :m, RESIDUAL]
-        columns.sums.border[:] = edges.coefficient[:, :count].sum(axis=1) - taken_back
-    columns.moved_flags[:] = 0
+        columns.work.sums.border[:] = edges.coefficient[:, :count].sum(axis=1) - taken_back
+    columns.work.moved_flags[:] = 0
     columns.edge_flags[:] = 0

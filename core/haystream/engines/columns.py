@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.engines.inverse import Healing, healing, regrown
+from haystream.engines.inverse import healing, regrown
 from haystream.engines.relax import DIAGONAL, Flags, Floats, Ints, fresh_cells, scratch, system
-from haystream.engines.state import Data, Edges, People, Sums
+from haystream.engines.state import Data, Edges, People, Sums, Work
 from haystream.graph import Graph
 
 
@@ -33,30 +33,27 @@ class Columns:
         ints = np.zeros(0, np.int32)
         self.edges = Edges(ints, ints, none, none, none, none, none, none, np.zeros((sides, 0)), none)
         self.system = system(Graph(), none)
-        self.sums = Sums(*np.zeros((6, sides)))
+        flags = np.zeros(0, np.uint8)
+        sums = Sums(*np.zeros((6, sides)))
+        self.work = Work(sums, healing(0), scratch(0), scratch(0), ints, flags, ints)
         self.coefficients: Floats = np.zeros(sides)
         self.tolerances: Floats = np.zeros(sides + 1)
         self.off: Floats = none
         self.data = Data(none, none, none, none, none)
         self.used_edge: Floats = none
         """The entry of Q⁻¹ that the edge's prior was made with."""
-        self.bound: Flags = np.zeros(0, np.uint8)
-        self.edge_flags: Flags = np.zeros(0, np.uint8)
+        self.bound: Flags = flags
+        self.edge_flags: Flags = flags
         self.told: Ints = ints
         """Edges that readers are to be told of, marked in `edge_flags`."""
         self.changed_edges: Ints = ints
         self.values: Floats = none
-        self.column, self.room = scratch(0), scratch(0)
-        self.healing: Healing = healing(0)
-        self.moved: Ints = ints
-        self.moved_flags: Flags = np.zeros(0, np.uint8)
         self.later: Ints = ints
-        self.changed: Ints = ints
 
     def resize(self, graph: Graph) -> None:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
         self.participants, self.edge_count = len(graph), graph.edges
-        if len(self.moved) < len(graph):
+        if len(self.later) < len(graph):
             self._grow_people(max(16, 2 * len(graph)))
         if len(self.off) < graph.edges:
             self._grow_edges(max(16, 2 * graph.edges))
@@ -64,20 +61,24 @@ class Columns:
         self.system = system(graph, self.off)
 
     def _grow_people(self, room: int) -> None:
-        people, known = self.people, len(self.moved)
+        people, work, known = self.people, self.work, len(self.later)
         sides = fresh_cells(len(people.sides), room)
         sides[:, :known] = people.sides
         fill = People(0.5, 0.5, 1.0, 1.0, people.sides, 0.0, np.inf, 0.0, np.inf)  # type: ignore[arg-type]
         grown = (a if a is f else _grown(a, room, f) for a, f in zip(people, fill, strict=True))  # type: ignore[arg-type]
         self.people = People(*grown)._replace(sides=sides)  # type: ignore[arg-type]
-        self.moved = _grown(self.moved, room, 0)  # type: ignore[assignment]
-        self.moved_flags = _grown(self.moved_flags, room, 0)  # type: ignore[assignment]
         self.later = _grown(self.later, room, 0)  # type: ignore[assignment]
-        self.changed = np.zeros(room, np.int32)
-        self.column, self.room = scratch(room), scratch(room)
-        for cells in (self.column.cells, self.room.cells):
+        self.work = Work(
+            sums=work.sums,
+            healing=regrown(work.healing, room),
+            column=scratch(room),
+            room=scratch(room),
+            moved=_grown(work.moved, room, 0),  # type: ignore[arg-type]
+            moved_flags=_grown(work.moved_flags, room, 0),  # type: ignore[arg-type]
+            changed=np.zeros(room, np.int32),
+        )
+        for cells in (self.work.column.cells, self.work.room.cells):
             cells[:known, DIAGONAL] = sides[0, :known, DIAGONAL]
-        self.healing = regrown(self.healing, room)
 
     def _grow_edges(self, room: int) -> None:
         floats = (_grown(a, room, 0.0, axis=-1) for a in self.edges[2:])

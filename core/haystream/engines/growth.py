@@ -1,10 +1,10 @@
 """The compiled updates of the local engine when the graph grows: rows of Λ, scales, priors of edges."""
 
 from haystream.compiled import compiled
-from haystream.engines.inverse import STRAIN, Healing, add_strain, change_entries, change_row
+from haystream.engines.inverse import STRAIN, add_strain, change_entries, change_row
 from haystream.engines.kernels import add_diagonal, move, regress, settle_side
-from haystream.engines.relax import DIAGONAL, RESIDUAL, VALUE, Flags, Floats, Ints, Scratch, System, touch
-from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Data, Edges, People, Sums
+from haystream.engines.relax import DIAGONAL, RESIDUAL, VALUE, Flags, Floats, Ints, System, touch
+from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Data, Edges, People, Sums, Work
 from haystream.models.base import Priors
 
 LITTLE = 50.0
@@ -21,20 +21,15 @@ def follow_row(
     which: Ints,
     deltas: Floats,
     tolerances: Floats,
-    column: Scratch,
-    room: Scratch,
-    healing: Healing,
-    sums: Sums,
-    touched: Ints,
-    moved: Ints,
-    moved_flags: Flags,
+    work: Work,
     moved_count: int,
 ) -> int:
     """Add to Λ what was added to Q, at one participant: entries `deltas` of the edges in `which`.
 
     Returns the new length of `moved`.
     """
-    follow_residuals(edges, people, which, deltas, sums)
+    moved, moved_flags, touched = work.moved, work.moved_flags, work.changed
+    follow_residuals(edges, people, which, deltas, work.sums)
     count = change_row(
         system,
         edges.tail,
@@ -45,14 +40,14 @@ def follow_row(
         people.variance,
         edges.covariance,
         tolerances[ENTRIES],
-        column,
-        room,
-        healing,
+        work.column,
+        work.room,
+        work.healing,
         touched,
     )
     for i in range(count):
         moved_count = move(moved, moved_flags, moved_count, touched[i])
-    return settle_ends(system, edges, people, which, tolerances, room, sums, moved, moved_flags, moved_count)
+    return settle_ends(system, edges, people, which, tolerances, work, moved_count)
 
 
 @compiled
@@ -63,19 +58,15 @@ def follow_entries(
     which: Ints,
     deltas: Floats,
     tolerances: Floats,
-    room: Scratch,
-    healing: Healing,
-    sums: Sums,
-    touched: Ints,
-    moved: Ints,
-    moved_flags: Flags,
+    work: Work,
     moved_count: int,
 ) -> int:
     """Add to Λ what was added to Q, at the edges in `which`; its inverse is estimated (`change_entries`).
 
     Returns the new length of `moved`.
     """
-    follow_residuals(edges, people, which, deltas, sums)
+    moved, moved_flags, touched = work.moved, work.moved_flags, work.changed
+    follow_residuals(edges, people, which, deltas, work.sums)
     count = change_entries(
         system,
         edges.tail,
@@ -85,14 +76,14 @@ def follow_entries(
         people.variance,
         edges.covariance,
         tolerances[ENTRIES],
-        room,
-        healing,
+        work.room,
+        work.healing,
         False,  # Q⁻¹ is healed there, and Λ⁻¹ follows (`take_entries`)
         touched,
     )
     for i in range(count):
         moved_count = move(moved, moved_flags, moved_count, touched[i])
-    return settle_ends(system, edges, people, which, tolerances, room, sums, moved, moved_flags, moved_count)
+    return settle_ends(system, edges, people, which, tolerances, work, moved_count)
 
 
 @compiled
@@ -116,20 +107,18 @@ def settle_ends(
     people: People,
     which: Ints,
     tolerances: Floats,
-    room: Scratch,
-    sums: Sums,
-    moved: Ints,
-    moved_flags: Flags,
+    work: Work,
     moved_count: int,
 ) -> int:
     """Push the residuals of all sides from the ends of the edges in `which`; the new length of `moved`."""
+    room = work.room
     for side in range(len(people.sides)):
         cells, limit, began = people.sides[side], tolerances[side], 0
         for e in which:
             for t in (edges.tail[e], edges.head[e]):
                 if abs(cells[t, RESIDUAL]) > limit * cells[t, DIAGONAL]:
                     began = touch(cells, room, t, began)
-        moved_count = settle_side(system, people, side, limit, began, room, sums, moved, moved_flags, moved_count)
+        moved_count = settle_side(system, people, side, limit, began, work, moved_count)
     return moved_count
 
 
@@ -145,8 +134,7 @@ def rescale(
     tolerance: float,
     edge_flags: Flags,
     stale_edges: Ints,
-    moved: Ints,
-    moved_flags: Flags,
+    work: Work,
     moved_count: int,
 ) -> tuple[int, int]:
     """Renew D at `touched` (`scale`, row by row) and find the edges there that have no prior yet, or a stale one.
@@ -154,7 +142,7 @@ def rescale(
     Compares with what was used, not with the last change, so that many small changes do not add up unseen.
     Returns how many edges there are, and the new length of `moved`.
     """
-    count = 0
+    count, moved, moved_flags = 0, work.moved, work.moved_flags
     for i in range(len(touched)):
         u = touched[i]
         rescaled = abs(scale[i] - people.scale[u]) > tolerance * people.scale[u]
@@ -186,16 +174,11 @@ def renew(
     which: Ints,
     priors: Priors,
     tolerances: Floats,
-    column: Scratch,
-    room: Scratch,
-    healing: Healing,
-    sums: Sums,
+    work: Work,
     edge_flags: Flags,
     told: Ints,
     told_count: int,
     much: Ints,
-    moved: Ints,
-    moved_flags: Flags,
     moved_count: int,
 ) -> tuple[int, int, int, float, float]:
     """Give the edges of `which` new priors, row by row, all at once where Λ changes by little.
@@ -207,11 +190,13 @@ def renew(
     Returns the lengths of `much`, of `told` and of `moved`, and by how much Σ data.square and Σ data.own grew.
     """
     sides, V = people.sides, people.variance
+    sums, healing, column = work.sums, work.healing, work.column
+    moved, moved_flags = work.moved, work.moved_flags
     left_over, square, own = 0, 0.0, 0.0
     for i in range(len(which)):
         e = which[i]
         u, v = edges.tail[e], edges.head[e]
-        w, weight = edges.weight[e], 0.0
+        w = edges.weight[e]
         weight, deviation, left = regress(data, e, priors.prior_mean[i], priors.noise[i], priors.residual[i])
         at_u, at_v, new_u, new_v = edges.on_tail[e], edges.on_head[e], priors.on_tail[i], priors.on_head[i]
         uu, vv = weight * new_u * new_u - w * at_u * at_u, weight * new_v * new_v - w * at_v * at_v
@@ -241,8 +226,8 @@ def renew(
                 sums.border[side] += sums.change[side]
                 sums.border[side] -= sides[side, u, VALUE] * moved_u + sides[side, v, VALUE] * moved_v
         if weight != 0.0:
-            add_diagonal(sides, column, room, u, uu)
-            add_diagonal(sides, column, room, v, vv)
+            add_diagonal(sides, work, u, uu)
+            add_diagonal(sides, work, v, vv)
             system.off[e] += uv
             shared = edges.covariance[e]
             least_u, least_v = 1.0 / column.cells[u, DIAGONAL], 1.0 / column.cells[v, DIAGONAL]
@@ -265,7 +250,7 @@ def renew(
             edge_flags[e] |= 1
             told[told_count] = e
             told_count += 1
-    moved_count = settle_ends(system, edges, people, which, tolerances, room, sums, moved, moved_flags, moved_count)
+    moved_count = settle_ends(system, edges, people, which, tolerances, work, moved_count)
     return left_over, told_count, moved_count, square, own
 
 

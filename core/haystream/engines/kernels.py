@@ -1,7 +1,7 @@
 """The compiled update of the local engine when an edge's data change."""
 
 from haystream.compiled import compiled
-from haystream.engines.inverse import STRAIN, Healing, add_strain
+from haystream.engines.inverse import STRAIN, add_strain
 from haystream.engines.relax import (
     DIAGONAL,
     MARK,
@@ -11,7 +11,6 @@ from haystream.engines.relax import (
     Flags,
     Floats,
     Ints,
-    Scratch,
     System,
     begin,
     forget,
@@ -19,7 +18,7 @@ from haystream.engines.relax import (
     solve,
     touch,
 )
-from haystream.engines.state import COMMON, ENTRIES, REMAINING, Data, Edges, People, Sums
+from haystream.engines.state import COMMON, ENTRIES, REMAINING, Data, Edges, People, Work
 
 
 @compiled
@@ -44,14 +43,19 @@ def regress(data: Data, edge: int, prior_mean: float, noise: float, residual: fl
 
 @compiled
 def push_side(
-    system: System, people: People, side: int, tolerance: float, began: int, room: Scratch, sums: Sums
+    system: System,
+    people: People,
+    side: int,
+    tolerance: float,
+    began: int,
+    work: Work,
 ) -> int:
     """Push a right-hand side's residuals, from the first `began` of room.touched on, and keep the sums in step.
 
     A step s at u moves bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Returns how many were reached, who
     are in room.touched and marked no more.
     """
-    cells, sides = people.sides[side], len(people.sides)
+    cells, sides, room, sums = people.sides[side], len(people.sides), work.room, work.sums
     first, last = (0, sides) if side == COMMON else (min(COMMON, sides), sides)
     along = sums.along[first:last]
     along[:] = 0.0
@@ -73,18 +77,16 @@ def settle_side(
     side: int,
     tolerance: float,
     began: int,
-    room: Scratch,
-    sums: Sums,
-    moved: Ints,
-    moved_flags: Flags,
+    work: Work,
     moved_count: int,
 ) -> int:
     """Push a right-hand side's residuals; whom that reaches is appended to `moved`, but for REMAINING, which moves
     no reading. Returns its new length."""
-    reached = push_side(system, people, side, tolerance, began, room, sums)
+    moved, moved_flags, touched = work.moved, work.moved_flags, work.room.touched
+    reached = push_side(system, people, side, tolerance, began, work)
     if side != REMAINING:
         for i in range(reached):
-            moved_count = move(moved, moved_flags, moved_count, room.touched[i])
+            moved_count = move(moved, moved_flags, moved_count, touched[i])
     return moved_count
 
 
@@ -97,12 +99,7 @@ def change_edge(
     weight: float,
     coefficients: Floats,
     tolerances: Floats,
-    column: Scratch,
-    room: Scratch,
-    healing: Healing,
-    sums: Sums,
-    moved: Ints,
-    moved_flags: Flags,
+    work: Work,
     moved_count: int,
 ) -> int:
     """Give an edge a new weight and new coefficients: a rank-one change of Λ, and new right-hand sides.
@@ -116,7 +113,8 @@ def change_edge(
     """
     u, v = edges.tail[edge], edges.head[edge]
     beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
-    sides, rhs = people.sides, people.rhs
+    sides, rhs, sums = people.sides, people.rhs, work.sums
+    column, room, healing, moved, moved_flags = work.column, work.room, work.healing, work.moved, work.moved_flags
     dw = weight - edges.weight[edge]
     K, left, listed, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 0, 1.0
     if dw != 0.0:
@@ -126,8 +124,8 @@ def change_edge(
         listed = solve(system, tolerance, column, listed)
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
         shrink = dw / gamma
-        add_diagonal(sides, column, room, u, dw * beta_u * beta_u)
-        add_diagonal(sides, column, room, v, dw * beta_v * beta_v)
+        add_diagonal(sides, work, u, dw * beta_u * beta_u)
+        add_diagonal(sides, work, v, dw * beta_v * beta_v)
         for i in range(listed):
             t = column.touched[i]
             if K[t] == 0.0:
@@ -184,15 +182,15 @@ def change_edge(
         if dw == 0.0:
             began = touch(cells, room, u, began)
             began = touch(cells, room, v, began)
-        moved_count = settle_side(system, people, side, limit, began, room, sums, moved, moved_flags, moved_count)
+        moved_count = settle_side(system, people, side, limit, began, work, moved_count)
     forget(column, listed)
     return moved_count
 
 
 @compiled
-def add_diagonal(sides: Floats, column: Scratch, room: Scratch, participant: int, delta: float) -> None:
+def add_diagonal(sides: Floats, work: Work, participant: int, delta: float) -> None:
     """Add to Λ_uu in all its copies."""
     for side in range(len(sides)):
         sides[side, participant, DIAGONAL] += delta
-    column.cells[participant, DIAGONAL] += delta
-    room.cells[participant, DIAGONAL] += delta
+    work.column.cells[participant, DIAGONAL] += delta
+    work.room.cells[participant, DIAGONAL] += delta

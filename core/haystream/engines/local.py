@@ -124,7 +124,7 @@ class LocalEngine(LocalPosterior):
         mean, inverse = columns.people.prior_mean[here], precision.inverse_diagonal[here]
         columns.people.scale[here] = self._model.scale(mean, inverse)
         for participant in here.tolist():
-            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+            self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
         edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(graph.edges_of, here.tolist())]))
         self._renew(edges[columns.edges.noise[edges] > 0.0])
 
@@ -139,7 +139,7 @@ class LocalEngine(LocalPosterior):
         columns.people.prior_mean[known : len(graph)] = mean
         columns.people.scale[known : len(graph)] = self._model.scale(mean, np.ones(len(mean)))
         for participant in range(known, len(graph)):
-            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+            self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
 
     def _refresh(self, edge: int) -> None:
         """Bring an edge's weight and coefficients in line with its counts and its prior."""
@@ -165,12 +165,7 @@ class LocalEngine(LocalPosterior):
             weight,
             columns.coefficients,
             self._tolerances(),
-            columns.column,
-            columns.room,
-            columns.healing,
-            columns.sums,
-            columns.moved,
-            columns.moved_flags,
+            columns.work,
             self._moved_count,
         )
         self._tell(edge)
@@ -218,12 +213,12 @@ class LocalEngine(LocalPosterior):
             columns.people,
             *self._shared(self._rounded),
             TELLING * self._tolerance,
-            columns.moved,
-            columns.moved_flags,
+            columns.work.moved,
+            columns.work.moved_flags,
             self._moved_count,
             columns.later,
             self._later,
-            columns.changed,
+            columns.work.changed,
             columns.edge_flags,
             columns.told,
             self._told,
@@ -235,7 +230,7 @@ class LocalEngine(LocalPosterior):
         scores = edges if pending is None else np.union1d(edges, pending)
         if self._rounded != before:
             scores = np.arange(columns.edge_count, dtype=np.int32)
-        return Moved(np.sort(columns.changed[:people]), edges, scores)
+        return Moved(np.sort(columns.work.changed[:people]), edges, scores)
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; the edges whose variance they moved.
@@ -265,25 +260,25 @@ class LocalEngine(LocalPosterior):
             return
         count, worst = heal(
             columns.system,
-            columns.healing,
+            columns.work.healing,
             most,
             self._entries_tolerance,
             COLUMN_TOLERANCE,
             columns.people.variance,
             columns.edges.covariance,
-            columns.column,
-            columns.changed,
+            columns.work.column,
+            columns.work.changed,
         )
         if count:
             self.drift = worst
-        for participant in columns.changed[:count].tolist():
-            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+        for participant in columns.work.changed[:count].tolist():
+            self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
         for _ in range(min(most - count, self._later)):
             self._later -= 1
             participant = int(columns.later[self._later])
-            columns.moved_flags[participant] &= MOVED
-            self._moved_count = move(columns.moved, columns.moved_flags, self._moved_count, participant)
+            columns.work.moved_flags[participant] &= MOVED
+            self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
             columns.people.seen_mean[participant] = np.inf
 
     @property
@@ -295,7 +290,7 @@ class LocalEngine(LocalPosterior):
     @property
     def waiting(self) -> bool:
         """Whether anybody waits for `tend`."""
-        return self._precision.waiting or self._later > 0 or bool(self._columns.healing.state[1])
+        return self._precision.waiting or self._later > 0 or bool(self._columns.work.healing.state[1])
 
     def _follow(self, changes: Sequence[Change]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
@@ -317,57 +312,22 @@ class LocalEngine(LocalPosterior):
             self._tolerance,
             columns.edge_flags,
             columns.changed_edges,
-            columns.moved,
-            columns.moved_flags,
+            columns.work,
             self._moved_count,
         )
         self._renew(columns.changed_edges[:count].copy())
 
     def _follow_one(self, change: Change) -> None:
+        columns, tolerances, moved = self._columns, self._tolerances(), self._moved_count
+        system, edges, people, work = columns.system, columns.edges, columns.people, columns.work
+        which, deltas = change.edges, change.deltas
         if change.row is None:
             self._estimated = True
-            self._columns.healing.fresh[:] = 0
-            self._moved_count = self._follow_entries(change.edges, change.deltas)
+            work.healing.fresh[:] = 0
+            moved = follow_entries(system, edges, people, which, deltas, tolerances, work, moved)
         else:
-            self._moved_count = self._follow_row(change.row, change.edges, change.deltas)
-
-    def _follow_entries(self, edges: Ints, deltas: Floats) -> int:
-        columns = self._columns
-        return follow_entries(
-            columns.system,
-            columns.edges,
-            columns.people,
-            edges,
-            deltas,
-            self._tolerances(),
-            columns.room,
-            columns.healing,
-            columns.sums,
-            columns.changed,
-            columns.moved,
-            columns.moved_flags,
-            self._moved_count,
-        )
-
-    def _follow_row(self, participant: int, edges: Ints, deltas: Floats) -> int:
-        columns = self._columns
-        return follow_row(
-            columns.system,
-            columns.edges,
-            columns.people,
-            participant,
-            edges,
-            deltas,
-            self._tolerances(),
-            columns.column,
-            columns.room,
-            columns.healing,
-            columns.sums,
-            columns.changed,
-            columns.moved,
-            columns.moved_flags,
-            self._moved_count,
-        )
+            moved = follow_row(system, edges, people, change.row, which, deltas, tolerances, work, moved)
+        self._moved_count = moved
 
     def _take_inverse(self, solved: Sequence[Ints]) -> None:
         """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be."""
@@ -375,7 +335,7 @@ class LocalEngine(LocalPosterior):
         for participants in solved:
             take_entries(
                 columns.system,
-                columns.healing,
+                columns.work.healing,
                 participants,
                 precision.inverse_diagonal,
                 precision.inverse_edge,
@@ -399,16 +359,11 @@ class LocalEngine(LocalPosterior):
             which,
             priors,
             self._tolerances(),
-            columns.column,
-            columns.room,
-            columns.healing,
-            columns.sums,
+            columns.work,
             columns.edge_flags,
             columns.told,
             self._told,
             much,
-            columns.moved,
-            columns.moved_flags,
             self._moved_count,
         )
         self._square += square

@@ -201,7 +201,7 @@ class Pending:
 
 
 def _column(columns: Columns, edge: int, tolerance: float) -> tuple[Ints, Floats]:
-    room = columns.column
+    room = columns.work.column
     listed = solve_edge(columns.system, columns.edges, edge, tolerance, room)
     who = room.touched[:listed]
     who = who[room.cells[who, VALUE] != 0.0]

@@ -122,7 +122,7 @@ class LocalPosterior:
         weight = self._model.common_weight
         if not weight:
             return self._rounded
-        border = self._columns.sums.border
+        border = self._columns.work.sums.border
         variance = 1.0 / (weight + float(border[COMMON]))
         return learned(self._prior.mean, weight, float(border[MEAN]) * variance, variance)
 
@@ -140,13 +140,13 @@ class LocalPosterior:
 
     def discrepancy(self) -> float:
         """q = (Σ w d² − bᵀx̂ − what the common mean explains) / σ²."""
-        common, sums = self.known_common(), self._columns.sums
+        common, sums = self.known_common(), self._columns.work.sums
         explained = float(sums.form[MEAN]) + float(sums.border[MEAN]) * common.mean_shift
         return max(self._square - explained, 0.0) / common.scale
 
     def remaining_variance(self) -> float:
         """σ² [Σ L² Var(η)(1 − ρ) + hᵀ Λ⁻¹ h + a² v_M], a what a move of the common mean moves the sum by."""
-        common, sums = self.common(), self._columns.sums
+        common, sums = self.common(), self._columns.work.sums
         given_common, reach = self._own + float(sums.form[REMAINING]), float(sums.border[REMAINING])
         if self._pending:
             given_common, reach = self._pending.remaining(given_common, reach)
@@ -177,7 +177,7 @@ class LocalPosterior:
                 edges, people, screened, columns.data.n, columns.data.y, shift, common.variance, likelihood
             )
             self._concentration = learned_concentration(likelihood)
-        moved = float(columns.sums.border[REMAINING]) * common.variance
+        moved = float(columns.work.sums.border[REMAINING]) * common.variance
         of_edges = remaining_slope(edges, people, screened, shift, moved)
         self._concentration_slope = shift * weight * moved + of_edges
 
@@ -193,7 +193,7 @@ class LocalPosterior:
             np.asarray(edges, dtype=np.int32),
             shift,
             SHARE_TOLERANCE * self._tolerance,
-            columns.column,
+            columns.work.column,
             columns.edge_flags,
             found,
             values,

@@ -9,7 +9,8 @@ change with an edge's data in the same way.
 
 from typing import NamedTuple
 
-from haystream.engines.base import Floats, Ints
+from haystream.engines.inverse import Healing
+from haystream.engines.relax import Flags, Floats, Ints, Scratch
 
 MEAN, REMAINING, COMMON = 0, 1, 2
 """The right-hand sides; the third is there only for a model with a common mean."""
@@ -92,3 +93,21 @@ class Sums(NamedTuple):
     """bᵀK; or what a solve added up along its steps (`relax`)."""
     across: Floats
     """xᵀ times what K leaves unsolved."""
+
+
+class Work(NamedTuple):
+    """What the kernels that change a posterior keep beside it."""
+
+    sums: Sums
+    healing: Healing
+    """Of the entries of Λ⁻¹."""
+    column: Scratch
+    """Room for a column of Λ⁻¹."""
+    room: Scratch
+    """Room for another solve."""
+    moved: Ints
+    """Participants whose reading may have moved; how many is told and returned."""
+    moved_flags: Flags
+    """Marks them."""
+    changed: Ints
+    """Scratch, shape (participants,)."""
