@@ -79,7 +79,7 @@ class Engine(Protocol):
         ...
 
     drift: float
-    """By how much the entries of the inverse that were last solved afresh had been off."""
+    """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
 
     def tend(self, most: int) -> None:
         """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed."""

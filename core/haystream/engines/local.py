@@ -73,7 +73,7 @@ class LocalEngine(LocalPosterior):
         self._told = 0
         """How many edges are in `told`."""
         self.drift = 0.0
-        """By how much the entries of the inverse that were last solved afresh had been off."""
+        """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
         self._offered_total = 0.0
         self._entries_tolerance = tolerance / max(self._model.prior_scale, LEAST_SCALE)
 
@@ -269,7 +269,7 @@ class LocalEngine(LocalPosterior):
             columns.work.column,
             columns.work.changed,
         )
-        if count:
+        if count and not self._estimated:
             self.drift = worst
         for participant in columns.work.changed[:count].tolist():
             self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
