@@ -65,6 +65,7 @@ def bench_audit(
     verdicts: Annotated[int, typer.Option(min=1, help="Random ones, some of which change or retract others.")] = (
         100_000
     ),
+    new_edges: Annotated[int, typer.Option(min=0, help="New ones at once, in every ten verdicts.")] = 0,
     sampled: Annotated[int, typer.Option(min=1, help="Participants whose columns are solved exactly.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the verdicts and the sample.")] = 0,
     tolerance: Annotated[
@@ -81,10 +82,19 @@ def bench_audit(
     \b
     haystream bench audit
     haystream bench audit --edges 10000 --verdicts 20000 --json
+    haystream bench audit --edges 10000 --verdicts 2000 --new-edges 10
     """
     from haystream_service.commands import bench as command
 
-    command.run_audit(edges=edges, verdicts=verdicts, sampled=sampled, seed=seed, tolerance=tolerance, json=json)
+    command.run_audit(
+        edges=edges,
+        verdicts=verdicts,
+        new_edges=new_edges,
+        sampled=sampled,
+        seed=seed,
+        tolerance=tolerance,
+        json=json,
+    )
 
 
 @app.command("pipeline")

@@ -254,7 +254,7 @@ class LocalEngine(LocalPosterior):
         """See to up to `most` participants that wait for their entries of an inverse to be solved afresh, or to be
         told of. Call it when there is time; the next `settle` names them.
         """
-        columns = self._columns
+        columns, estimated = self._columns, self.unfinished
         if self._precision.waiting:
             self._precision.tend(most)
             return
@@ -269,7 +269,7 @@ class LocalEngine(LocalPosterior):
             columns.work.column,
             columns.work.changed,
         )
-        if count and not self._estimated:
+        if count and not estimated:
             self.drift = worst
         for participant in columns.work.changed[:count].tolist():
             self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)

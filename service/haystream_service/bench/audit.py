@@ -16,12 +16,15 @@ from haystream.warm import warm
 from haystream_service.bench import graphs
 from haystream_service.bench.linear import Floats, LinearForm, linear_form
 from haystream_service.bench.names import GraphName
+from haystream_service.bench.search import Arrivals
 
 QUERY = "audit"
 EXACT = 1e-12
 """Relative residual of what the engine is held against."""
 TENDED = 8
 """Local solves between two verdicts, as a busy worker has time for."""
+LAP = 10
+"""Once in so many verdicts new edges come."""
 OUTCOMES = (Outcome.IRRELEVANT, Outcome.RELEVANT, Outcome.RETRACTED)
 SHARES = (0.75, 0.2, 0.05)
 """How often each outcome is drawn. Items are drawn with repetition, so verdicts change as well."""
@@ -61,9 +64,17 @@ class Audit:
 
 
 def run(
-    *, edges: int, verdicts: int, sampled: int, seed: int, tolerance: float, say: Callable[[str], None]
+    *,
+    edges: int,
+    verdicts: int,
+    new_edges: int,
+    sampled: int,
+    seed: int,
+    tolerance: float,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Random verdicts on a preferential-attachment graph with five items an edge, then the audit."""
+    """Random verdicts on a preferential-attachment graph with five items an edge, and `new_edges` at once in every
+    LAP of them; then the audit."""
     warm()
     rng = np.random.default_rng(seed)
     state = State(tolerance=tolerance)
@@ -74,8 +85,10 @@ def run(
     query.finish()
     say(f"{verdicts:,} verdicts")
     begin = perf_counter()
-    ids = query.collection.item_ids
+    ids, arrivals = query.collection.item_ids, Arrivals(query.collection, rng)
     for number in range(verdicts):
+        for _ in range(new_edges if number % LAP == 0 else 0):
+            step(state, arrivals.on_new_edge())
         outcome = OUTCOMES[rng.choice(len(OUTCOMES), p=SHARES)]
         verdict = Verdict(f"v{number}", QUERY, ids[rng.integers(len(ids))], "audit", outcome, number)
         step(state, verdict)

@@ -80,11 +80,19 @@ def run_engine(
         _print(result)
 
 
-def run_audit(*, edges: int, verdicts: int, sampled: int, seed: int, tolerance: float | None, json: bool) -> None:
+def run_audit(
+    *, edges: int, verdicts: int, new_edges: int, sampled: int, seed: int, tolerance: float | None, json: bool
+) -> None:
     """Audit the engine after a long history."""
     tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
     result = audit.run(
-        edges=edges, verdicts=verdicts, sampled=sampled, seed=seed, tolerance=tolerance, say=notes.print
+        edges=edges,
+        verdicts=verdicts,
+        new_edges=new_edges,
+        sampled=sampled,
+        seed=seed,
+        tolerance=tolerance,
+        say=notes.print,
     )
     if json:
         write_json(result)
