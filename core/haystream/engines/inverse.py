@@ -127,18 +127,22 @@ def left_out(column: Scratch, listed: int, other: Floats) -> float:
 @compiled
 def read_column(
     system: System, u: int, column: Scratch, listed: int, on_participant: Floats, on_edge: Floats
-) -> None:
+) -> float:
     """Take what a column k of the inverse, solved up to a residual ρ, says of a participant and its contacts.
 
     (Λ⁻¹)_uu = k_u + ρᵀk + ρᵀΛ⁻¹ρ: without its last term, which is left out, its error is of second order. A
-    contact's entry gets one more step, k_v + ρ_v / Λ_vv.
+    contact's entry gets one more step, k_v + ρ_v / Λ_vv. Returns by how much the contacts' entries had been off at
+    most.
     """
-    cells = column.cells
+    cells, drift = column.cells, 0.0
     on_participant[u] = cells[u, VALUE] + left_out(column, listed, cells[:, VALUE])
     first = system.start[u]
     for i in range(first, first + system.degree[u]):
-        v = system.contact[i]
-        on_edge[system.incident[i]] = cells[v, VALUE] + cells[v, RESIDUAL] / cells[v, DIAGONAL]
+        v, e = system.contact[i], system.incident[i]
+        entry = cells[v, VALUE] + cells[v, RESIDUAL] / cells[v, DIAGONAL]
+        drift = max(drift, abs(entry - on_edge[e]))
+        on_edge[e] = entry
+    return drift
 
 
 @compiled
@@ -342,14 +346,12 @@ def heal(
         was = on_participant[u]
         listed = begin(room, u, 1.0, 0)
         listed = solve(system, closeness * tolerance, room, listed)
-        first, drift = system.start[u], 0.0
-        for i in range(first, first + system.degree[u]):
-            drift = max(drift, abs(room.cells[system.contact[i], VALUE] - on_edge[system.incident[i]]))
-        read_column(system, u, room, listed, on_participant, on_edge)
+        drift = read_column(system, u, room, listed, on_participant, on_edge)
         moved = abs(on_participant[u] - was)
         forget(room, listed)
         # An edge's entry is read off the columns of both its ends, which differ: it cannot tell.
         if moved > DRIFTED * tolerance:
+            first = system.start[u]
             for i in range(first, first + system.degree[u]):
                 if queue.fresh[system.contact[i]] == 0:
                     add_strain(queue, system.contact[i], STRAIN * tolerance, STRAIN * tolerance)

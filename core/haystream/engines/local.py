@@ -224,6 +224,7 @@ class LocalEngine(LocalPosterior):
             self._told,
         )
         self._moved_count = self._told = 0
+        self._estimated = self.unfinished
         edges = np.sort(columns.told[:count])
         columns.edge_flags[edges] = 0
         before, self._rounded = self._rounded, self._round(self.common())
@@ -270,7 +271,7 @@ class LocalEngine(LocalPosterior):
             columns.work.changed,
         )
         if count and not estimated:
-            self.drift = worst
+            self.drift = worst * self._tolerance / self._entries_tolerance  # as a variance, less D²
         for participant in columns.work.changed[:count].tolist():
             self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
             columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
@@ -284,8 +285,7 @@ class LocalEngine(LocalPosterior):
     @property
     def unfinished(self) -> bool:
         """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
-        self._estimated = self._estimated and self.waiting
-        return self._estimated
+        return self._estimated and self.waiting
 
     @property
     def waiting(self) -> bool:
