@@ -5,8 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from haystream_service.experiments import calibration
+from haystream.engines.reference import ReferenceEngine
+from haystream.events import Item, Policy
+from haystream.models import DEFAULT_PRIORS
+from haystream_service.bench.graphs import data_folder
+from haystream_service.experiments import calibration, enron
 from haystream_service.experiments.calibration import DRAWN, Reading, Rival
+from haystream_service.study.models.bayes_linear import BayesLinear
+from haystream_service.study.network import network
+from haystream_service.study.search import search
 
 pytest.importorskip("matplotlib", reason="needs the extra bench")
 
@@ -67,3 +74,35 @@ def test_rates_are_drawn_with_the_moments_that_the_model_has():
     assert calibration.repeat(case, size=calibration.Size(1, (3,), (DRAWN,), 60)).keys() == {
         Rival("rates", policy) for policy in ("look-ahead", "greedy", "random")
     }
+
+
+def test_items_with_many_recipients_are_read():
+    """An item of k recipients is one item that remains, its chance the mean of its k edges'."""
+    rng = np.random.default_rng(7)
+    people = [f"p{k}" for k in range(9)]
+    parties = [rng.permutation(people).tolist()[: 2 + k % 4] for k in range(40)]
+    items = (Item(str(k), "study", on[0], tuple(sorted(on[1:]))) for k, on in enumerate(parties))
+    searched = network("many", items, lambda item_id: int(item_id) % 5 == 0)
+    prior = DEFAULT_PRIORS["rates"]
+    chosen = search(searched, BayesLinear(searched, prior), Policy("look-ahead"), steps=10, seed=1)
+    (reading,) = calibration.readings(searched, prior, chosen, (10,))
+
+    engine = ReferenceEngine(searched.collection.graph, prior)
+    for item in chosen.item.tolist():
+        on = searched.edges_of(item)
+        for edge in on:
+            engine.record(edge, screened=1 / len(on), relevant=searched.relevant[item] / len(on))
+    engine.settle()
+    mean, _ = engine.edges(np.arange(searched.edges, dtype=np.int32))
+    left = np.setdiff1d(np.arange(40), chosen.item)
+    assert reading.truth == searched.relevant[left].sum()
+    expected = sum(mean[list(searched.edges_of(item))].mean() for item in left)
+    assert reading.plain_mean == pytest.approx(expected, rel=1e-3)
+
+
+def test_every_enron_network_is_a_ground():
+    folder = data_folder() / "enron"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}: set HAYSTREAM_DATA to the folder with the data")
+    assert {f"enron/{path.name}" for path in folder.glob("*.csv.gz")} == set(enron.FILES.values())
+    assert set(calibration.FULL.grounds) >= enron.FILES.keys()

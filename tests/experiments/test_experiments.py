@@ -24,7 +24,12 @@ SMALL_TANZANIA = tanzania.Size(sets=2, checkpoints=(5, 20), runs=2, steps=20, de
 SMALL_CAVEMAN = caveman.Size(rhos=(0.5, 0.9), runs=2, steps=20, edges=60)
 SMALL_ENRON = enron.Size(runs=2, steps=20, networks=(enron.SMALL, enron.DETAILED), p11=(0.0, 0.13))
 
-SMALL_CALIBRATION = calibration.Size(runs=2, screened=(5, 20), grounds=calibration.FULL.grounds[2:], edges=60)
+SMALL_CALIBRATION = calibration.Size(
+    runs=2,
+    screened=(5, 20),
+    grounds=(enron.DETAILED, enron.LARGE, calibration.CAVEMAN, calibration.DRAWN),
+    edges=60,
+)
 
 
 @pytest.fixture

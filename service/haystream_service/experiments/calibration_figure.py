@@ -20,9 +20,9 @@ MOST = 6.0
 def ratios(result: dict[str, Any], path: Path) -> Path:
     """A panel for every network: the mean over repetitions, and a bar of ± 2 of the sd that was given."""
     shown = list(dict.fromkeys(row["network"] for row in result["results"]))
-    columns = min(3, len(shown))
+    columns = min(4, len(shown))
     lines = -(-len(shown) // columns)
-    figure, axes = figures.grid(lines, columns, size=(3.4 * columns, 2.7 * lines), sharey=True)
+    figure, axes = figures.grid(lines, columns, size=(2.9 * columns, 2.7 * lines), sharey=True)
     for panel, name in zip(axes.flat, shown, strict=False):
         rows = [row for row in result["results"] if row["network"] == name and row["ratio"] is not None]
         asked = list(dict.fromkeys(row["screened"] for row in rows))
