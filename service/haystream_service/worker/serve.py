@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,10 @@ from haystream_service.worker.shared import Limits, StateLost
 from haystream_service.worker.worker import Worker
 
 log = logging.getLogger(__name__)
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread that tends keeps the interpreter while the event loop wants it: a tenth of Python's default,
+which a verdict would wait for several times on its way."""
 
 LOOK_SECONDS = 5.0
 """Between two looks at the lag."""
@@ -91,6 +96,7 @@ async def serve(settings: Settings) -> int:
     Raises:
         UserError: the topics or the port cannot be used.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
         stop = _stopped_by_signals()
         data_dir = settings.data_dir or Path(stack.enter_context(TemporaryDirectory(prefix="haystream-")))
