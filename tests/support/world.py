@@ -84,6 +84,8 @@ class Process:
         loaded = owner._loaded
         if loaded is None:
             return False
+        if loaded.finished or loaded.state.unfinished:
+            return True  # what growth left to estimate is still being healed, or waits to be saved
         return loaded.saved.cursor < await self.world.store.item_count(loaded.state.settings.collection)
 
 

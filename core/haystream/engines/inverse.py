@@ -194,8 +194,11 @@ def change_row(
     at_u, at_a = column.cells[:, VALUE], other.cells[:, VALUE]
     if new:
         v = other_end(tail, head, first_edge, participant)
-        on_participant[participant] = at_u[participant] + left_out(column, listed, at_u)
-        on_participant[v] = at_a[v] + left_out(other, reached, at_a)
+        # Of who waits, healing is to find out by how much the entry was off: it wakes the contacts by that.
+        if queue.waiting[participant] == 0:
+            on_participant[participant] = at_u[participant] + left_out(column, listed, at_u)
+        if queue.waiting[v] == 0:
+            on_participant[v] = at_a[v] + left_out(other, reached, at_a)
         on_edge[first_edge] = at_u[v] + left_out(column, listed, at_a)
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):

@@ -65,7 +65,8 @@ class LocalEngine(LocalPosterior):
         self._precision = precision
         self._build = 0
         self._moved_count = 0
-        self._estimated = False
+        self._estimated = self._guessed = False
+        """Whether growth is taken in by estimate; and whether so since everything was told."""
         self._later = 0
         """How many participants wait to be told of."""
         self._known: set[int] = set()
@@ -227,6 +228,9 @@ class LocalEngine(LocalPosterior):
         self._estimated = self.unfinished
         edges = np.sort(columns.told[:count])
         columns.edge_flags[edges] = 0
+        if self._guessed and not self._estimated:
+            self._guessed = False
+            return self._tell_all()  # an edge's covariance may have been healed where neither end had moved
         before, self._rounded = self._rounded, self._round(self.common())
         scores = edges if pending is None else np.union1d(edges, pending)
         if self._rounded != before:
@@ -322,7 +326,7 @@ class LocalEngine(LocalPosterior):
         system, edges, people, work = columns.system, columns.edges, columns.people, columns.work
         which, deltas = change.edges, change.deltas
         if change.row is None:
-            self._estimated = True
+            self._estimated = self._guessed = True
             work.healing.fresh[:] = 0
             moved = follow_entries(system, edges, people, which, deltas, tolerances, work, moved)
         else:
@@ -344,6 +348,11 @@ class LocalEngine(LocalPosterior):
                 people.prior_variance,
                 self._entries_tolerance,
             )
+            for participant in participants.tolist():  # its edges are to be told, whose covariances moved
+                self._moved_count = move(
+                    columns.work.moved, columns.work.moved_flags, self._moved_count, participant
+                )
+                people.seen_variance[participant] = np.inf
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""
