@@ -14,6 +14,7 @@ from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
+from haystream.query import QueryState
 from haystream.report import report
 
 
@@ -144,48 +145,73 @@ def test_a_moving_policy_scores_as_if_from_scratch(policy: str) -> None:
     np.testing.assert_allclose([i.score for i in one], [i.score for i in other], atol=CLOSE)
 
 
-@pytest.mark.parametrize(("model", "correlation"), [("relevance", 0.0), ("relevance", 0.8), ("rates", 0.9)])
-def test_every_item_may_bring_a_new_edge(model: ModelName, correlation: float) -> None:
-    """Settled after each, so that every edge comes in locally and nothing is solved afresh."""
+CORRELATIONS = pytest.mark.parametrize(
+    ("model", "correlation"), [("relevance", 0.0), ("relevance", 0.8), ("rates", 0.9)]
+)
+
+
+def line_of_fifty(model: ModelName, correlation: float) -> tuple[State, QueryState]:
+    """A finished query: what comes now is growth."""
     prior = replace(DEFAULT_PRIORS[model], correlation=correlation)
     state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
     for each in line(50):
         step(state, each)
-    query = state.queries["q"]
-    query.finish()
+    state.queries["q"].finish()
+    return state, state.queries["q"]
+
+
+def grow_and_judge(state: State, number: int, rng: np.random.Generator, *, people: int) -> None:
+    """An item between any two of so many people, and a verdict on any item."""
+    u, v = rng.choice(people, 2, replace=False)
+    step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))
+    collection = state.queries["q"].collection
+    judged = collection.item_ids[rng.integers(len(collection))]
+    step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.5 else Outcome.IRRELEVANT))
+
+
+@CORRELATIONS
+def test_every_item_may_bring_a_new_edge(model: ModelName, correlation: float) -> None:
+    """Settled after each, so that every edge comes in locally and nothing is solved afresh."""
+    state, query = line_of_fifty(model, correlation)
     rng = np.random.default_rng(5)
     for number in range(60):
-        u, v = rng.choice(60, 2, replace=False)
-        step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))
-        judged = query.collection.item_ids[rng.integers(len(query.collection))]
-        step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.5 else Outcome.IRRELEVANT))
+        grow_and_judge(state, number, rng, people=60)
         query.finish()
     assert query.collection.precisions[correlation, TIGHT].builds == 1
     assert_agrees(query)
 
 
-@pytest.mark.parametrize(("model", "correlation"), [("relevance", 0.0), ("relevance", 0.8), ("rates", 0.9)])
+@CORRELATIONS
 def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -> None:
     """What they do to the inverses is estimated, and right again when all is finished; nothing is solved afresh."""
-    prior = replace(DEFAULT_PRIORS[model], correlation=correlation)
-    state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
-    for each in line(50):
-        step(state, each)
-    query = state.queries["q"]
-    query.finish()
+    state, query = line_of_fifty(model, correlation)
     rng = np.random.default_rng(6)
     with mock.patch("haystream.precision.MUCH", 0):
         for number in range(80):
-            u, v = rng.choice(70, 2, replace=False)
-            step(state, item(f"g{number}", f"p{u:03d}", f"p{v:03d}"))
-            judged = query.collection.item_ids[rng.integers(len(query.collection))]
-            step(state, verdict(number, judged, Outcome.RELEVANT if rng.random() < 0.5 else Outcome.IRRELEVANT))
+            grow_and_judge(state, number, rng, people=70)
             if number % 8 == 7:
                 query.settle()
             if number % 20 == 19:
                 query.finish()
                 assert_agrees(query)
     assert query.collection.precisions[correlation, TIGHT].builds == 1
+
+
+@pytest.mark.parametrize(("model", "correlation"), [("relevance", 0.3), ("relevance", 0.6), ("rates", 0.3)])
+@pytest.mark.parametrize("away", range(5))
+def test_a_new_edge_may_come_where_an_estimate_is_not_yet_healed(
+    model: ModelName, correlation: float, away: int
+) -> None:
+    """So many contacts away from the new edges whose effect was estimated: healing still gets past it."""
+    state, query = line_of_fifty(model, correlation)
+    with mock.patch("haystream.precision.MUCH", 0):
+        for k in range(3):
+            step(state, item(f"many{k}", f"new{k}", "p010"))
+        query.settle()
+        step(state, item("one", "other", f"p{10 + away:03d}"))
+        query.finish()
+    assert query.collection.precisions[correlation, TIGHT].builds == 1
+    assert_agrees(query)
 
 
 @pytest.mark.parametrize("model", MODELS)

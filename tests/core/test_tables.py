@@ -1,6 +1,7 @@
 """What a reader makes of the stored rows is the posterior, however far the common mean has moved since."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,12 +9,12 @@ from hypothesis import given
 from support.dense import TIGHT
 from support.histories import MODELS, facts, histories, item, line, verdict
 
-from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.engines.local import DEFAULT_TOLERANCE, TELLING
 from haystream.events import Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query import QueryState
-from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Posterior, Rows, Tables, read
+from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Posterior, Rows, Tables, read, rows_of
 
 
 class Stored:
@@ -28,6 +29,13 @@ class Stored:
         changes = self._last = self._query.drain()
         self._people, self._edges = patched(self._people, changes.participants), patched(self._edges, changes.edges)
         return changes
+
+    def stale(self) -> float:
+        """By how much a variance of R, or a covariance, is off at most in these rows."""
+        engine = self._query.engine
+        fresh = rows_of(engine, *(np.arange(len(table), dtype=np.int32) for table in (self._people, self._edges)))
+        variances, covariances = self._people - fresh.participants.rows, self._edges - fresh.edges.rows
+        return float(max(abs(variances[:, 2]).max(), abs(covariances).max())) * engine.common().scale
 
     def read(self) -> Posterior:
         tables = Tables(self._people, self._edges, self._last.common, self._last.discrepancy)
@@ -126,6 +134,33 @@ def test_a_verdict_writes_the_rows_near_it(model: ModelName) -> None:
         assert len(changes.edges.index) < 500
         assert len(changes.participants.index) < 100
     assert (steps > 10) == (model == "rates")
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("correlation", [0.1, 0.8])
+def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correlation: float) -> None:
+    """A covariance's too that is healed where neither end's variance moves."""
+    rng, tolerance = np.random.default_rng(1), 1e-7
+    prior = replace(DEFAULT_PRIORS[model], correlation=correlation)
+    state, _ = step(State(tolerance=tolerance), Query("q", prior=prior))
+    query, stored = state.queries["q"], Stored(state.queries["q"])
+    for each in line(59):
+        step(state, each)
+    query.finish()
+    with mock.patch("haystream.precision.MUCH", 0):
+        for number in range(150):
+            step(state, item(f"c{number}", *(f"p{end:03d}" for end in rng.choice(60, 2, replace=False))))
+            outcome = Outcome.RELEVANT if rng.random() < 0.4 else Outcome.IRRELEVANT
+            step(state, verdict(number, f"i{rng.integers(59)}", outcome))
+            if number % 5 == 4:
+                stored.save()
+                query.tend(int(rng.integers(60)))
+                stored.save()
+                query.finish()
+                stored.save()
+                assert stored.stale() < 2 * TELLING * tolerance
+                assert_reads(stored, query, 2 * TELLING * tolerance)
+    assert query.collection.precisions[correlation, tolerance].builds == 1
 
 
 @given(history=facts())

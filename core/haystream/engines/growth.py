@@ -13,76 +13,59 @@ the second order would add is half a tolerance."""
 
 
 @compiled
-def follow_row(
+def follow(
     system: System,
     edges: Edges,
     people: People,
-    participant: int,
+    participant: int | None,
     which: Ints,
     deltas: Floats,
     tolerances: Floats,
     work: Work,
     moved_count: int,
 ) -> int:
-    """Add to Λ what was added to Q, at one participant: entries `deltas` of the edges in `which`.
+    """Add to Λ what was added to Q: entries `deltas` of the edges in `which`, all of them at one participant
+    (`change_row`); or, without one, anywhere, and its inverse is estimated (`change_entries`).
 
     Returns the new length of `moved`.
     """
-    moved, moved_flags, touched = work.moved, work.moved_flags, work.changed
+    tail, head, tolerance = edges.tail, edges.head, tolerances[ENTRIES]
+    variance, covariance, healing, touched = people.variance, edges.covariance, work.healing, work.changed
     follow_residuals(edges, people, which, deltas, work.sums)
-    count = change_row(
-        system,
-        edges.tail,
-        edges.head,
-        participant,
-        which,
-        deltas,
-        people.variance,
-        edges.covariance,
-        tolerances[ENTRIES],
-        work.column,
-        work.room,
-        work.healing,
-        touched,
-    )
+    if participant is None:
+        ends_wait = False  # Q⁻¹ is healed there, and Λ⁻¹ follows (`take_entries`)
+        count = change_entries(
+            system,
+            tail,
+            head,
+            which,
+            deltas,
+            variance,
+            covariance,
+            tolerance,
+            work.room,
+            healing,
+            ends_wait,
+            touched,
+        )
+    else:
+        count = change_row(
+            system,
+            tail,
+            head,
+            participant,
+            which,
+            deltas,
+            variance,
+            covariance,
+            tolerance,
+            work.column,
+            work.room,
+            healing,
+            touched,
+        )
     for i in range(count):
-        moved_count = move(moved, moved_flags, moved_count, touched[i])
-    return settle_ends(system, edges, people, which, tolerances, work, moved_count)
-
-
-@compiled
-def follow_entries(
-    system: System,
-    edges: Edges,
-    people: People,
-    which: Ints,
-    deltas: Floats,
-    tolerances: Floats,
-    work: Work,
-    moved_count: int,
-) -> int:
-    """Add to Λ what was added to Q, at the edges in `which`; its inverse is estimated (`change_entries`).
-
-    Returns the new length of `moved`.
-    """
-    moved, moved_flags, touched = work.moved, work.moved_flags, work.changed
-    follow_residuals(edges, people, which, deltas, work.sums)
-    count = change_entries(
-        system,
-        edges.tail,
-        edges.head,
-        which,
-        deltas,
-        people.variance,
-        edges.covariance,
-        tolerances[ENTRIES],
-        work.room,
-        work.healing,
-        False,  # Q⁻¹ is healed there, and Λ⁻¹ follows (`take_entries`)
-        touched,
-    )
-    for i in range(count):
-        moved_count = move(moved, moved_flags, moved_count, touched[i])
+        moved_count = move(work.moved, work.moved_flags, moved_count, touched[i])
     return settle_ends(system, edges, people, which, tolerances, work, moved_count)
 
 

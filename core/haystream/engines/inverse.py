@@ -41,8 +41,8 @@ PRIOR_COLUMN_TOLERANCE = 5.0
 than the entries of Λ⁻¹ do."""
 
 NEW_TOLERANCE = 10.0
-"""So much less closely at most are the columns of a new edge's ends solved: entries read off them have errors of
-second order."""
+"""So much less closely at most are the columns of a new edge's ends solved: the entry read off them has an error
+of second order."""
 
 STRAIN = 5.0
 """A participant waits for healing when its strain, about what corrections may have left out of its entries of the
@@ -175,7 +175,8 @@ def change_row(
     entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
 
     The solves are as close as the tolerance, or less for small deltas, which multiply what they leave out. Where
-    the one edge is new, its entry and those of its ends are read off the columns, which are solved anyway.
+    the one edge is new, its entry is read off the columns, which are solved anyway. Those of its ends are not:
+    where they are off, `heal` has to find out by how much, or would not know whom else to heal.
     """
     first_edge = edges[0]
     new = len(edges) == 1 and system.off[first_edge] == 0.0
@@ -194,11 +195,6 @@ def change_row(
     at_u, at_a = column.cells[:, VALUE], other.cells[:, VALUE]
     if new:
         v = other_end(tail, head, first_edge, participant)
-        # Of who waits, healing is to find out by how much the entry was off: it wakes the contacts by that.
-        if queue.waiting[participant] == 0:
-            on_participant[participant] = at_u[participant] + left_out(column, listed, at_u)
-        if queue.waiting[v] == 0:
-            on_participant[v] = at_a[v] + left_out(other, reached, at_a)
         on_edge[first_edge] = at_u[v] + left_out(column, listed, at_a)
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from haystream.engines.afresh import solve_afresh
 from haystream.engines.base import Moved
-from haystream.engines.growth import follow_entries, follow_row, renew, rescale, take_prior
+from haystream.engines.growth import follow, renew, rescale, take_prior
 from haystream.engines.inverse import COLUMN_TOLERANCE, heal, take_entries
 from haystream.engines.kernels import change_edge, move, regress
 from haystream.engines.posterior import LocalPosterior
@@ -65,8 +65,7 @@ class LocalEngine(LocalPosterior):
         self._precision = precision
         self._build = 0
         self._moved_count = 0
-        self._estimated = self._guessed = False
-        """Whether growth is taken in by estimate; and whether so since everything was told."""
+        self._estimated = False
         self._later = 0
         """How many participants wait to be told of."""
         self._known: set[int] = set()
@@ -228,9 +227,6 @@ class LocalEngine(LocalPosterior):
         self._estimated = self.unfinished
         edges = np.sort(columns.told[:count])
         columns.edge_flags[edges] = 0
-        if self._guessed and not self._estimated:
-            self._guessed = False
-            return self._tell_all()  # an edge's covariance may have been healed where neither end had moved
         before, self._rounded = self._rounded, self._round(self.common())
         scores = edges if pending is None else np.union1d(edges, pending)
         if self._rounded != before:
@@ -322,19 +318,27 @@ class LocalEngine(LocalPosterior):
         self._renew(columns.changed_edges[:count].copy())
 
     def _follow_one(self, change: Change) -> None:
-        columns, tolerances, moved = self._columns, self._tolerances(), self._moved_count
-        system, edges, people, work = columns.system, columns.edges, columns.people, columns.work
-        which, deltas = change.edges, change.deltas
+        columns = self._columns
         if change.row is None:
-            self._estimated = self._guessed = True
-            work.healing.fresh[:] = 0
-            moved = follow_entries(system, edges, people, which, deltas, tolerances, work, moved)
-        else:
-            moved = follow_row(system, edges, people, change.row, which, deltas, tolerances, work, moved)
-        self._moved_count = moved
+            self._estimated = True
+            columns.work.healing.fresh[:] = 0
+        self._moved_count = follow(
+            columns.system,
+            columns.edges,
+            columns.people,
+            change.row,
+            change.edges,
+            change.deltas,
+            self._tolerances(),
+            columns.work,
+            self._moved_count,
+        )
 
     def _take_inverse(self, solved: Sequence[Ints]) -> None:
-        """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be."""
+        """Where Q⁻¹ was solved afresh, so must Λ⁻¹ be.
+
+        The edges that this moves are told with their new priors (`rescale`), or when Λ⁻¹ is healed there.
+        """
         columns, people, precision = self._columns, self._columns.people, self._precision
         for participants in solved:
             take_entries(
@@ -348,11 +352,6 @@ class LocalEngine(LocalPosterior):
                 people.prior_variance,
                 self._entries_tolerance,
             )
-            for participant in participants.tolist():  # its edges are to be told, whose covariances moved
-                self._moved_count = move(
-                    columns.work.moved, columns.work.moved_flags, self._moved_count, participant
-                )
-                people.seen_variance[participant] = np.inf
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""
