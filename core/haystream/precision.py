@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from haystream.engines.base import NEVER
 from haystream.engines.inverse import (
     AT_ONCE,
     PRIOR_COLUMN_TOLERANCE,
@@ -129,8 +130,8 @@ class Precision(Protocol):
         """Follow the graph."""
         ...
 
-    def tend(self, most: int) -> None:
-        """Undo drift of the inverse at up to `most` participants that wait for it."""
+    def tend(self, most: int, stop: Ints) -> None:
+        """Undo drift of the inverse at up to `most` participants that wait for it, until `stop` is set."""
         ...
 
     @property
@@ -246,7 +247,7 @@ class GraphPrecision:
         self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
         self._healing.fresh[:] = 0
         let_wait(self._healing, np.union1d(tail[moved], head[moved]).astype(np.int32))
-        self._heal(AT_ONCE)
+        self._heal(AT_ONCE, NEVER)
         self.builds += 1
         self.changes.clear()
 
@@ -277,17 +278,17 @@ class GraphPrecision:
         )
         self.changes.append(Change(None, edges, deltas, self._touched[:count].copy()))
 
-    def tend(self, most: int) -> None:
-        """Solve the entries of Q⁻¹ afresh for up to `most` participants that wait for it."""
+    def tend(self, most: int, stop: Ints) -> None:
+        """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
         nothing = np.zeros(0, np.int32), np.zeros(0)
-        self.changes.append(Change(None, *nothing, self._heal(most)))
+        self.changes.append(Change(None, *nothing, self._heal(most, stop)))
 
     @property
     def waiting(self) -> bool:
         """Whether any do."""
         return bool(self._healing.state[1])
 
-    def _heal(self, most: int) -> Ints:
+    def _heal(self, most: int, stop: Ints) -> Ints:
         count, _ = heal(
             system(self._graph, self.off),
             self._healing,
@@ -298,6 +299,7 @@ class GraphPrecision:
             self.inverse_edge,
             self._rooms[0],
             self._touched,
+            stop,
         )
         return self._touched[:count].copy()
 
@@ -385,7 +387,7 @@ class ExplicitPrecision:
         self.inverse_diagonal, self.inverse_edge = sigma.diagonal().copy(), sigma[tail, head]
         self.builds += 1
 
-    def tend(self, most: int) -> None:
+    def tend(self, most: int, stop: Ints) -> None:
         """Nothing drifts."""
 
     @property

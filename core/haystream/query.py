@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection import Collection
-from haystream.engines.base import Engine, Floats, Ints, Longs
+from haystream.engines.base import NEVER, Engine, Floats, Ints, Longs
 from haystream.engines.local import DEFAULT_TOLERANCE, LocalEngine
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, Rejected
@@ -227,15 +227,17 @@ class QueryState:
             self._dirty_edges.append(moved.edges)
         self._queue.rescore(self._engine, moved.scores, step=self.screened + 1)
 
-    def tend(self, most: int = 1) -> bool:
+    def tend(self, most: int = 1, stop: Ints = NEVER) -> bool:
         """Spend up to `most` local solves on undoing drift, when there is time; True if more wait.
+
+        In a thread, `stop`, shape (1,), may be set by another: no solve is begun any more then.
 
         Nothing is done on a collection that has grown since the last `settle`: the engine has no rows for it yet.
         """
         if self.cursor != len(self.collection):
             return False
         if self._engine.waiting:
-            self._engine.tend(most)
+            self._engine.tend(most, stop)
             self.settle()
         return self._engine.waiting
 

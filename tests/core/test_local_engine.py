@@ -197,6 +197,22 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
     assert query.collection.precisions[correlation, TIGHT].builds == 1
 
 
+def test_tending_that_is_asked_to_stop_does_so_after_the_solve_in_hand() -> None:
+    ring = [item(f"i{n}", f"p{n}", f"p{(n + 1) % 200}") for n in range(200)]
+    whole, in_parts = (step(State(tolerance=TIGHT), Query("q"))[0] for _ in range(2))
+    for state in (whole, in_parts):
+        for each in ring:
+            step(state, each)
+        state.queries["q"].settle()
+    asked, turns = np.ones(1, np.int32), 0
+    while in_parts.queries["q"].tend(1000, asked):
+        turns += 1
+    assert turns > 100  # all but the few that were solved at once
+    whole.queries["q"].finish()
+    got, expected = (report(state.queries["q"]) for state in (in_parts, whole))
+    assert (got.participants, got.edges) == (expected.participants, expected.edges)
+
+
 @pytest.mark.parametrize(("model", "correlation"), [("relevance", 0.3), ("relevance", 0.6), ("rates", 0.3)])
 @pytest.mark.parametrize("away", range(5))
 def test_a_new_edge_may_come_where_an_estimate_is_not_yet_healed(

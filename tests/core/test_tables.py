@@ -124,7 +124,7 @@ def test_a_verdict_writes_the_rows_near_it(model: ModelName) -> None:
     for each in line(2000):
         step(state, replace(each, item_id=f"line-{each.item_id}"))
     query.finish()
-    stored, steps = Stored(query), 0
+    stored, graph, steps, rows, contacts = Stored(query), query.collection.graph, 0, 0, 0
     stored.save()
     for number, (item_id, outcome) in enumerate(said):
         before = query.engine.rounded_common()
@@ -133,7 +133,10 @@ def test_a_verdict_writes_the_rows_near_it(model: ModelName) -> None:
         steps += query.engine.rounded_common() != before
         assert len(changes.edges.index) < 500
         assert len(changes.participants.index) < 100
+        rows += len(changes.edges.index)
+        contacts += len(np.unique(np.concatenate([graph.edges_of(u) for u in changes.participants.index.tolist()])))
     assert (steps > 10) == (model == "rates")
+    assert rows < contacts / 4  # an edge's covariance does not move whenever the mean of an end does
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from haystream.engines.base import NEVER
 from haystream.engines.columns import Columns
 from haystream.engines.inverse import AT_ONCE, COLUMN_TOLERANCE, heal, healing, let_wait
 from haystream.engines.relax import DIAGONAL, LISTED, MARK, RESIDUAL, UNMARKED, VALUE, Floats, relax
@@ -69,6 +70,7 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         edges.covariance,
         columns.work.room,
         columns.work.changed,
+        NEVER,
     )
     rhs, x = people.rhs[:m], people.sides[:, :m, VALUE].T
     columns.work.sums.form[:] = np.einsum("us,us->s", rhs, x)

@@ -14,6 +14,9 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
+NEVER: Ints = np.zeros(1, np.int32)
+"""Nobody asks to stop (`Engine.tend`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Common:
@@ -38,9 +41,9 @@ class Moved(NamedTuple):
     participants: Ints
     """Those whose `given_common` moved."""
     edges: Ints
-    """Those whose own counts did, or one of whose ends."""
+    """Those whose screened or relevant count did, or whose covariance (`covariances`)."""
     scores: Ints
-    """Those to score again: `edges`, or all where what scores are made with took a step."""
+    """Those to score again: whatever of them moved, or an end; all where what scores are made with took a step."""
 
 
 class Engine(Protocol):
@@ -81,8 +84,11 @@ class Engine(Protocol):
     drift: float
     """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
 
-    def tend(self, most: int) -> None:
-        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed."""
+    def tend(self, most: int, stop: Ints = NEVER) -> None:
+        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed.
+
+        `stop`, shape (1,): once another thread sets it, this returns after the solve that is in hand.
+        """
         ...
 
     @property

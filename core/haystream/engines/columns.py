@@ -31,7 +31,7 @@ class Columns:
         none, rows = np.zeros(0), np.zeros((0, sides))
         self.people = People(none, none, none, none, fresh_cells(sides, 0), rows, none, none, none)
         ints = np.zeros(0, np.int32)
-        self.edges = Edges(ints, ints, none, none, none, none, none, none, np.zeros((sides, 0)), none)
+        self.edges = Edges(ints, ints, none, none, none, none, none, none, np.zeros((sides, 0)), none, none)
         self.system = system(Graph(), none)
         flags = np.zeros(0, np.uint8)
         sums = Sums(*np.zeros((6, sides)))
@@ -44,8 +44,8 @@ class Columns:
         """The entry of Q⁻¹ that the edge's prior was made with."""
         self.bound: Flags = flags
         self.edge_flags: Flags = flags
-        self.told: Ints = ints
-        """Edges that readers are to be told of, marked in `edge_flags`."""
+        self.stale: Ints = ints
+        """Edges that are to be scored again, marked in `edge_flags`."""
         self.changed_edges: Ints = ints
         self.values: Floats = none
         self.later: Ints = ints
@@ -81,10 +81,11 @@ class Columns:
             cells[:known, DIAGONAL] = sides[0, :known, DIAGONAL]
 
     def _grow_edges(self, room: int) -> None:
-        floats = (_grown(a, room, 0.0, axis=-1) for a in self.edges[2:])
-        self.edges = Edges(self.edges.tail, self.edges.head, *floats)  # type: ignore[arg-type]
+        floats = (_grown(a, room, 0.0, axis=-1) for a in self.edges[2:-1])
+        seen = _grown(self.edges.seen_covariance, room, np.inf)
+        self.edges = Edges(*self.edges[:2], *floats, seen)  # type: ignore[arg-type, call-arg]
         self.data = Data(*(_grown(a, room, 0.0) for a in self.data))  # type: ignore[arg-type]
-        for name in ("off", "used_edge", "bound", "edge_flags", "told"):
+        for name in ("off", "used_edge", "bound", "edge_flags", "stale"):
             setattr(self, name, _grown(getattr(self, name), room, 0))
         self.changed_edges = np.zeros(room, np.int32)
         self.values = np.zeros(room)

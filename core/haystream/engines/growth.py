@@ -3,6 +3,7 @@
 from haystream.compiled import compiled
 from haystream.engines.inverse import STRAIN, add_strain, change_entries, change_row
 from haystream.engines.kernels import add_diagonal, move, regress, settle_side
+from haystream.engines.reading import STALE
 from haystream.engines.relax import DIAGONAL, RESIDUAL, VALUE, Flags, Floats, Ints, System, touch
 from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Data, Edges, People, Sums, Work
 from haystream.models.base import Priors
@@ -144,7 +145,7 @@ def rescale(
     for i in range(count):
         e = stale_edges[i]
         used_edge[e] = inverse_edge[e]
-        edge_flags[e] &= 1
+        edge_flags[e] ^= 2
     return count, moved_count
 
 
@@ -159,8 +160,8 @@ def renew(
     tolerances: Floats,
     work: Work,
     edge_flags: Flags,
-    told: Ints,
-    told_count: int,
+    stale: Ints,
+    stale_count: int,
     much: Ints,
     moved_count: int,
 ) -> tuple[int, int, int, float, float]:
@@ -170,7 +171,7 @@ def renew(
     Λ⁻¹ take it to first order, on the edge and at its ends; what its surroundings miss is strain. The rows of edges
     for which that is too rough are put into `much`, and nothing is done to them.
 
-    Returns the lengths of `much`, of `told` and of `moved`, and by how much Σ data.square and Σ data.own grew.
+    Returns the lengths of `much`, of `stale` and of `moved`, and by how much Σ data.square and Σ data.own grew.
     """
     sides, V = people.sides, people.variance
     sums, healing, column = work.sums, work.healing, work.column
@@ -229,12 +230,12 @@ def renew(
         square += new_square - data.square[e]
         own += new_own - data.own[e]
         data.square[e], data.own[e] = new_square, new_own
-        if edge_flags[e] & 1 == 0:
-            edge_flags[e] |= 1
-            told[told_count] = e
-            told_count += 1
+        if edge_flags[e] == 0:
+            edge_flags[e] = STALE
+            stale[stale_count] = e
+            stale_count += 1
     moved_count = settle_ends(system, edges, people, which, tolerances, work, moved_count)
-    return left_over, told_count, moved_count, square, own
+    return left_over, stale_count, moved_count, square, own
 
 
 @compiled

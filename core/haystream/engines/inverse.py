@@ -327,11 +327,13 @@ def heal(
     on_edge: Floats,
     room: Scratch,
     healed: Ints,
+    stop: Ints,
 ) -> tuple[int, float]:
     """Solve the entries of up to `most` of those waiting afresh, off columns as close as `closeness` tolerances.
 
-    Where much had drifted, contacts that are not fresh wait too: what moved it moved them. Returns how many were
-    solved (they are in `healed`), and by how much the worst of them had drifted.
+    Where much had drifted, contacts that are not fresh wait too: what moved it moved them. Another thread may set
+    `stop`, shape (1,): after the participant that is in hand nobody is solved then. Returns how many were solved
+    (they are in `healed`), and by how much the worst of them had drifted.
     """
     count, worst = 0, 0.0
     most = min(most, len(healed))
@@ -357,4 +359,6 @@ def heal(
         worst = max(worst, drift, moved)
         healed[count] = u
         count += 1
+        if stop[0] != 0:
+            break
     return count, worst

@@ -20,14 +20,27 @@ from haystream.engines.relax import (
 )
 from haystream.engines.state import COMMON, ENTRIES, REMAINING, Data, Edges, People, Work
 
+MOVED, WAITING, CLOSELY = 1, 2, 4
+"""Bits of `moved_flags`: listed in `moved`; listed in `later`; moved so that a reading may not wait, and the
+covariances of edges may have moved alone (`settle_moved`)."""
+
 
 @compiled
 def move(moved: Ints, moved_flags: Flags, count: int, participant: int) -> int:
     """List a participant among the moved, once; the new count."""
-    if moved_flags[participant] & 1 == 0:
-        moved_flags[participant] |= 1
+    if moved_flags[participant] & MOVED == 0:
+        moved_flags[participant] |= MOVED
         moved[count] = participant
         count += 1
+    return count
+
+
+@compiled
+def move_closely(moved: Ints, moved_flags: Flags, count: int, participants: Ints) -> int:
+    """List all of these, to be looked at closely; the new count."""
+    for participant in participants:
+        count = move(moved, moved_flags, count, participant)
+        moved_flags[participant] |= CLOSELY
     return count
 
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from haystream.engines.afresh import solve_afresh
-from haystream.engines.base import Moved
+from haystream.engines.base import NEVER, Moved
 from haystream.engines.growth import follow, renew, rescale, take_prior
 from haystream.engines.inverse import COLUMN_TOLERANCE, heal, take_entries
-from haystream.engines.kernels import change_edge, move, regress
+from haystream.engines.kernels import CLOSELY, MOVED, change_edge, move, move_closely, regress
 from haystream.engines.posterior import LocalPosterior
-from haystream.engines.reading import MOVED, settle_moved
+from haystream.engines.reading import COUNTED, STALE, settle_moved, settle_rows
 from haystream.engines.relax import Floats, Ints
 from haystream.engines.state import COMMON, ENTRIES, REMAINING
 from haystream.events import Prior
@@ -70,8 +70,8 @@ class LocalEngine(LocalPosterior):
         """How many participants wait to be told of."""
         self._known: set[int] = set()
         """Those in `_screened`."""
-        self._told = 0
-        """How many edges are in `told`."""
+        self._stale = 0
+        """How many edges are in `stale`."""
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
         self._offered_total = 0.0
@@ -97,6 +97,8 @@ class LocalEngine(LocalPosterior):
             self._pending.add(edge, pending)
         if screened != 0.0 or relevant != 0.0 or offered != 0.0:
             self._refresh(edge)
+        if (screened != 0.0 or relevant != 0.0) and columns.edge_flags[edge]:  # else it is not let in yet
+            columns.edge_flags[edge] |= COUNTED
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update for all."""
@@ -168,14 +170,10 @@ class LocalEngine(LocalPosterior):
             columns.work,
             self._moved_count,
         )
-        self._tell(edge)
-
-    def _tell(self, edge: int) -> None:
-        columns = self._columns
         if not columns.edge_flags[edge]:
-            columns.edge_flags[edge] = 1
-            columns.told[self._told] = edge
-            self._told += 1
+            columns.edge_flags[edge] = STALE
+            columns.stale[self._stale] = edge
+            self._stale += 1
 
     def _tolerances(self) -> Floats:
         """Shape (sides + 1,): of the right-hand sides, and of the entries of the inverse."""
@@ -207,12 +205,14 @@ class LocalEngine(LocalPosterior):
             self._follow(changes)
         pending = None
         if self._pending:
-            pending = self._await(stale=self._told > 0 or any(len(change.edges) for change in changes))
+            pending = self._await(stale=self._stale > 0 or any(len(change.edges) for change in changes))
+        telling, rounded = TELLING * self._tolerance, self._shared(self._rounded)
         people, count, self._later = settle_moved(
             columns.system,
+            columns.edges,
             columns.people,
-            *self._shared(self._rounded),
-            TELLING * self._tolerance,
+            *rounded,
+            telling,
             columns.work.moved,
             columns.work.moved_flags,
             self._moved_count,
@@ -220,18 +220,19 @@ class LocalEngine(LocalPosterior):
             self._later,
             columns.work.changed,
             columns.edge_flags,
-            columns.told,
-            self._told,
+            columns.stale,
+            self._stale,
         )
-        self._moved_count = self._told = 0
+        stale, rows, scale = columns.stale[:count], columns.changed_edges, rounded[-1]
+        counted = settle_rows(columns.edges, columns.people, scale, telling, columns.edge_flags, stale, rows)
+        self._moved_count = self._stale = 0
         self._estimated = self.unfinished
-        edges = np.sort(columns.told[:count])
-        columns.edge_flags[edges] = 0
+        edges = np.sort(stale)
         before, self._rounded = self._rounded, self._round(self.common())
         scores = edges if pending is None else np.union1d(edges, pending)
         if self._rounded != before:
             scores = np.arange(columns.edge_count, dtype=np.int32)
-        return Moved(np.sort(columns.work.changed[:people]), edges, scores)
+        return Moved(np.sort(columns.work.changed[:people]), np.sort(rows[:counted]), scores)
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; the edges whose variance they moved.
@@ -249,15 +250,16 @@ class LocalEngine(LocalPosterior):
         seen = people.seen_mean, people.seen_reach, people.seen_variance
         for column, values in zip(seen, self.given_common(everyone), strict=True):
             column[everyone] = values
+        columns.edges.seen_covariance[edges] = self.covariances(edges)
         return Moved(everyone, edges, edges)
 
-    def tend(self, most: int) -> None:
+    def tend(self, most: int, stop: Ints = NEVER) -> None:
         """See to up to `most` participants that wait for their entries of an inverse to be solved afresh, or to be
-        told of. Call it when there is time; the next `settle` names them.
+        told of. Call it when there is time; the next `settle` names them. `stop`: as `Engine.tend` says.
         """
         columns, estimated = self._columns, self.unfinished
         if self._precision.waiting:
-            self._precision.tend(most)
+            self._precision.tend(most, stop)
             return
         count, worst = heal(
             columns.system,
@@ -269,18 +271,20 @@ class LocalEngine(LocalPosterior):
             columns.edges.covariance,
             columns.work.column,
             columns.work.changed,
+            stop,
         )
         if count and not estimated:
             self.drift = worst * self._tolerance / self._entries_tolerance  # as a variance, less D²
-        for participant in columns.work.changed[:count].tolist():
-            self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
-            columns.people.seen_variance[participant] = np.inf  # tell its edges, whose covariances moved
-        for _ in range(min(most - count, self._later)):
-            self._later -= 1
-            participant = int(columns.later[self._later])
-            columns.work.moved_flags[participant] &= MOVED
-            self._moved_count = move(columns.work.moved, columns.work.moved_flags, self._moved_count, participant)
-            columns.people.seen_mean[participant] = np.inf
+        self._look_closely(columns.work.changed[:count])
+        last, self._later = self._later, max(self._later - (most - count), 0)
+        late = columns.later[self._later : last]
+        columns.work.moved_flags[late] &= MOVED | CLOSELY
+        self._look_closely(late)
+
+    def _look_closely(self, participants: Ints) -> None:
+        """Have `settle` look at these and at all their edges."""
+        work = self._columns.work
+        self._moved_count = move_closely(work.moved, work.moved_flags, self._moved_count, participants)
 
     @property
     def unfinished(self) -> bool:
@@ -359,7 +363,7 @@ class LocalEngine(LocalPosterior):
         priors = self._priors(which)
         columns.bound[which] = priors.bound
         much = np.empty(len(which), np.int32)
-        count, self._told, self._moved_count, square, own = renew(
+        count, self._stale, self._moved_count, square, own = renew(
             columns.system,
             edges,
             columns.people,
@@ -369,8 +373,8 @@ class LocalEngine(LocalPosterior):
             self._tolerances(),
             columns.work,
             columns.edge_flags,
-            columns.told,
-            self._told,
+            columns.stale,
+            self._stale,
             much,
             self._moved_count,
         )
@@ -396,4 +400,4 @@ class LocalEngine(LocalPosterior):
         columns.used_edge[:count] = precision.inverse_edge
         solve_afresh(columns, precision, self._priors(np.arange(count, dtype=np.int32)), self._tolerances())
         self._square, self._own = float(columns.data.square[:count].sum()), float(columns.data.own[:count].sum())
-        self._moved_count = self._later = self._told = 0
+        self._moved_count = self._later = self._stale = 0

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from haystream.engines.adjustment import Adjustment, Observations, adjust, adjusted_common
-from haystream.engines.base import Common, Floats, Ints, Longs, Moved
+from haystream.engines.base import NEVER, Common, Floats, Ints, Longs, Moved
 from haystream.engines.common import learned, rounded
 from haystream.engines.concentration import add_likelihood, learned_concentration, no_likelihood
 from haystream.events import Prior
@@ -103,7 +103,7 @@ class ReferenceEngine:
 
     drift = 0.0
 
-    def tend(self, most: int) -> None:
+    def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Nothing drifts."""
 
     @property

@@ -39,6 +39,8 @@ class Edges(NamedTuple):
     """Shape (sides, edges): w_e d_e, then L_e (1 − ρ_e) with ρ_e = Var(η_e) w_e, then w_e."""
     covariance: Floats
     """(Λ⁻¹)_uv."""
+    seen_covariance: Floats
+    """D_u D_v (Λ⁻¹)_uv (`Engine.covariances`) that readers were last told of; inf before."""
 
 
 class Data(NamedTuple):
