@@ -53,6 +53,19 @@ async def test_new_items_reach_a_query_that_nobody_speaks_of(world: World) -> No
     assert (await world.store.load_query("q")).position.cursor == 1
 
 
+async def test_a_verdict_takes_in_no_items_that_wait_for_a_ranking_of_their_own(world: World) -> None:
+    """A burst of new items is not to be worked off before the answer that an analyst waits for."""
+    process = await world.process(item_publish_seconds=3600.0)
+    await world.store.append_items("default", [item(1)])
+    world.say(Query("q"))
+    await process.wait(world.broker.wait_for("next-items", lambda m: len(decode_ranking(m.value).items) == 1))
+    await world.store.append_items("default", [item(n) for n in range(2, 9)])
+    world.say(verdict(1))
+    await process.wait(world.broker.wait_for("next-items", lambda m: decode_ranking(m.value).screened == 1))
+    assert world.rankings("q")[-1].items == ()
+    assert (await world.store.load_query("q")).position.cursor == 1
+
+
 async def test_a_verdict_before_its_query_and_its_item_waits_for_both(world: World) -> None:
     events: list[Event] = [verdict(1), verdict(2), Query("q"), item(1), item(2)]
     world.say(*events)

@@ -35,7 +35,14 @@ T = TypeVar("T")
 class Process:
     """One worker with its consumer, as a process would run them."""
 
-    def __init__(self, world: "World", *, store: Store | None = None, publisher: Any = None) -> None:
+    def __init__(
+        self,
+        world: "World",
+        *,
+        store: Store | None = None,
+        publisher: Any = None,
+        item_publish_seconds: float = 0.0,
+    ) -> None:
         self.world = world
         self.consumer = MemoryConsumer(world.broker)
         self.metrics = Metrics(CollectorRegistry(), labelled_queries=10)
@@ -45,7 +52,7 @@ class Process:
             caught_up=self.consumer.caught_up,
             ends=self.consumer.ends,
             metrics=self.metrics,
-            limits=Limits(item_publish_seconds=0.0, max_batch=20, tolerance=EXACT),
+            limits=Limits(item_publish_seconds=item_publish_seconds, max_batch=20, tolerance=EXACT),
         )
 
     async def start(self, partitions: set[int]) -> "Process":
@@ -84,9 +91,10 @@ class Process:
         loaded = owner._loaded
         if loaded is None:
             return False
-        if loaded.finished or loaded.state.unfinished:
-            return True  # what growth left to estimate is still being healed, or waits to be saved
-        return loaded.saved.cursor < await self.world.store.item_count(loaded.state.settings.collection)
+        count = await self.world.store.item_count(loaded.state.settings.collection)
+        # What growth left to estimate is healed, and then saved, when there is time.
+        at_work = not owner.mailbox._idle.is_set() or loaded.finished or loaded.state.unfinished
+        return at_work or loaded.saved.cursor < count
 
 
 def say(broker: MemoryBroker, *events: Event) -> None:

@@ -19,9 +19,9 @@ CHUNK = 5000
 """Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
 ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
-LINGER_SECONDS = 0.01
-"""Items are gathered for so long, on their way into the log and out of it: one round trip for many. Nobody waits
-for an item as an analyst does for the answer to a verdict."""
+LINGER = 0.2
+"""The share of `item_publish_seconds` for which items are gathered on their way into the log: one round trip for
+many. Nobody waits for an item as an analyst does for the answer to a verdict."""
 WAIT_SECONDS = 2.0
 """How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
 
@@ -62,7 +62,7 @@ class Intake:
 
     def _open(self, collection: str) -> Mailbox[NewItem]:
         async def handle(batch: list[NewItem]) -> None:
-            await asyncio.sleep(LINGER_SECONDS)
+            await asyncio.sleep(LINGER * self._shared.limits.item_publish_seconds)
             await self._append(collection, [*batch, *mailbox.take()])
             if not len(mailbox):
                 # Anybody can name a collection: one that is quiet takes no memory.
@@ -134,7 +134,7 @@ class Follower:
             for listener in list(self.listeners.values()):
                 listener()
         if 0 < len(items) < CHUNK:
-            await asyncio.sleep(LINGER_SECONDS)
+            await asyncio.sleep(self._shared.limits.item_publish_seconds)  # a verdict's batch has none to take in
 
 
 def _add(collection: Collection, items: Sequence[Item]) -> None:

@@ -9,6 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 T = TypeVar("T")
 
 
@@ -16,15 +19,21 @@ class Exclusive:
     """Takes turns. The compiled kernels let go of the interpreter, so the loop goes on beside a thread."""
 
     def __init__(self) -> None:
+        self.wanted: NDArray[np.int32] = np.zeros(1, np.int32)
+        """How many wait for a turn, but for the patient: long work that can stop early looks at it."""
         self._lock = asyncio.Lock()
 
-    async def __call__(self, work: Callable[[], T], *, in_thread: bool) -> T:
+    async def __call__(self, work: Callable[[], T], *, in_thread: bool, patient: bool = False) -> T:
         """The work's result, when its turn has come.
 
         Cancelled, this returns at once; work that is in a thread by then goes on to its end, and nobody else
         gets a turn before that. Its result is lost.
         """
-        await self._lock.acquire()
+        self.wanted += not patient
+        try:
+            await self._lock.acquire()
+        finally:
+            self.wanted -= not patient
         if not in_thread:
             try:
                 return work()

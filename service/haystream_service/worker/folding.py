@@ -12,7 +12,7 @@ from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.records import Clock
 
-LIGHT_EVENTS = 32
+LIGHT_EVENTS = 300
 """New items and verdicts that are folded in where the event loop runs: they take some milliseconds. A thread
 would cost a lone verdict a tenth of a millisecond, and more where many run."""
 LIGHT_SECONDS = 0.02

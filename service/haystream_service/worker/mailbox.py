@@ -7,6 +7,7 @@ The task lives only while there is something to do: a million idle mailboxes cos
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 E = TypeVar("E")
@@ -36,6 +37,7 @@ class Mailbox(Generic[E]):
         self._broken = False
         self._task: asyncio.Task[None] | None = None
         self._space = asyncio.Event()
+        self._came = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -52,11 +54,13 @@ class Mailbox(Generic[E]):
     def post(self, event: E) -> None:
         """Leave an event even if the mailbox is full."""
         self._waiting.append(event)
+        self._came.set()
         self._work()
 
     def poke(self) -> None:
         """Have the handler called even if no event waits (with an empty batch, then)."""
         self._poked = True
+        self._came.set()
         self._work()
 
     def take(self) -> list[E]:
@@ -69,6 +73,15 @@ class Mailbox(Generic[E]):
     def due(self) -> bool:
         """Whether the handler is to be called again."""
         return bool(self._waiting) or self._poked
+
+    async def until_due(self, seconds: float) -> None:
+        """Return when the handler is to be called again, or after so many seconds. For the handler, to rest."""
+        self._came.clear()
+        if seconds <= 0.0 or self.due:
+            await asyncio.sleep(0)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._came.wait(), seconds)
 
     async def drained(self) -> None:
         """Return when nothing waits and nothing is being handled."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 from haystream.errors import Code, Rejected
@@ -17,14 +16,9 @@ from haystream_service.worker.folding import Folded, Loaded, fold, restore
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.shared import Shared, StateLost
+from haystream_service.worker.tending import Tending
 
 log = logging.getLogger(__name__)
-
-TENDED = 8
-"""Local solves between two looks at the mailbox: about a millisecond."""
-
-TENDED_IN_THREAD = 32
-"""The same in a thread, where a turn costs more."""
 
 
 class QueryOwner:
@@ -51,9 +45,9 @@ class QueryOwner:
         self._on_unknown = on_unknown
         self._loaded: Loaded | None = None
         self._follower: Follower | None = None
+        self._tending = Tending(shared.clock)
         self._settings_came = asyncio.Event()
-        self._growth_timer: asyncio.TimerHandle | None = None
-        self._next_growth = 0.0
+        self._finish_timer: asyncio.TimerHandle | None = None
         limits = shared.limits
         self.mailbox: Mailbox[Delivery] = Mailbox(
             self._handle, max_batch=limits.max_batch, size=limits.mailbox_size, on_bug=shared.on_bug
@@ -77,14 +71,6 @@ class QueryOwner:
         """Load the query if it is not in memory, and take in what its collection got since."""
         self.mailbox.poke()
 
-    def grown(self) -> None:
-        """The collection has grown: publish a ranking, but not more often than the limit says."""
-        wait = self._next_growth - self._shared.clock.monotonic()
-        if wait <= 0:
-            self.wake()
-        elif self._growth_timer is None:
-            self._growth_timer = asyncio.get_running_loop().call_later(wait, self._growth_due)
-
     async def suspend(self) -> None:
         """Forget what waits, and the state too if it was in the middle of a batch."""
         if await self.mailbox.drop():
@@ -93,14 +79,21 @@ class QueryOwner:
     def release(self) -> None:
         """Let go of everything; to be called when the mailbox is idle, or by the handler as its last act."""
         self._loaded = None
-        if self._growth_timer is not None:
-            self._growth_timer.cancel()
+        if self._finish_timer is not None:
+            self._finish_timer.cancel()
         if self._follower is not None:
             self._followers.leave(self._follower.collection.name, self.query_id)
         self._shared.metrics.queries.forget(self.query_id)
 
-    def _growth_due(self) -> None:
-        self._growth_timer = None
+    def _finish(self, loaded: Loaded) -> None:
+        """Publish again what was made with estimates; a batch that comes before does."""
+        loaded.finished = True
+        if self._finish_timer is None:
+            limit = self._shared.limits.item_publish_seconds
+            self._finish_timer = asyncio.get_running_loop().call_later(limit, self._finish_due)
+
+    def _finish_due(self) -> None:
+        self._finish_timer = None
         self.wake()
 
     async def _handle(self, deliveries: list[Delivery]) -> None:
@@ -119,18 +112,13 @@ class QueryOwner:
     async def _tend(self) -> None:
         """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
         loaded, follower = self._loaded, self._follower
-        unfinished = loaded is not None and loaded.state.unfinished
-        while loaded is not None and follower is not None and not self.mailbox.due:
-            # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
-            much = loaded.state.unfinished
-            tend = partial(loaded.state.tend, TENDED_IN_THREAD if much else TENDED)
-            if not await follower.exclusive(tend, in_thread=much):
-                if unfinished:
-                    loaded.finished = True
-                    self.grown()  # what was published was made with estimates
-                await follower.snapshots.keep(loaded.state.settings)
-                return
-            await asyncio.sleep(0)
+        if loaded is None or follower is None:
+            return
+        unfinished = loaded.state.unfinished
+        if await self._tending.until_due(loaded.state, follower.exclusive, self.mailbox):
+            if unfinished:
+                self._finish(loaded)
+            await follower.snapshots.keep(loaded.state.settings)
 
     async def _apply(self, batch: Batch) -> None:
         loaded = self._loaded = self._loaded or await self._load()
@@ -182,7 +170,7 @@ class QueryOwner:
             raise StateLost(f"collection {name!r} has {count} items and query {self.query_id!r} saw {at_least}")
         if self._follower is not None and self._follower.collection.name != name:
             self._followers.leave(self._follower.collection.name, self.query_id)  # of settings that were refused
-        follower = self._follower = self._followers.join(name, self.query_id, self.grown)
+        follower = self._follower = self._followers.join(name, self.query_id, self.wake)
         await follower.reach(count)
         await follower.snapshots.recall(settings)
         return follower
@@ -256,7 +244,6 @@ class QueryOwner:
         shared = self._shared
         await shared.retry(lambda: shared.publisher.publish_ranking(self.query_id, value))
         shared.metrics.rankings_published.inc()
-        self._next_growth = shared.clock.monotonic() + shared.limits.item_publish_seconds
 
     async def _publish_again(self) -> None:
         shared = self._shared

@@ -103,7 +103,6 @@ class Rebuild:
             limits=Limits(
                 max_batch=settings.max_batch,
                 mailbox_size=settings.mailbox_size,
-                item_publish_seconds=3600.0,
                 tolerance=settings.tolerance,
             ),
         )

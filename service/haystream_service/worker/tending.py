@@ -1,0 +1,56 @@
+"""Undoing drift of a query's posterior between its batches, a turn at a time."""
+
+from typing import Any
+
+from haystream.query import QueryState
+from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.mailbox import Mailbox
+from haystream_service.worker.records import Clock
+
+TURN_SECONDS = 0.001
+"""What a turn takes where the event loop runs, about."""
+TURN_SECONDS_IN_THREAD = 0.005
+"""The same in a thread, where it ends after the solve in hand if somebody else wants one."""
+FEWEST, MOST = 8, 1024
+"""Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
+RECENT_SECONDS = 0.25
+"""Batches that come closer than this have somebody waiting for them."""
+REST = 3.0
+"""Then tending rests for so many times as long as it worked. Else it would take a core from the event loop, the
+broker and the store, through which the next verdict has to go."""
+
+
+class Tending:
+    """What the owner of a query does when it has nothing else to do."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._solves = FEWEST
+        self._began = float("-inf")
+
+    async def until_due(self, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any]) -> bool:
+        """Tend until nothing is left to do (True), or the mailbox is due."""
+        before, self._began = self._began, self._clock.monotonic()
+        while not mailbox.due:
+            # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
+            much = state.unfinished
+            more, took = await exclusive(lambda: self._turn(state, exclusive), in_thread=much, patient=True)
+            if not more:
+                return True
+            self._adapt(took, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS)
+            since = self._clock.monotonic() - self._began
+            busy = max(self._began - before, since) < RECENT_SECONDS
+            await mailbox.until_due(REST * took if busy else 0.0)
+        return False
+
+    def _turn(self, state: QueryState, exclusive: Exclusive) -> tuple[bool, float]:
+        """Whether there is more to do, and the seconds that this turn took."""
+        began = self._clock.monotonic()
+        more = state.tend(self._solves, stop=exclusive.wanted)
+        return more, self._clock.monotonic() - began
+
+    def _adapt(self, took: float, wanted: float) -> None:
+        if took > wanted:
+            self._solves = max(FEWEST, self._solves // 2)
+        elif took < wanted / 2:
+            self._solves = min(MOST, 2 * self._solves)

@@ -1,0 +1,135 @@
+"""Drift is undone between batches: in turns of about the same length, with rests while somebody is at work."""
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.mailbox import Mailbox
+from haystream_service.worker.tending import FEWEST, MOST, RECENT_SECONDS, REST, TURN_SECONDS, Tending
+
+pytestmark = pytest.mark.asyncio
+
+
+class Hands:
+    """A clock that nothing but work and rests moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Drifted:
+    """A state with so many solves to do, each of which takes so many seconds."""
+
+    unfinished = False
+
+    def __init__(self, clock: Hands, *, solves: int, seconds: float) -> None:
+        self.turns: list[int] = []
+        self.after_turn: Callable[[], None] = lambda: None
+        self._clock = clock
+        self._left = solves
+        self._seconds = seconds
+
+    def tend(self, most: int, stop: NDArray[np.int32]) -> bool:
+        done = min(most, self._left)
+        self.turns.append(done)
+        self._left -= done
+        self._clock.seconds += done * self._seconds
+        self.after_turn()
+        return self._left > 0
+
+
+class Restful(Mailbox[int]):
+    """A mailbox whose rests take no time but on the clock."""
+
+    def __init__(self, clock: Hands) -> None:
+        super().__init__(self._nothing, max_batch=1, size=1, on_bug=lambda _: None)
+        self.rests: list[float] = []
+        self._clock = clock
+
+    async def _nothing(self, batch: list[int]) -> None: ...
+
+    async def until_due(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self._clock.seconds += seconds
+
+
+async def test_turns_get_longer_and_shorter_until_they_take_as_long_as_they_should() -> None:
+    clock = Hands()
+    for seconds, most in ((1e-7, MOST), (1e-5, 100), (1.0, FEWEST)):
+        state, mailbox = Drifted(clock, solves=20_000, seconds=seconds), Restful(clock)
+        assert await Tending(clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
+        assert sum(state.turns) == 20_000
+        assert state.turns[0] == FEWEST
+        assert max(state.turns) <= MOST
+        assert most * seconds >= TURN_SECONDS / 4 or most == MOST
+        assert most / 2 <= np.median(state.turns) <= 2 * most
+
+
+async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() -> None:
+    clock = Hands()
+    mailbox, tending, exclusive = Restful(clock), Tending(clock), Exclusive()
+
+    async def rests(solves: int) -> list[float]:
+        mailbox.rests.clear()
+        await tending.until_due(Drifted(clock, solves=solves, seconds=1e-5), exclusive, mailbox)  # type: ignore[arg-type]
+        return list(mailbox.rests)
+
+    assert set(await rests(200)) == {0.0}  # the first batch
+    clock.seconds += RECENT_SECONDS / 10
+    at_work = await rests(10_000)
+    assert at_work[0] > 0.0
+    assert at_work[-1] == 0.0  # nobody came any more
+    assert sum(at_work) * (1 + 1 / REST) == pytest.approx(RECENT_SECONDS, rel=0.1)
+    clock.seconds += 2 * RECENT_SECONDS
+    assert set(await rests(200)) == {0.0}
+
+
+async def test_a_batch_ends_it_and_its_rest() -> None:
+    clock, batches, order = Hands(), list[list[int]](), list[str]()
+    tending, exclusive = Tending(clock), Exclusive()
+    state = Drifted(clock, solves=10**9, seconds=1e-5)
+
+    async def handle(batch: list[int]) -> None:
+        batches.append(batch)
+        if batch == [1]:
+            assert not await tending.until_due(state, exclusive, mailbox)  # type: ignore[arg-type]
+            order.append("ended")
+
+    mailbox = Mailbox(handle, max_batch=1, size=2, on_bug=lambda bug: order.append(repr(bug)))
+    state.after_turn = lambda: mailbox.post(2) if len(state.turns) == 3 else None
+    await mailbox.put(1)
+    async with asyncio.timeout(30):
+        await mailbox.drained()
+    assert (batches, order, len(state.turns)) == ([[1], [2]], ["ended"], 3)
+    resting = asyncio.create_task(mailbox.until_due(3600.0))
+    await asyncio.sleep(0)
+    mailbox.post(3)
+    async with asyncio.timeout(30):
+        await resting
+
+
+async def test_who_is_patient_is_told_that_others_want_a_turn() -> None:
+    exclusive, seen = Exclusive(), list[int]()
+
+    async def turn(*, patient: bool) -> None:
+        await exclusive(lambda: seen.append(int(exclusive.wanted[0])), in_thread=False, patient=patient)
+
+    await turn(patient=True)
+    held = asyncio.Event()
+    await exclusive._lock.acquire()
+    waiting = [asyncio.create_task(turn(patient=patient)) for patient in (True, False, True, False)]
+    asyncio.get_running_loop().call_soon(held.set)
+    await held.wait()
+    exclusive._lock.release()
+    await asyncio.gather(*waiting)
+    assert seen == [0, 2, 1, 1, 0]
