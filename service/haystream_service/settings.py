@@ -66,7 +66,7 @@ class Settings(BaseModel):
     drain_seconds: float = Field(default=20, ge=0, le=3600)
     """What a worker that is told to stop has to finish its batches. Kubernetes' grace period is above it."""
     item_publish_seconds: float = Field(default=0.25, ge=0, le=3600)
-    """How long new items may wait before a ranking is published for them; verdicts never wait."""
+    """How often new items are let in and ranked; verdicts never wait for them."""
     max_batch: int = Field(default=1000, ge=1, le=1_000_000)
     """Events that one batch of a mailbox takes at most: bounds the size of a Redis script's arguments."""
     mailbox_size: int = Field(default=10_000, ge=1, le=10_000_000)

@@ -33,7 +33,7 @@ class Limits:
     max_batch: int = 1000
     mailbox_size: int = 10_000
     item_publish_seconds: float = 0.25
-    """How long new items may wait for a ranking of their own. Verdicts never wait."""
+    """How often new items are let in, in a batch of their own. Verdicts never wait for them."""
     tolerance: float = DEFAULT_TOLERANCE
 
 
