@@ -15,7 +15,7 @@ FEWEST, MOST = 8, 1024
 """Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
 RECENT_SECONDS = 0.25
 """Batches that come closer than this have somebody waiting for them."""
-REST = 3.0
+REST = 5.0
 """Then tending rests for so many times as long as it worked. Else it would take a core from the event loop, the
 broker and the store, through which the next verdict has to go."""
 
