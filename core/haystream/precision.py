@@ -35,14 +35,12 @@ DEGREE_STEPS = 1024
 of a participant who has 100,000 then changes nothing, but for every 64th, instead of 100,000 entries. Entries of
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
-
 FEW = 2
 """Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
 do to Q⁻¹ is estimated, and healed when there is time."""
 
 MUCH = 50
-"""Where one edge in so many is new, everything is computed afresh: a pass over all edges costs less than what
-is near the new ones."""
+"""Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from haystream.compiled import compiled
 from haystream.engines.inverse import STRAIN, add_strain, change_entries, change_row
 from haystream.engines.kernels import add_diagonal, move, regress, settle_side
-from haystream.engines.reading import STALE
+from haystream.engines.reading import NOTED, STALE
 from haystream.engines.relax import DIAGONAL, RESIDUAL, VALUE, Flags, Floats, Ints, System, touch
 from haystream.engines.state import COMMON, ENTRIES, MEAN, REMAINING, Data, Edges, People, Sums, Work
 from haystream.models.base import Priors
@@ -138,14 +138,14 @@ def rescale(
             e = system.incident[j]
             new = noise[e] == 0.0
             stale = new or rescaled or abs(inverse_edge[e] - used_edge[e]) > tolerance
-            if stale and edge_flags[e] & 2 == 0:
-                edge_flags[e] |= 2
+            if stale and edge_flags[e] & NOTED == 0:
+                edge_flags[e] |= NOTED
                 stale_edges[count] = e
                 count += 1
     for i in range(count):
         e = stale_edges[i]
         used_edge[e] = inverse_edge[e]
-        edge_flags[e] ^= 2
+        edge_flags[e] ^= NOTED
     return count, moved_count
 
 

@@ -97,7 +97,7 @@ class LocalEngine(LocalPosterior):
             self._pending.add(edge, pending)
         if screened != 0.0 or relevant != 0.0 or offered != 0.0:
             self._refresh(edge)
-        if (screened != 0.0 or relevant != 0.0) and columns.edge_flags[edge]:  # else it is not let in yet
+        if (screened != 0.0 or relevant != 0.0) and columns.edge_flags[edge]:  # an edge that is not let in has none
             columns.edge_flags[edge] |= COUNTED
 
     def offer(self, edges: Ints, items: Floats) -> None:
@@ -203,9 +203,8 @@ class LocalEngine(LocalPosterior):
             return self._tell_all()
         if changes:
             self._follow(changes)
-        pending = None
-        if self._pending:
-            pending = self._await(stale=self._stale > 0 or any(len(change.edges) for change in changes))
+        stale = self._stale > 0 or any(len(change.edges) for change in changes)
+        pending = self._await(stale=stale) if self._pending else None
         telling, rounded = TELLING * self._tolerance, self._shared(self._rounded)
         people, count, self._later = settle_moved(
             columns.system,
@@ -223,16 +222,15 @@ class LocalEngine(LocalPosterior):
             columns.stale,
             self._stale,
         )
-        stale, rows, scale = columns.stale[:count], columns.changed_edges, rounded[-1]
-        counted = settle_rows(columns.edges, columns.people, scale, telling, columns.edge_flags, stale, rows)
+        edges, rows, scale = columns.stale[:count], columns.changed_edges, rounded[-1]
+        count = settle_rows(columns.edges, columns.people, scale, telling, columns.edge_flags, edges, rows)
         self._moved_count = self._stale = 0
         self._estimated = self.unfinished
-        edges = np.sort(stale)
         before, self._rounded = self._rounded, self._round(self.common())
         scores = edges if pending is None else np.union1d(edges, pending)
         if self._rounded != before:
             scores = np.arange(columns.edge_count, dtype=np.int32)
-        return Moved(np.sort(columns.work.changed[:people]), np.sort(rows[:counted]), scores)
+        return Moved(np.sort(columns.work.changed[:people]), np.sort(rows[:count]), np.sort(scores))
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; the edges whose variance they moved.
@@ -254,9 +252,7 @@ class LocalEngine(LocalPosterior):
         return Moved(everyone, edges, edges)
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
-        """See to up to `most` participants that wait for their entries of an inverse to be solved afresh, or to be
-        told of. Call it when there is time; the next `settle` names them. `stop`: as `Engine.tend` says.
-        """
+        """Heal the entries of an inverse at up to `most` participants; tell of those who wait for that."""
         columns, estimated = self._columns, self.unfinished
         if self._precision.waiting:
             self._precision.tend(most, stop)
@@ -276,7 +272,8 @@ class LocalEngine(LocalPosterior):
         if count and not estimated:
             self.drift = worst * self._tolerance / self._entries_tolerance  # as a variance, less D²
         self._look_closely(columns.work.changed[:count])
-        last, self._later = self._later, max(self._later - (most - count), 0)
+        spare = 0 if stop[0] else most - count
+        last, self._later = self._later, max(self._later - spare, 0)
         late = columns.later[self._later : last]
         columns.work.moved_flags[late] &= MOVED | CLOSELY
         self._look_closely(late)

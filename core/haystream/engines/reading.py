@@ -6,8 +6,8 @@ from haystream.engines.relax import VALUE, Flags, Floats, Ints, Scratch, System,
 from haystream.engines.state import COMMON, MEAN, Edges, People
 from haystream.models.base import Ends
 
-STALE, COUNTED = 1, 4
-"""Bits of `edge_flags`: to be scored again; its count of screened or relevant items has changed. (2 is scratch.)"""
+STALE, COUNTED, NOTED = 1, 2, 4
+"""Bits of `edge_flags`: listed in `stale`; screened or relevant items have been counted; scratch (`rescale`)."""
 
 URGENT = 5.0
 """Whose reading moved by at most so many times what readers are told of anyway may wait until there is time: a
