@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.mailbox import Mailbox
-from haystream_service.worker.tending import FEWEST, MOST, RECENT_SECONDS, REST, TURN_SECONDS, Tending
+from haystream_service.worker.tending import (
+    FEWEST,
+    LATE_SECONDS,
+    MOST,
+    RECENT_SECONDS,
+    REST,
+    RESTS,
+    TURN_SECONDS,
+    Tending,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,13 +63,15 @@ class Restful(Mailbox[int]):
     def __init__(self, clock: Hands) -> None:
         super().__init__(self._nothing, max_batch=1, size=1, on_bug=lambda _: None)
         self.rests: list[float] = []
+        self.late = 0.0
+        """By how much each rest lasts longer than it was to."""
         self._clock = clock
 
     async def _nothing(self, batch: list[int]) -> None: ...
 
     async def until_due(self, seconds: float) -> None:
         self.rests.append(seconds)
-        self._clock.seconds += seconds
+        self._clock.seconds += seconds + self.late
 
 
 async def test_turns_get_longer_and_shorter_until_they_take_as_long_as_they_should() -> None:
@@ -92,6 +103,18 @@ async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() ->
     assert sum(at_work) * (1 + 1 / REST) == pytest.approx(RECENT_SECONDS, rel=0.1)
     clock.seconds += 2 * RECENT_SECONDS
     assert set(await rests(200)) == {0.0}
+
+
+async def test_it_rests_again_while_the_event_loop_wakes_it_late_but_not_for_ever() -> None:
+    clock = Hands()
+    turns = {}
+    for late in (0.0, 2 * LATE_SECONDS):
+        state, mailbox = Drifted(clock, solves=500, seconds=1e-5), Restful(clock)
+        mailbox.late = late
+        assert await Tending(clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
+        turns[late] = len(state.turns) - 1  # nothing is left after the last
+        assert len(mailbox.rests) == turns[late] * (RESTS if late else 1)
+    assert turns[0.0] == turns[2 * LATE_SECONDS] > 1
 
 
 async def test_a_batch_ends_it_and_its_rest() -> None:

@@ -9,7 +9,7 @@ from haystream_service.worker.records import Clock
 
 TURN_SECONDS = 0.001
 """What a turn takes where the event loop runs, about."""
-TURN_SECONDS_IN_THREAD = 0.005
+TURN_SECONDS_IN_THREAD = 0.003
 """The same in a thread, where it ends after the solve in hand if somebody else wants one."""
 FEWEST, MOST = 8, 1024
 """Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
@@ -18,6 +18,10 @@ RECENT_SECONDS = 0.25
 REST = 5.0
 """Then tending rests for so many times as long as it worked. Else it would take a core from the event loop, the
 broker and the store, through which the next verdict has to go."""
+LATE_SECONDS = 0.002
+"""A rest that ends so late says that the event loop is busy: a thread would get into its way."""
+RESTS = 5
+"""At most so many in a row, or a loop that is always busy would let drift add up."""
 
 
 class Tending:
@@ -40,8 +44,15 @@ class Tending:
             self._adapt(took, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS)
             since = self._clock.monotonic() - self._began
             busy = max(self._began - before, since) < RECENT_SECONDS
-            await mailbox.until_due(REST * took if busy else 0.0)
+            await self._rest(REST * took if busy else 0.0, mailbox)
         return False
+
+    async def _rest(self, seconds: float, mailbox: Mailbox[Any]) -> None:
+        for _ in range(RESTS):
+            began = self._clock.monotonic()
+            await mailbox.until_due(seconds)
+            if mailbox.due or self._clock.monotonic() - began < seconds + LATE_SECONDS:
+                return
 
     def _turn(self, state: QueryState, exclusive: Exclusive) -> tuple[bool, float]:
         """Whether there is more to do, and the seconds that this turn took."""
