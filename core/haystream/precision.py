@@ -39,7 +39,7 @@ FEW = 2
 """Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
 do to Q⁻¹ is estimated, and healed when there is time."""
 
-MUCH = 50
+MUCH = 10
 """Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
 
 
