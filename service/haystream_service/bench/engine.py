@@ -63,7 +63,7 @@ class Measured:
     changed_bytes: float
     """Median size of the table rows that a verdict changed, which a worker writes to Redis."""
     changed_edges: float
-    """Median number of edges whose posterior a verdict changed."""
+    """Median number of edges whose table row a verdict changed."""
     peak_bytes: int
     """Peak resident memory of the process, which has nothing else in it but Python and its libraries."""
     idle_bytes: int
