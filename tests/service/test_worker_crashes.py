@@ -34,6 +34,7 @@ class CrashingPublisher(MemoryPublisher):
 
     def __init__(self, broker: MemoryBroker, fatal: int) -> None:
         super().__init__(broker)
+        self.broker = broker
         self.left = fatal
         self.reached = asyncio.Event()
 
@@ -44,16 +45,28 @@ class CrashingPublisher(MemoryPublisher):
             await asyncio.Event().wait()
         await super().publish_ranking(query_id, value)
 
+    async def published_or_reached(self, screened: int) -> None:
+        """Return when a ranking after so many verdicts is published, or the process is cut off."""
+        answer = self.broker.wait_for("next-items", lambda m: decode_ranking(m.value).screened == screened)
+        ways = [asyncio.ensure_future(answer), asyncio.ensure_future(self.reached.wait())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+
 
 @pytest.mark.parametrize("fatal", [1, 2, 3])
 async def test_a_crash_between_save_and_publish_loses_no_ranking(world: World, fatal: int) -> None:
     publisher = CrashingPublisher(world.broker, fatal)
     doomed = await world.process(publisher=publisher)
-    events: list[Event] = [Query("q"), item(1), verdict(1), item(2), verdict(2)]
-    for event in events:
-        world.say(event)
-        await asyncio.sleep(0)
-    await doomed.wait(publisher.reached.wait())
+    events: list[Event] = []
+    # What comes while it is busy is one batch with one ranking: only what waits for an answer is sure of its own.
+    for screened, said in enumerate(([Query("q")], [item(1), verdict(1)], [item(2), verdict(2)])):
+        events += said
+        world.say(*said)
+        await doomed.wait(publisher.published_or_reached(screened))
+    assert publisher.reached.is_set()
     await doomed.crash()
     heir = await world.process()
     await heir.settled()
