@@ -125,6 +125,26 @@ async def test_two_workers_share_the_work_and_one_takes_over(pipeline: Pipeline)
     await pipeline.assert_is_the_fold(events)
 
 
+async def test_a_flood_of_items_loses_nothing_while_workers_come_and_go(pipeline: Pipeline) -> None:
+    # More than is taken in hand at once, so that every rebalance finds items and verdicts there.
+    queries = [Query(f"q{n}") for n in range(4)]
+    items = [item(n) for n in range(12_000)]
+    said = [verdict(n, f"q{n % 4}") for n in range(120)]
+    await pipeline.say(*queries)
+    first = await pipeline.worker()
+    saying = asyncio.ensure_future(pipeline.say(*items))
+    await pipeline.say(*said[:40])
+    second = await pipeline.worker()
+    await pipeline.say(*said[40:80])
+    await asyncio.to_thread(first.stop)
+    await pipeline.worker()
+    await pipeline.say(*said[80:])
+    await asyncio.to_thread(second.stop)
+    await saying
+    await pipeline.assert_is_the_fold([*queries, *items, *said])
+    assert await pipeline.records("dead-letters") == []
+
+
 async def test_an_emptied_store_is_not_worked_on_until_it_is_rebuilt(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from faust.types import TP
 from yarl import URL
 
 from haystream_service.settings import Settings
+from haystream_service.worker.fetching import Transport
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.worker import Worker
@@ -47,6 +48,8 @@ def build_app(settings: Settings, worker: Worker, partitions: Partitions, *, dat
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
         broker_request_timeout=REQUEST_SECONDS,
     )
+    app.transport = Transport(app.conf.broker_consumer, app)  # before anybody asks for `app.consumer`
+    app.consumer.items_topic = partitions.topic(Kind.ITEM)
     for kind, handler in (
         (Kind.QUERY, worker.on_query),
         (Kind.ITEM, worker.on_item),
