@@ -167,7 +167,7 @@ def test_the_end_of_the_workers_log_is_kept():
     try:
         worker.log.write_text("first\nit broke\n")
         ended = r"no answer; the haystream worker has ended\n(.*\n)?it broke"
-        with pytest.raises(NoAnswer, match=ended), staging._explained(worker):
+        with pytest.raises(NoAnswer, match=ended), staging.explained(worker):
             raise NoAnswer("no answer")
     finally:
         worker.close()

@@ -21,7 +21,7 @@ from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.bench import graphs
 from haystream_service.bench.noop import LAST, NoopProcess
 from haystream_service.bench.traffic import Message, Traffic
-from haystream_service.demo.stage import WorkerProcess, environment_of, started
+from haystream_service.demo.stage import WorkerProcess, environment_of, explained, started
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.settings import Settings
 from haystream_service.settings import load as load_settings
@@ -151,6 +151,7 @@ async def measure(kafka: str, redis: str, edges: int, load: Load) -> Measured:
         while some := list(islice(preloaded, PRELOADED_AT_ONCE)):
             await store.append_items(graphs.COLLECTION, some)
         worker = await started(stack, WorkerProcess(environment_of(settings)))
+        stack.enter_context(explained(worker))
         traffic = await stack.enter_async_context(Traffic(settings, case.answered))
         began = time.perf_counter()
         for query in case.queries:

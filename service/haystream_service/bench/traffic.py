@@ -9,7 +9,7 @@ from typing import Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from haystream_service.errors import UserError
+from haystream_service.demo.play import NoAnswer
 from haystream_service.settings import Settings
 
 PATIENCE = 120.0
@@ -85,14 +85,14 @@ class Traffic:
         await self.until(lambda: not any(self._sent.values()), "the answers to all verdicts")
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Return when the condition holds; it is looked at whenever an answer comes. Raises `UserError`."""
+        """Return when the condition holds; it is looked at whenever an answer comes. Raises `NoAnswer`."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not condition():
                     self._came.clear()
                     await self._came.wait()
         except TimeoutError:
-            raise UserError(f"not within {PATIENCE:g} seconds: {what}") from None
+            raise NoAnswer(f"not within {PATIENCE:g} seconds: {what}") from None
 
     async def _stream(self, items: Iterable[Message], per_second: float) -> None:
         began, bundle = time.perf_counter(), max(1, round(per_second * BUNDLE_SECONDS))

@@ -102,7 +102,7 @@ async def stage() -> AsyncIterator[Stage]:
         worker = WorkerProcess(environment_of(settings))
         await started(stack, worker)  # which creates the topics
         bus = await _kafka_bus(stack, settings)
-        with _explained(worker):
+        with explained(worker):
             yield Stage(bus, kafka_name, redis_name)
 
 
@@ -169,7 +169,7 @@ async def _kafka_bus(stack: AsyncExitStack, settings: Settings) -> Bus:
 
 
 @contextmanager
-def _explained(worker: WorkerProcess) -> Iterator[None]:
+def explained(worker: WorkerProcess) -> Iterator[None]:
     """With the end of the worker's log, which is removed with the worker, where that does not answer."""
     try:
         yield
