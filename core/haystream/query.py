@@ -4,7 +4,7 @@ Facts first: `verdicts` (by id) and the collection say everything; the counts, t
 functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,8 @@ class QueryState:
         self.touched = 0
         self._tolerance = tolerance
         self._holding: dict[str, Verdict] = {}
-        self._dirty_people: list[NDArray[np.int32]] = []
-        self._dirty_edges: list[NDArray[np.int32]] = []
+        self._moved = _Moved()
+        self._tended = _Moved()
         self._start_engine()
 
     # ---- facts in ----
@@ -219,12 +219,15 @@ class QueryState:
 
     def settle(self) -> None:
         """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""
+        self._settle(self._moved)
+
+    def _settle(self, rows: "_Moved") -> None:
         self.catch_up()
         moved = self._engine.settle()
         self.touched = len(moved.participants)
         if len(moved.participants) or len(moved.edges):
-            self._dirty_people.append(moved.participants)
-            self._dirty_edges.append(moved.edges)
+            rows.participants.append(moved.participants)
+            rows.edges.append(moved.edges)
         self._queue.rescore(self._engine, moved.scores, step=self.screened + 1)
 
     def tend(self, most: int = 1, stop: Ints = NEVER) -> bool:
@@ -238,7 +241,7 @@ class QueryState:
             return False
         if self._engine.waiting:
             self._engine.tend(most, stop)
-            self.settle()
+            self._settle(self._tended)
         return self._engine.waiting
 
     @property
@@ -265,12 +268,26 @@ class QueryState:
             items=tuple(self._queue.best(self._engine, top)),
         )
 
-    def drain(self) -> Changes:
-        """The rows of the tables that moved since the last drain (`tables`). Settle first."""
-        people, edges = _union(self._dirty_people), _union(self._dirty_edges)
-        self._dirty_people.clear()
-        self._dirty_edges.clear()
+    def drain(self, *, tended: bool = True) -> Changes:
+        """The rows of the tables that moved since the last drain (`tables`). Settle first.
+
+        Without those `tended`, what only `tend` moved is left for another drain.
+        """
+        parts = [self._moved, self._tended] if tended else [self._moved]
+        people = _union([rows for part in parts for rows in part.participants])
+        edges = _union([rows for part in parts for rows in part.edges])
+        for part in parts:
+            part.participants.clear()
+            part.edges.clear()
         return rows_of(self._engine, people, edges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Rows that moved, by occasion: participants and edges, each ascending."""
+
+    participants: list[NDArray[np.int32]] = field(default_factory=list)
+    edges: list[NDArray[np.int32]] = field(default_factory=list)
 
 
 def _counts(outcome: Outcome) -> tuple[int, int]:

@@ -195,6 +195,23 @@ def test_drain_names_what_changed_and_only_that() -> None:
     assert not len(query.drain().edges.index)
 
 
+def test_what_tending_moved_may_be_drained_later() -> None:
+    """More participants than are solved at once: the others start from estimates, which tending heals."""
+    state = fold([Query("q"), *line(400)])
+    query = state.queries["q"]
+    query.settle()
+    assert query.unfinished
+    query.drain()
+    while query.unfinished:
+        query.tend()
+    step(state, verdict(0, "i0", Outcome.RELEVANT))
+    query.settle()
+    answer = query.drain(tended=False)
+    assert 0 < len(answer.edges.index) < 100
+    assert len(query.drain().edges.index) > 100
+    assert not len(query.drain().edges.index)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_relabelling_the_participants_changes_no_ranking(model: ModelName) -> None:
     """Reversing the ids swaps every edge's ends; with a symmetric table nothing may move."""

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 from support.world import World, item, story, verdict
 
-from haystream.events import Event, Item, ModelName, Query, Status
+from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
+from haystream.query import QueryState
+from haystream.tables import Changes
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 
 pytestmark = pytest.mark.asyncio
@@ -178,3 +180,29 @@ async def test_what_was_published_of_a_graph_that_grew_at_once_is_published_agai
     (owner,) = process.worker._owners.values()
     assert owner.state is not None
     assert not owner.state.unfinished
+
+
+async def test_rows_that_an_answer_left_out_are_saved_when_nothing_else_is_to_be_done(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 50}",)) for n in range(50)]
+    said = Verdict("v1", "q", "r1", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000)
+    process = await world.process()
+    world.say(Query("q"), *ring)
+    await process.settled()
+    # Another query of the collection may heal the graph between this one's answer and its turn.
+    monkeypatch.setattr(QueryState, "unfinished", property(lambda query: "v1" in query.verdicts))
+    drained: list[bool] = []
+    drain = QueryState.drain
+
+    def spied(query: QueryState, *, tended: bool = True) -> Changes:
+        drained.append(tended)
+        if not tended:
+            monkeypatch.setattr(QueryState, "unfinished", False)
+        return drain(query, tended=tended)
+
+    monkeypatch.setattr(QueryState, "drain", spied)
+    world.say(said)
+    await process.settled()
+    assert drained == [False, True]
+    await world.check_equals_fold([Query("q"), *ring, said])

@@ -93,8 +93,8 @@ class Process:
             return False
         count = await self.world.store.item_count(loaded.state.settings.collection)
         # What growth left to estimate is healed, and then saved, when there is time.
-        at_work = not owner.mailbox._idle.is_set() or loaded.finished or loaded.state.unfinished
-        return at_work or loaded.saved.cursor < count
+        unsaved = loaded.finished or loaded.owed or loaded.state.unfinished
+        return unsaved or not owner.mailbox._idle.is_set() or loaded.saved.cursor < count
 
 
 def say(broker: MemoryBroker, *events: Event) -> None:

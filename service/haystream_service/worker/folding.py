@@ -30,6 +30,8 @@ class Loaded:
     """Whether this process has published a ranking of the query."""
     finished: bool = False
     """Whether tending has finished what growth had left, since the last save."""
+    owed: bool = False
+    """Whether rows that tending moved are left for a later save."""
     took: float = 0.0
     """Seconds that folding in the last batch took."""
 
@@ -106,6 +108,9 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
     revision = max(loaded.revision + 1, int(now * 1000))
     query_id = state.settings.query_id
     ranking = state.ranking()
+    # While growth is healed that moves many rows. They are saved with new items, or when it is done, as nobody
+    # waits for those.
+    loaded.owed = bool(batch.deliveries) and state.unfinished
     applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
     new_settings = loaded.revision == 0 or any(isinstance(event, Query) for event in applied)
     change = Change(
@@ -117,6 +122,6 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
         settings=state.settings if new_settings else None,
         verdicts=[event for event in applied if isinstance(event, Verdict)],
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
-        tables=state.drain(),
+        tables=state.drain(tended=not loaded.owed),
     )
     return Folded(change, seconds, touched)

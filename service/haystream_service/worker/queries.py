@@ -114,7 +114,7 @@ class QueryOwner:
         loaded, follower = self._loaded, self._follower
         if loaded is None or follower is None:
             return
-        unfinished = loaded.state.unfinished
+        unfinished = loaded.state.unfinished or loaded.owed
         if await self._tending.until_due(loaded.state, follower.exclusive, self.mailbox):
             if unfinished:
                 self._finish(loaded)
