@@ -37,7 +37,7 @@ class Fetched:
         return SimpleNamespace(_fetcher=self)
 
     async def getmany(self, active: set[TP], _: float) -> dict[TP, list[ConsumerRecord]]:
-        taken = {tp: self._records.pop(tp) for tp in list(self._records) if tp in active}
+        taken = {tp: self._records.pop(tp) for tp in list(self._records) if not active or tp in active}
         self.on_take()
         return taken
 
@@ -152,6 +152,19 @@ async def test_partitions_that_were_taken_away_are_not_handed_over(consumer: Ver
     handed = await hand_over(consumer, after={4: lambda: consumer.pause_partitions([MORE_ITEMS])})
     assert [offset for tp, offset in handed if tp == ITEMS] == [0, 1, 2, 3]
     assert len([offset for tp, offset in handed if tp == MORE_ITEMS]) == 2
+
+
+async def test_what_is_not_wanted_any_more_is_not_taken(
+    consumer: VerdictsFirst, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = consumer._thread
+    fetched.fetch(ITEMS, 2)
+    consumer.pause_partitions([MORE_ITEMS])
+    fetched.fetch(MORE_ITEMS, 3)
+    answers = iter([{VERDICTS}])
+    monkeypatch.setattr(consumer, "_fetched", lambda _: next(answers, set()))
+    assert await hand_over(consumer) == [(ITEMS, 0), (ITEMS, 1)]
+    assert len(fetched._records[MORE_ITEMS]) == 3
 
 
 async def test_a_record_that_need_not_wait_is_handed_over_at_once(consumer: VerdictsFirst) -> None:

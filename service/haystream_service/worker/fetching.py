@@ -33,7 +33,8 @@ class VerdictsFirst(aiokafka.Consumer):  # type: ignore[misc]  # Faust has no ty
         generation = None
         while True:
             if backlog:
-                records = await self._getmany(self._fetched(len(backlog)), 0.0)
+                wanted = self._fetched(len(backlog))
+                records = await self._getmany(wanted, 0.0) if wanted else {}  # of no partition: of all
             else:
                 records, _ = await self._wait_next_records(timeout)
             if records is None or self.should_stop:
