@@ -6,20 +6,25 @@ PYTHON ?= python3
 INSTALLED := $(VENV)/.installed
 EXTRAS ?= dev
 ARGS ?=
+SECONDS ?= 1200
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test check clean
+.PHONY: help install servers demo test faults soak check clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv with haystream in it
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("haystream needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "installing haystream into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock >$(VENV)/uv.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.lock
+	@$(BIN)/uv pip install --quiet --python $(VENV) --constraint requirements.lock --build-constraint requirements.lock \
+		--editable '.[$(EXTRAS)]'
 	@touch $@
 
 # Quick, and silent, once everything is there. Never fails: the demo then runs in memory, tests skip (in CI they fail).
@@ -32,6 +37,16 @@ demo: servers ## watch haystream find relevant mail (ARGS='--headless --seconds 
 
 test: servers ## run the tests (ARGS='-k kafka' …)
 	@$(BIN)/pytest $(ARGS)
+
+faults: servers ## every fault on real servers, 10,000 simulated schedules (ARGS='-k kill' …)
+	@$(BIN)/pytest tests/faults tests/simulation --faults all --schedules 10000 $(ARGS)
+
+soak: servers ## two workers under faults at random (SECONDS=1200 SEED=…)
+	@$(BIN)/pytest tests/faults/soak.py -s --soak-seconds $(SECONDS) $(if $(SEED),--soak-seed $(SEED)) $(ARGS)
+
+test-kubernetes: $(INSTALLED) ## the manifests on a real API server, built from its Go modules (wants go, kubectl)
+	@deploy/kubernetes-tools
+	@$(BIN)/pytest tests/kubernetes --kubernetes $(ARGS)
 
 check: $(INSTALLED) ## lint, format, types, imports, YAML
 	$(BIN)/ruff check

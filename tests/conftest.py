@@ -26,6 +26,18 @@ settings.register_profile(
 settings.load_profile("ci" if IN_CI else "laptop")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How much of what could go on for ever is run."""
+    parser.addoption("--schedules", type=int, default=200, help="simulated schedules (tests/simulation)")
+    parser.addoption("--faults", choices=("sample", "all"), default="sample", help="which faults (tests/faults)")
+    parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long tests/faults/soak.py lasts")
+    parser.addoption("--soak-seed", type=int, help="what it draws from")
+    parser.addoption("--first-schedule", type=int, default=0, help="the first one's seed")
+    parser.addoption(
+        "--kubernetes", action="store_true", help="start a Kubernetes API server (make test-kubernetes)"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NamedKafka:
     """A Kafka that was running before the tests and is left alone by them."""

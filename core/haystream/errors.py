@@ -1,7 +1,8 @@
 """What can be wrong with an event, as named codes.
 
 There are three kinds of error and no more: *try again* (a server did not answer; the shell's business),
-*reject* (`Rejected`: the event is bad, it goes to the dead letters) and *bug* (everything else).
+*reject* (`Rejected`: the event is bad, it goes to the dead letters; `QueryFailed`: a whole query is, it stops)
+and *bug* (everything else).
 """
 
 from enum import StrEnum
@@ -33,15 +34,30 @@ class Code(StrEnum):
     VERDICT_CONFLICT = "verdict_conflict"
     """The verdict id is known with other content. The first content stands."""
     UNKNOWN_QUERY = "unknown_query"
-    """A verdict names a query that nobody has opened."""
+    """A verdict names a query that nobody has opened yet. It is kept, and counts when somebody does."""
+    WRONG_PARTITION = "wrong_partition"
+    """The event is not on the partition on which its query was opened."""
+    QUARANTINED = "quarantined"
+    """The query is stopped, as it could not be computed. The event is kept, and counts when it is released."""
     COLLECTION_CHANGED = "collection_changed"
     """A query cannot be moved to another collection."""
     UNSUPPORTED = "unsupported"
     """The settings are well formed, but no engine of this version can serve them."""
+    TOO_MUCH_WORK = "too_much_work"
+    """The query's graph, under its settings, takes more work or memory than its engine is given."""
 
 
 class Rejected(ValueError):  # noqa: N818 - it names a verdict on the event, not a failure of ours
     """The event is bad: it becomes a dead letter with this code and detail, and the partition goes on."""
+
+    def __init__(self, code: Code, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class QueryFailed(Exception):  # noqa: N818 - as `Rejected`
+    """The query cannot be answered: it stops, with this code and detail, and every other query goes on."""
 
     def __init__(self, code: Code, detail: str) -> None:
         super().__init__(f"{code}: {detail}")

@@ -122,7 +122,7 @@ class Prior:
 class Policy:
     """How edge posteriors become scores. `epsilon`, `seed` and `horizon` matter to the policies that use them."""
 
-    name: str = "look-ahead"
+    name: str = "look-ahead-by-set"
     epsilon: float = 0.1
     seed: int = 0
     horizon: int = 20

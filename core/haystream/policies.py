@@ -65,7 +65,8 @@ class Moves(Enum):
 class Entry:
     """A policy, and when its scores change with t."""
 
-    score: Score
+    score: Score | None
+    """Of edges: an item's is the mean of theirs. None: of item sets (`set_scores.own_score`)."""
     moves: Moves
 
 
@@ -131,6 +132,7 @@ def look_ahead(posteriors: Posteriors, policy: Policy) -> Floats:
 
 POLICIES: Mapping[str, Entry] = MappingProxyType(
     {
+        "look-ahead-by-set": Entry(None, Moves.NEVER),
         "look-ahead": Entry(look_ahead, Moves.NEVER),
         "greedy": Entry(greedy, Moves.NEVER),
         "epsilon-greedy": Entry(epsilon_greedy, Moves.IN_TURN),

@@ -23,7 +23,7 @@ from haystream.engines.inverse import (
     let_wait,
     regrown,
 )
-from haystream.engines.relax import Floats, Ints, Scratch, scratch, system
+from haystream.engines.relax import EXCEEDED, Floats, Ints, Scratch, resized, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance
 from haystream.graph import Graph
@@ -137,6 +137,11 @@ class Precision(Protocol):
         """Whether any do."""
         ...
 
+    @property
+    def given_up(self) -> bool:
+        """Whether a solve took too many steps: the inverse is good for nothing any more."""
+        ...
+
 
 class GraphPrecision:
     """Q of section 5.2.2: 1 on the diagonal, −δ / max(n_i, n_j) between contacts.
@@ -189,7 +194,7 @@ class GraphPrecision:
         for of_edges in (self._off, self._inverse_edge):
             of_edges.resize(graph.edges)
         if len(self._touched) < len(graph):
-            self._rooms = scratch(2 * len(graph)), scratch(2 * len(graph))
+            self._rooms = resized(self._rooms[0], 2 * len(graph)), resized(self._rooms[1], 2 * len(graph))
             self._touched = np.zeros(2 * len(graph), np.int32)
             self._healing = regrown(self._healing, 2 * len(graph))
         new = graph.edges - known
@@ -285,6 +290,11 @@ class GraphPrecision:
     def waiting(self) -> bool:
         """Whether any do."""
         return bool(self._healing.state[1])
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a solve took too many steps, ever."""
+        return any(room.steps[EXCEEDED] for room in self._rooms)
 
     def _heal(self, most: int, stop: Ints) -> Ints:
         count, _ = heal(
@@ -391,6 +401,11 @@ class ExplicitPrecision:
     @property
     def waiting(self) -> bool:
         """Nothing drifts."""
+        return False
+
+    @property
+    def given_up(self) -> bool:
+        """Nothing is solved step by step."""
         return False
 
 

@@ -13,9 +13,10 @@ from haystream.collection import Collection
 from haystream.engines.base import NEVER, Engine, Floats, Ints, Longs
 from haystream.engines.local import DEFAULT_TOLERANCE, LocalEngine
 from haystream.engines.reference import ReferenceEngine
-from haystream.errors import Code, Rejected
+from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Outcome, Query, Status, Verdict
 from haystream.models import MODELS
+from haystream.models.ranges import check_ranges
 from haystream.policies import POLICIES
 from haystream.precision import ExplicitPrecision
 from haystream.ranking import Queue, Ranking
@@ -25,6 +26,10 @@ SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
 exact (below 131,072 screenings an edge), so a retraction gives back the very same number, in any order."""
 
+
+MOST_FOR_REFERENCE = 1000
+"""Participants, or pairs, of a query with the engine `reference`: it is dense, and takes some ten seconds a verdict
+with so many pairs."""
 
 DRIFT_IN_PROBABILITY = 0.15
 """What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
@@ -37,10 +42,10 @@ def share_of(edges: int) -> float:
 
 
 class QueryState:
-    """A query and its posterior. Not safe for concurrent use.
+    """A query and its posterior. Not safe for concurrent use, and not to be used after a `QueryFailed`.
 
     Raises:
-        Rejected: UNSUPPORTED if no engine of this version can serve the settings.
+        Rejected: UNSUPPORTED or OUT_OF_RANGE if no engine of this version can serve the settings.
     """
 
     def __init__(self, settings: Query, collection: Collection, *, tolerance: float = DEFAULT_TOLERANCE) -> None:
@@ -66,7 +71,7 @@ class QueryState:
         """Take new settings; True if they differ.
 
         Raises:
-            Rejected: COLLECTION_CHANGED, or UNSUPPORTED; the old settings stand.
+            Rejected: COLLECTION_CHANGED, UNSUPPORTED or OUT_OF_RANGE; the old settings stand.
         """
         old = self.settings
         if settings == old:
@@ -180,6 +185,7 @@ class QueryState:
         self.found += found
         for edge in edges:
             self._engine.record(edge, screened=screened * share, relevant=found * share, offered=offered * share)
+        self._queue.judge(item, screened=screened, relevant=found)
         if offered:
             self._queue.offer(item, available=after == Outcome.RETRACTED)
         if pending and offered > 0:
@@ -223,6 +229,7 @@ class QueryState:
 
     def _settle(self, rows: "_Moved") -> None:
         self.catch_up()
+        check_size(self.settings, self.collection)
         moved = self._engine.settle()
         self.touched = len(moved.participants)
         if len(moved.participants) or len(moved.edges):
@@ -305,7 +312,7 @@ def check_same(known: Verdict, verdict: Verdict) -> None:
 
 
 def check_supported(settings: Query) -> None:
-    """Raise Rejected(UNSUPPORTED) unless this version can serve the settings."""
+    """Raise Rejected, UNSUPPORTED or OUT_OF_RANGE, unless this version can serve the settings."""
     if settings.policy.name not in POLICIES:
         known = ", ".join(POLICIES)
         raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
@@ -313,6 +320,18 @@ def check_supported(settings: Query) -> None:
         raise Rejected(Code.UNSUPPORTED, f"model {settings.prior.model!r} is not one of {', '.join(MODELS)}")
     if settings.prior.covariance is not None and "covariance" not in MODELS[settings.prior.model].settings:
         raise Rejected(Code.UNSUPPORTED, f"prior.covariance is no setting of the model {settings.prior.model}")
+    check_ranges(settings.prior, MODELS[settings.prior.model].ranges)
+
+
+def check_size(settings: Query, collection: Collection) -> None:
+    """Raise QueryFailed(TOO_MUCH_WORK) where the collection's graph is too large for the engine."""
+    people, pairs = len(collection.graph), collection.graph.edges
+    if settings.engine == "reference" and max(people, pairs) > MOST_FOR_REFERENCE:
+        raise QueryFailed(
+            Code.TOO_MUCH_WORK,
+            f"the engine reference takes up to {MOST_FOR_REFERENCE:,} participants and as many pairs, and"
+            f" collection {collection.name!r} has {people:,} and {pairs:,}: use the engine local",
+        )
 
 
 def make_engine(settings: Query, collection: Collection, tolerance: float) -> Engine:

@@ -12,10 +12,11 @@ import numpy as np
 from haystream.collection import Collection
 from haystream.compiled import compiled
 from haystream.engines.base import Engine
-from haystream.engines.relax import Flags, Floats, Ints, Longs
+from haystream.engines.relax import Flags, Floats, Ints
 from haystream.events import Pair, Policy
 from haystream.growing import Growing
 from haystream.policies import POLICIES, Moves, Posteriors, jump_of
+from haystream.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
 from haystream.tournament import TERMS, Tournament
 from haystream.turns import Turns
 
@@ -24,6 +25,9 @@ LAST = int(np.iinfo(np.uint64).max)
 
 BECAUSE = 5
 """How many shares an item's `because` names: the largest ones."""
+
+SAME_REASONS = 0.01
+"""By how much the common mean may move until it is looked again whose shares are the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,48 +88,6 @@ def mark_sets(
     return count
 
 
-@compiled
-def score_sets(
-    sets: Ints,
-    start: Longs,
-    edge: Ints,
-    left: Longs,
-    mean: Floats,
-    variance: Floats,
-    slope: Floats,
-    score: Floats,
-    flags: Flags,
-    set_score: Floats,
-    terms: Floats,
-) -> None:
-    """A set's score is the mean of its edges' scores: an item of k edges is drawn from one of them uniformly.
-
-    The terms are what its unscreened items add to expected remaining, to its variance by being coin flips given
-    P, and to how it moves with the common mean: left × E[p], left × E[p(1 - p)] and left × dE[p]/dΔ, p the mean of
-    the edges' P's, taken as uncorrelated.
-    """
-    for i in range(len(sets)):
-        which = sets[i]
-        flags[which] = 0
-        if left[which] == 0:
-            set_score[which] = -np.inf
-            terms[i, :] = 0.0
-            continue
-        total_score, total_mean, total_variance, total_slope = 0.0, 0.0, 0.0, 0.0
-        for j in range(start[which], start[which + 1]):
-            total_score += score[edge[j]]
-            total_mean += mean[edge[j]]
-            total_variance += variance[edge[j]]
-            total_slope += slope[edge[j]]
-        k = start[which + 1] - start[which]
-        m = total_mean / k
-        spread = total_variance / (k * k)
-        set_score[which] = total_score / k
-        terms[i, 0] = left[which] * m
-        terms[i, 1] = left[which] * max(m - m * m - spread, 0.0)
-        terms[i, 2] = left[which] * total_slope / k
-
-
 class Queue:
     """The unscreened items by set, the sets in a tournament by score."""
 
@@ -133,10 +95,14 @@ class Queue:
         self._collection = collection
         self._policy = policy
         self._taken: set[int] = set()
-        self._held: dict[int, int] = {}
-        """How many of a set's items are unscreened and not to be offered."""
+        self._holding: set[int] = set()
+        """The sets that have items which are unscreened and not to be offered (`_pending` says how many)."""
         self._skip: dict[int, int] = {}
         self._left = Growing(np.int64)
+        self._items = Growing(np.int64)
+        self._screened = Growing(np.int64)
+        self._relevant = Growing(np.int64)
+        self._pending = Growing(np.int64)
         self._tie = Growing(np.uint64, fill=LAST)
         self._marked = Growing(np.int32)
         self._flags = Growing(np.uint8)
@@ -144,12 +110,13 @@ class Queue:
         self._mean = Growing(np.float64)
         self._variance = Growing(np.float64)
         self._slope = Growing(np.float64)
+        self._edge_screened = Growing(np.float64)
         self._score = Growing(np.float64)
         self._set_score = Growing(np.float64)
         self._tournament = Tournament()
         self._turns = Turns()
         self._step = -1
-        self._reasons: dict[int, tuple[Share, ...]] = {}
+        self._reasons: dict[int, _Reasons] = {}
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
@@ -159,10 +126,12 @@ class Queue:
     def add(self, begin: int, end: int) -> None:
         """New items, at places begin … end − 1 of the collection; unscreened."""
         sets = len(self._collection.sets)
-        for column in (self._left, self._tie, self._marked, self._flags):
+        columns = self._left, self._items, self._screened, self._relevant, self._pending
+        for column in (*columns, self._tie, self._marked, self._flags):
             column.resize(sets)
         of = self._collection.sets_of(begin, end)
         np.add.at(self._left.data, of, 1)
+        np.add.at(self._items.data, of, 1)
         np.minimum.at(self._tie.data, of, self._collection.hashes_of(begin, end))
         for which in self._skip.keys() & of.tolist() if self._skip else ():
             del self._skip[which]  # an item may come before the first unscreened one
@@ -185,10 +154,18 @@ class Queue:
     def hold(self, item: int, *, held: bool) -> None:
         """Take an unscreened item out of the queue though it is among what remains, or put it back."""
         which = self._collection.set_of(item)
-        self._held[which] = self._held.get(which, 0) + (1 if held else -1)
-        if not self._held[which]:
-            del self._held[which]
+        self._pending.data[which] += 1 if held else -1
+        if self._pending.data[which]:
+            self._holding.add(which)
+        else:
+            self._holding.discard(which)
         self.offer(item, available=not held)
+
+    def judge(self, item: int, *, screened: int, relevant: int) -> None:
+        """Add to (or, with −1, take from) what is known of the item's set."""
+        which = self._mark(item)
+        self._screened.data[which] += screened
+        self._relevant.data[which] += relevant
 
     def _put(self, item: int) -> None:
         which = self._mark(item)
@@ -207,19 +184,20 @@ class Queue:
     def rescore(self, engine: Engine, edges: Ints, *, step: int) -> None:
         """Take in the edges' new posteriors, and the sets that gained or lost items."""
         graph, sets = self._collection.graph, self._collection.sets
-        columns = self._mean, self._variance, self._slope, self._score
+        columns = self._mean, self._variance, self._slope, self._edge_screened, self._score
         for column in columns:
             column.resize(graph.edges)
-        mean, variance, slope, score = (column.view() for column in columns)
+        readings = EdgeReadings(*(column.view() for column in columns))
+        mean, variance, entry = readings.mean, readings.variance, POLICIES[self._policy.name]
         if len(edges):
-            mean[edges], variance[edges], slope[edges] = engine.scoring(edges)
+            mean[edges], variance[edges], readings.slope[edges] = engine.scoring(edges)
         edges = self._also_moved(edges, step)
         if len(edges):
-            left = engine.counts(edges)[2]
-            posteriors = Posteriors(
-                mean[edges], variance[edges], graph.edge_key[edges], left, step, self._turns.lap
-            )
-            score[edges] = POLICIES[self._policy.name].score(posteriors, self._policy)
+            readings.screened[edges], _, left = engine.counts(edges)
+        if len(edges) and entry.score is not None:
+            keys = graph.edge_key[edges]
+            posteriors = Posteriors(mean[edges], variance[edges], keys, left, step, self._turns.lap)
+            readings.score[edges] = entry.score(posteriors, self._policy)
         chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
         self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)
         which = self._marked.data[: self._marks].copy()
@@ -228,19 +206,14 @@ class Queue:
         self._reasons = {s: because for s, because in self._reasons.items() if not self._flags.data[s]}
         terms = np.zeros((len(which), TERMS))
         self._set_score.resize(len(sets))
-        score_sets(
-            which,
-            sets.start.data,
-            sets.edge.data,
-            self._left.data,
-            mean,
-            variance,
-            slope,
-            score,
-            self._flags.data,
-            self._set_score.data,
-            terms,
+        self._flags.data[which] = 0
+        counts = SetCounts(
+            *(c.view() for c in (self._left, self._items, self._screened, self._relevant, self._pending))
         )
+        layout = SetEdges(sets.start.view(), sets.edge.view())
+        horizon = self._policy.horizon if entry.score is None else 0
+        base_rate = engine.rounded_common().base_rate
+        score_sets(which, layout, readings, counts, base_rate, horizon, self._set_score.data, terms)
         self._tournament.resize(len(sets))
         self._tournament.set(which, self._set_score.data[which], self._tie.data[which], terms)
 
@@ -284,11 +257,11 @@ class Queue:
     def _held_terms(self) -> Floats:
         """What items that are held add to the totals (`score_sets`)."""
         terms = np.zeros(TERMS)
-        for which, count in self._held.items():
+        for which in sorted(self._holding):
             on = list(self._collection.sets.edges(which))
             m, slope = self._mean.data[on].mean(), self._slope.data[on].mean()
             spread = self._variance.data[on].mean() / len(on)
-            terms += count * np.array([m, max(m - m * m - spread, 0.0), slope])
+            terms += self._pending.data[which] * np.array([m, max(m - m * m - spread, 0.0), slope])
         return terms
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
@@ -316,9 +289,12 @@ class Queue:
         """(item, set) of the sets' unscreened items by the items' hashes."""
         if len(tied) <= 1:
             return ((item, which) for which in tied for item in self._unscreened(which))
-        hash_of = self._collection.hash_of
-        by_set = (((hash_of(item), item, which) for item in self._unscreened(which)) for which in tied)
-        return ((item, which) for _, item, which in merge(*by_set))
+        return ((item, which) for _, item, which in merge(*map(self._hashed, tied)))
+
+    def _hashed(self, which: int) -> Iterator[tuple[int, int, int]]:
+        """(hash, item, set) of the set's unscreened items."""
+        for item in self._unscreened(which):
+            yield self._collection.hash_of(item), item, which
 
     def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
         """The first `top` items, with what made their scores."""
@@ -333,8 +309,28 @@ class Queue:
             yield RankedItem(self._collection.item_ids[item], rank, score, *told[which])
 
     def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
-        if which not in self._reasons:
+        shift = engine.known_common().mean_shift
+        reasons = self._reasons.get(which)
+        if reasons is None or abs(shift - reasons.shift) > SAME_REASONS:
             largest = engine.shares(self._collection.sets.edges(which), most=BECAUSE)
-            names = self._collection.graph.names
-            self._reasons[which] = tuple(Share(names(edge), share) for edge, share in largest)
-        return self._reasons[which]
+            reasons = self._reasons[which] = _Reasons(shift, largest)
+        shares = reasons.shares
+        if shift != reasons.shift and shares:
+            deviation = engine.deviations(np.array([edge for edge, _ in shares], dtype=np.int32))
+            before = deviation - reasons.shift
+            factors = np.divide(deviation - shift, before, out=np.ones_like(before), where=before != 0.0).tolist()
+            moved = [(edge, share * factor) for (edge, share), factor in zip(shares, factors, strict=True)]
+            shares = sorted(moved, key=lambda pair: -abs(pair[1]))
+        names = self._collection.graph.names
+        return tuple(Share(names(edge), share) for edge, share in shares)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reasons:
+    """The largest shares of a set, (screened edge, share), and the shift of the common mean that they were read at.
+
+    A share is in proportion to d − Δ, d the edge's own deviation, so that it follows a move of Δ without a solve.
+    """
+
+    shift: float
+    shares: list[tuple[int, float]]

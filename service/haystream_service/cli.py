@@ -6,12 +6,15 @@ A command's module is imported when the command runs, so that --help does not wa
 import os
 import sys
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from haystream_service import cli_bench as bench
+from haystream_service import cli_dead_letters as dead_letters
+from haystream_service import cli_query as query
 from haystream_service.cli_bench import Json
 from haystream_service.errors import UserError
 from haystream_service.experiments.names import Experiment
@@ -26,6 +29,8 @@ app = typer.Typer(
 )
 
 app.add_typer(bench.app, name="bench")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(query.app, name="query")
 
 Config = Annotated[
     Path | None,
@@ -49,8 +54,18 @@ class EngineName(StrEnum):
     REFERENCE = "reference"
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("haystream"))
+        raise typer.Exit
+
+
 @app.callback()
-def haystream() -> None:
+def haystream(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
     """Live next-item ranking for review queues.
 
     haystream learns from every verdict who in a communication network
@@ -141,6 +156,27 @@ def rebuild(
 
 
 @app.command()
+def repartition(
+    to: Annotated[str, typer.Option(metavar="PREFIX", help="The new topics are PREFIX.queries, PREFIX.items, …")],
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions they get.")],
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Copy the topics to new ones with more partitions. Stop workers and producers first.
+
+    Every record goes to the partition that its key has there, in the order it
+    came. The old topics stay as they are. `haystream rebuild` on the new ones
+    is the next step.
+
+    \b
+    haystream repartition --to haystream-16 --partitions 16 --yes
+    """
+    from haystream_service.commands import repartition as command
+
+    command.run(to, partitions, config=config, yes=yes)
+
+
+@app.command()
 def replay(
     events: Annotated[Path, typer.Argument(metavar="EVENTS.jsonl", help="An event log; .gz is unpacked.")],
     query: Annotated[str | None, typer.Option(metavar="ID", help="Print this query only.")] = None,
@@ -199,11 +235,15 @@ def import_(
 
 @app.command()
 def simulate(
-    items: Annotated[Path, typer.Argument(metavar="ITEMS.csv", help="An item table with a column relevant.")],
+    items: Annotated[
+        Path, typer.Argument(metavar="ITEMS.csv", help="An item table with a column relevant, or --topics.")
+    ],
     models: Annotated[str, typer.Option(metavar="A,B", help="What leads the search.")] = (
         "rates,relevance,participant-rate,random"
     ),
-    policies: Annotated[str, typer.Option(metavar="P,Q", help="How it chooses.")] = "look-ahead,greedy",
+    policies: Annotated[str, typer.Option(metavar="P,Q", help="How it chooses.")] = (
+        "look-ahead-by-set,look-ahead,greedy"
+    ),
     steps: Annotated[int, typer.Option(min=1, help="Screenings of a search.")] = 1000,
     runs: Annotated[int, typer.Option(min=1, help="Searches of every model with every policy.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of items that tie, run by run.")] = 0,
@@ -218,9 +258,10 @@ def simulate(
     topics: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN",
-            help="Every value of this column is a query, to which the items with that value are relevant; empty "
-            "cells and numbers below 1 are none.",
+            metavar="COLUMN[,COLUMN]",
+            help="In place of the column relevant. A column of 1 and 0 (or true, yes …) is a query; of any other, "
+            "every value is one, to which the items with that value are relevant (empty cells and numbers below 1 "
+            "are none).",
         ),
     ] = None,
     two_party: Annotated[bool, typer.Option("--two-party", help="Leave out items on several edges.")] = False,
@@ -235,7 +276,8 @@ def simulate(
 
     Every search screens the item that is ranked first, learns its relevance,
     and so on. An edge's items are drawn without replacement, ties are broken
-    at random.
+    at random. It says what was found after 100, 300, 500 and 1,000 screenings
+    and at the end.
 
     \b
     Models
@@ -251,7 +293,9 @@ def simulate(
 
     \b
     Policies
-      look-ahead         worth most if a pair that disappoints is dropped
+      look-ahead-by-set  worth most if a set of people that disappoints is
+                         dropped: the default
+      look-ahead         the same, made of pairs
       greedy             most likely relevant
       epsilon-greedy     the same, but now and then any item
       bayes-ucb          may well be relevant: a quantile that rises
@@ -262,7 +306,7 @@ def simulate(
     haystream simulate mails.csv.gz --models rates,bandit --policies greedy
     haystream simulate mails.csv.gz --runs 50 --out study
     haystream simulate mails.csv.gz --models independent --option p11=0,0.13
-    haystream simulate mails.csv.gz --topics column --two-party --json
+    haystream simulate mails.csv.gz --topics label_hr,topic --two-party --json
     """
     from haystream_service.commands import simulate as command
 
@@ -275,7 +319,7 @@ def simulate(
         seed=seed,
         processes=processes or os.cpu_count() or 1,
         options=option or [],
-        topics=topics,
+        topics=None if topics is None else _names(topics),
         two_party=two_party,
         out=out,
         json=json,

@@ -1,6 +1,7 @@
 """Settings of the services: defaults, then a TOML file, then the environment (HAYSTREAM_…), then arguments.
 
-Nothing is read at import: `load` reads, once, where a program starts.
+Nothing is read at import: `load` reads, once, where a program starts. Secrets are `SecretStr`, or files that are
+read when a connection is made (`mounted`); no text that is made here holds one.
 """
 
 import os
@@ -8,9 +9,18 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from haystream_service.errors import UserError
 
@@ -20,12 +30,20 @@ CONFIG = "HAYSTREAM_CONFIG"
 # What Kafka takes as the name of a topic or a group. Also goes into Redis keys, so no braces or colons.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 Servers = Annotated[str, StringConstraints(pattern=r"^[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*$")]
-RedisUrl = Annotated[str, StringConstraints(pattern=r"^(rediss?|unix)://\S+$")]
+RedisUrl = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(:\d+)?(/\d*)?|unix:///[^\s@?#]+)(\?[^\s@#]*)?$"
+    ),
+]
+Secret = Annotated[SecretStr, Field(min_length=1)]
+Text = Annotated[str, StringConstraints(min_length=1)]
 
 EXPECTED = {
     "kafka": "host:port, or several with commas between",
-    "redis": "a URL such as redis://host:6379/0",
+    "redis": "a URL such as redis://host:6379/0; HAYSTREAM_REDIS_PASSWORD takes any password, a URL not / # ? %",
     "redis_cluster": "true or false",
+    "kafka_tls": "true or false",
     "topic_prefix": "letters, digits, dots, dashes and underscores",
     "redis_prefix": "letters, digits, dots, dashes and underscores",
     "group": "letters, digits, dots, dashes and underscores",
@@ -40,18 +58,40 @@ class SettingsError(UserError):
 class Settings(BaseModel):
     """All that can be set. The environment's name of a field is HAYSTREAM_ and the field's name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     kafka: Servers = "127.0.0.1:9092"
     """Kafka's bootstrap servers."""
+    kafka_tls: bool = False
+    kafka_ca_file: Path | None = None
+    """Certificates (PEM) of whoever signs the brokers'; by default those that the system trusts."""
+    kafka_cert_file: Path | None = None
+    """Our own certificate (PEM), for mutual TLS, with what leads to its root."""
+    kafka_key_file: Path | None = None
+    """Its private key, where that is not in the same file."""
+    kafka_key_password: Secret | None = None
+    kafka_key_password_file: Path | None = None
+    kafka_sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    kafka_user: Text | None = None
+    kafka_password: Secret | None = None
+    kafka_password_file: Path | None = None
     redis: RedisUrl = "redis://127.0.0.1:6379/0"
+    """Without user and password: a URL that holds them is taken apart, into the settings for them."""
     redis_cluster: bool = False
     """Whether that is a node of a Redis Cluster."""
+    redis_user: Text | None = None
+    redis_password: Secret | None = None
+    redis_password_file: Path | None = None
+    redis_ca_file: Path | None = None
+    redis_cert_file: Path | None = None
+    redis_key_file: Path | None = None
+    redis_key_password: Secret | None = None
+    redis_key_password_file: Path | None = None
     topic_prefix: Name = "haystream"
     """Topics are PREFIX.queries, PREFIX.items and so on."""
     redis_prefix: Name = "haystream"
     group: Name = "haystream-worker"
-    """The workers' consumer group."""
+    """The workers' consumer group; items are read by another, of this name and -items."""
     instance_id: Name | None = None
     """Static membership: a worker that restarts with the same id rejoins without a rebalance."""
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -70,7 +110,7 @@ class Settings(BaseModel):
     max_batch: int = Field(default=1000, ge=1, le=1_000_000)
     """Events that one batch of a mailbox takes at most: bounds the size of a Redis script's arguments."""
     mailbox_size: int = Field(default=10_000, ge=1, le=10_000_000)
-    """Events that wait per query or collection; above it, reading from Kafka pauses."""
+    """Records of one partition in hand; at so many its reading pauses, and no other partition's."""
     data_dir: Path | None = None
     """Where Faust keeps its own files; a temporary folder by default."""
     labelled_queries: int = Field(default=50, ge=0, le=10_000)
@@ -79,6 +119,63 @@ class Settings(BaseModel):
     def topic(self, name: str) -> str:
         """The full name of one of our topics, such as `next-items`."""
         return f"{self.topic_prefix}.{name}"
+
+    @property
+    def items_group(self) -> str:
+        """The consumer group that reads items; `group` reads queries and verdicts."""
+        return f"{self.group}-items"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _credentials_apart(cls, values: Any) -> Any:
+        """User and password out of the URL of Redis, so that it can be shown."""
+        if not isinstance(values, dict) or not isinstance(values.get("redis"), str):
+            return values
+        try:
+            url, found = _apart(values["redis"])
+        except ValueError:
+            return values  # no URL, which the field's own check says
+        for name in found:
+            if values.get(name) or (name == "redis_password" and values.get("redis_password_file")):
+                raise ValueError(
+                    f"{_variable('redis')} holds what {_variable(name)} is for: give it in one of them"
+                )
+        return {**values, **found, "redis": url}
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        wrong = [
+            f"{_variable(name)} and {_variable(name)}_FILE are both given: give one of them"
+            for name in SECRETS
+            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None
+        ]
+        for server, tls, on in (
+            ("kafka", self.kafka_tls, "HAYSTREAM_KAFKA_TLS=true"),
+            ("redis", self.redis.startswith("rediss:"), "a rediss:// URL"),
+        ):
+            given = [name for part in TLS_PARTS if getattr(self, name := f"{server}_{part}") is not None]
+            if given and not tls:
+                wrong.append(f"{_variable(given[0])} is for TLS, which {on} asks for")
+            if given and given != [f"{server}_ca_file"] and getattr(self, f"{server}_cert_file") is None:
+                wrong.append(
+                    f"{_variable(given[-1])} is the key of a certificate: name {_variable(server)}_CERT_FILE"
+                )
+        password = self.kafka_password is not None or self.kafka_password_file is not None
+        if self.kafka_sasl and not (self.kafka_user and password):
+            wrong.append("HAYSTREAM_KAFKA_SASL needs HAYSTREAM_KAFKA_USER and HAYSTREAM_KAFKA_PASSWORD (or …_FILE)")
+        if not self.kafka_sasl and (self.kafka_user or password):
+            wrong.append(f"a user or password for Kafka needs HAYSTREAM_KAFKA_SASL: {', '.join(SASL)}")
+        if self.redis_user and not (self.redis_password or self.redis_password_file):
+            wrong.append("HAYSTREAM_REDIS_USER needs HAYSTREAM_REDIS_PASSWORD or HAYSTREAM_REDIS_PASSWORD_FILE")
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
+
+
+SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SECRETS = ("kafka_password", "kafka_key_password", "redis_password", "redis_key_password")
+"""Each may be given in a file, which the setting with `_file` at its end names."""
+TLS_PARTS = ("ca_file", "cert_file", "key_file", "key_password", "key_password_file")
 
 
 def load(config: Path | None = None, *, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -103,9 +200,48 @@ def load(config: Path | None = None, *, environ: Mapping[str, str] | None = None
         if value is not None:
             values[name], origin[name] = value, name
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(_explain(error, origin)) from None
+    _check_files(settings, origin)
+    return settings
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """What differs from the defaults as environment variables, with the secrets: for a process of ours."""
+    given = settings.model_dump(exclude_defaults=True)
+    return {
+        _variable(name): value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for name, value in given.items()
+    }
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _apart(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without user and password, and those; raises ValueError."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    user = unquote(parts.username or "") or options.pop("username", "")
+    password = unquote(parts.password or "") or options.pop("password", "")
+    found = {name: value for name, value in (("redis_user", user), ("redis_password", password)) if value}
+    if not found:
+        return url, {}
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}{'?' if options else ''}{urlencode(options)}", found
+
+
+def _check_files(settings: Settings, origin: Mapping[str, str]) -> None:
+    """Raise `SettingsError` where a file that a setting names cannot be read."""
+    for name in Settings.model_fields:
+        if name.endswith("_file") and (path := getattr(settings, name)) is not None:
+            try:
+                path.read_bytes()
+            except OSError as error:
+                where = origin.get(name, name)
+                raise SettingsError(f"{where} is {str(path)!r}: cannot read it: {error.strerror}") from None
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -121,12 +257,21 @@ def _file(path: Path) -> dict[str, Any]:
 def _explain(error: ValidationError, origin: Mapping[str, str]) -> str:
     lines = []
     for problem in error.errors(include_url=False):
+        if not problem["loc"]:
+            lines += str(problem["ctx"]["error"]).splitlines()  # of several settings together
+            continue
         name = str(problem["loc"][0])
         where = origin.get(name, name)
         if problem["type"] == "extra_forbidden":
             lines.append(f"{where}: there is no such setting; there are {', '.join(Settings.model_fields)}")
             continue
-        shown = re.sub(r"(?<=://)[^@]*(?=@)", "***", str(problem["input"]))[:200]
         expected = EXPECTED.get(name) or problem["msg"].removeprefix("Input should be ")
-        lines.append(f"{where} is {shown!r}: expected {expected}")
+        lines.append(f"{where} is {_shown(name, problem['input'])}: expected {expected}")
     return "\n".join(lines)
+
+
+def _shown(name: str, value: object) -> str:
+    """A setting's value for an error's text, without anything that may be a secret."""
+    if name == "redis" or name in SECRETS:
+        return "no such thing"  # of a URL that cannot be read, nobody knows which part is a password
+    return repr(re.sub(r".*@", "***@", str(value), flags=re.DOTALL)[:200])

@@ -21,7 +21,8 @@ from haystream_service.errors import UserError
 
 OPERATIONS = {
     *("verdict", "posterior", "top-50", "drain", "idle", "changed-verdict", "new-item", "new-edge"),
-    *("verdict-bayes-ucb", "verdict-thompson", "cold-start"),
+    *(f"verdict-{policy}" for policy in ("look-ahead-by-set", "look-ahead", "bayes-ucb", "thompson")),
+    "cold-start",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from haystream.engines.base import Common
 from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
 from haystream.tables import Changes, Rows
-from haystream_service.store.base import Appended, Change, Fenced, Position
+from haystream_service.store.base import Appended, Change, Fenced, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,6 +62,13 @@ async def test_the_last_snapshot_under_a_name_is_kept_and_a_wipe_takes_it(store:
     assert await store.read_snapshot("mail", "inverse:0.9") is None
     await store.wipe()
     assert await store.read_snapshot(AWKWARD, "inverse:0.9") is None
+
+
+async def test_settings_that_are_out_of_range_today_come_back_as_they_were_taken(store: Any) -> None:
+    prior = Prior(weight=1e-20, correlation=0.99999, participants={"ann": 1e-300})
+    await store.save_query(change(settings=Query("q", prior=prior)))
+    stored = await store.load_query("q")
+    assert stored.settings.prior == prior
 
 
 async def test_items_are_appended_once_in_order_with_one_answer_each(store: Any) -> None:
@@ -254,3 +261,66 @@ async def test_wiping_leaves_nothing(store: Any) -> None:
 
 async def test_it_answers(store: Any) -> None:
     await store.ping()
+
+
+async def test_attempts_are_noted_until_they_end(store: Any) -> None:
+    await store.begin_attempt(AWKWARD, "1,2 one")
+    await store.begin_attempt(AWKWARD, "1,2 one")
+    await store.begin_attempt(AWKWARD, "1,2 two")
+    await store.begin_attempt(AWKWARD, "3,4 two")
+    assert (await store.read_note(AWKWARD)).attempts == {"1,2 one", "1,2 two", "3,4 two"}
+    assert (await store.read_note("another")) == Note()
+    await store.end_attempts(AWKWARD, {"1,2 one", "3,4 two"})
+    await store.end_attempts(AWKWARD, set())
+    assert (await store.read_note(AWKWARD)).attempts == {"1,2 two"}
+
+
+async def test_spans_that_are_passed_over_only_widen_until_they_are_taken_up(store: Any) -> None:
+    await store.pass_over(AWKWARD, verdicts=Span(9, 10))
+    await store.pass_over(AWKWARD, verdicts=Span(100, 120), queries=Span(3, 3))
+    before = await store.read_note(AWKWARD)
+    assert (before.queries, before.verdicts) == (Span(3, 3), Span(9, 120))
+    await store.pass_over(AWKWARD, verdicts=Span(8, 9))
+    await store.take_up(AWKWARD, 0, before)  # more was passed over since: nothing is forgotten
+    note = await store.read_note(AWKWARD)
+    assert (note.queries, note.verdicts) == (Span(3, 3), Span(8, 120))
+    await store.take_up(AWKWARD, 0, note)
+    assert await store.read_note(AWKWARD) == Note()
+
+
+async def test_a_query_that_is_stopped_says_why_until_it_is_released(store: Any) -> None:
+    why = Quarantine("quarantined", "ü: it raised ZeroDivisionError", 1_700_000_000.25)
+    await store.begin_attempt(AWKWARD, "one")
+    await store.pass_over(AWKWARD, verdicts=Span(1, 2))
+    await store.quarantine(AWKWARD, 3, why)
+    assert await store.quarantined() == {AWKWARD: 3}
+    assert await store.read_note(AWKWARD) == Note(frozenset({"one"}), None, Span(1, 2), why)
+    await store.release(AWKWARD)
+    note = await store.read_note(AWKWARD)
+    assert note == Note(verdicts=Span(1, 2))
+    assert await store.quarantined() == {AWKWARD: 3}  # whoever owns it has to take up what was passed over
+    await store.take_up(AWKWARD, 3, note)
+    assert await store.quarantined() == {}
+    assert await store.read_note(AWKWARD) == Note()
+    await store.quarantine("q", 1, why)
+    await store.wipe()
+    assert await store.quarantined() == {}
+    assert await store.read_note(AWKWARD) == Note()
+
+
+async def test_where_the_verdicts_of_unknown_queries_lie_is_noted_with_bounded_room(store: Any) -> None:
+    for number in range(2):
+        await store.note_unknown(1, f"{AWKWARD}{number}", Span(number, number + 5), room=2)
+    await store.note_unknown(1, f"{AWKWARD}0", Span(30, 31), room=2)
+    assert await store.read_unknown(1, f"{AWKWARD}0") == Span(0, 31)
+    assert await store.read_unknown(1, "third") is None
+    await store.note_unknown(1, "third", Span(40, 40), room=2)
+    await store.note_unknown(1, "fourth", Span(50, 50), room=2)
+    # There is no room for these by name: they may lie anywhere among the rest, and so may those of any other.
+    assert await store.read_unknown(1, "third") == await store.read_unknown(1, "fifth") == Span(40, 50)
+    assert await store.read_unknown(1, f"{AWKWARD}1") == Span(1, 50)
+    assert await store.read_unknown(2, "third") is None
+    assert await store.unknown() == {f"{AWKWARD}0": 1, f"{AWKWARD}1": 1}
+    await store.take_up(f"{AWKWARD}0", 1, Note())
+    assert await store.unknown() == {f"{AWKWARD}1": 1}
+    assert await store.query_ids() == set()

@@ -1,6 +1,7 @@
 """What a ranking says of why an item stands where it does."""
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -42,3 +43,27 @@ def test_an_item_names_the_pairs_that_count_most(model: ModelName) -> None:
         np.testing.assert_allclose([abs(share) for _, share in named], largest, atol=1e-9)
         adjusted = (dense.linear_mean - dense.prior_mean)[on].mean() - dense.shift
         assert shares.sum() == pytest.approx(adjusted, abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_reasons_follow_the_learned_base_rate(engine: Literal["local", "reference"]) -> None:
+    """A verdict far away moves the base rate, and so the shares, though no edge here by as much as is told."""
+    state, _ = step(State(), Query("q", top=1000, engine=engine))
+    for k in range(40):
+        step(state, item(f"near{k}", "a", "b" if k % 2 else "c"))
+        step(state, item(f"far{k}", f"x{k:02d}", f"y{k:02d}"))
+    query, stale = state.queries["q"], 0.0
+    for k in range(20):
+        step(state, verdict(2 * k, f"near{k}", Outcome.RELEVANT if k % 3 == 0 else Outcome.IRRELEVANT))
+    first = {each.item_id: each.because for each in query.ranking().items}
+    for k in range(20):
+        step(state, verdict(100 + k, f"far{k}", Outcome.IRRELEVANT))
+        for each in query.ranking().items:
+            which = query.collection.set_of(query.collection.index(each.item_id) or 0)
+            exact = dict(query.engine.shares(query.collection.sets.edges(which)))
+            named = {share.participants: share.share for share in each.because}
+            wanted = {query.collection.graph.names(edge): share for edge, share in exact.items()}
+            for pair, share in named.items():
+                assert share == pytest.approx(wanted[pair], abs=2e-3), (each.item_id, pair)
+            stale = max([stale, *(abs(s.share - wanted.get(s.participants, 0.0)) for s in first[each.item_id])])
+    assert stale > 0.01  # or nothing moved, and this shows nothing

@@ -81,9 +81,10 @@ def test_draws_are_uniform_and_depend_on_seed_step_and_key_only() -> None:
     assert sample.max() < 1
 
 
-def test_every_policy_scores_every_edge() -> None:
+def test_every_policy_of_edges_scores_every_edge() -> None:
     for name, entry in POLICIES.items():
-        assert entry.score(at(3), Policy(name)).shape == MEAN.shape
+        if entry.score is not None:
+            assert entry.score(at(3), Policy(name)).shape == MEAN.shape
 
 
 def test_a_lap_renews_about_as_many_draws_at_each_step_however_many_edges() -> None:

@@ -18,6 +18,7 @@ from haystream.fold import State, step
 from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Ends, Posteriors, Priors
+from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.models.rates import LinearMoments
 from haystream.query import QueryState
 from haystream.report import report
@@ -28,6 +29,12 @@ class Unequal:
 
     defaults: ClassVar[Prior] = Prior(model="unequal", mean=0.2, correlation=0.7, weight=4.0)
     settings: ClassVar[tuple[str, ...]] = ("weight", "participant", "edge")
+    ranges: ClassVar[Ranges] = {
+        **OF_ALL_MODELS,
+        "weight": Range(0.1, 1e4),
+        "participant": Range(0.5, 1e4),
+        "edge": Range(0.1, 1e4),
+    }
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior

@@ -1,9 +1,12 @@
 """deploy/Dockerfile, as far as it can be read without Docker, and its build step run in a clean folder."""
 
+import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -11,6 +14,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from haystream_service.settings import PREFIX, Settings
 
@@ -72,10 +77,33 @@ def test_kernels_are_compiled_by_the_build_and_copied_from_where_it_put_them() -
 
 
 def test_it_has_two_stages_on_one_pinned_image() -> None:
-    images = [words[0] for words in arguments("FROM")]
-    assert len(images) == 2
-    assert len(set(images)) == 1
-    assert "slim" in images[0]
+    assert [words[0] for words in arguments("FROM")] == ["${BASE}"] * 2
+    assert arguments("ARG")[0] == ["BASE=python:3.11-slim-bookworm"]
+
+
+def test_it_is_labelled_with_the_version_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [f"VERSION={project['version']}"] in arguments("ARG")
+    [labels] = arguments("LABEL")
+    assert f"org.opencontainers.image.licenses={project['license']}" in labels
+
+
+def test_the_lock_holds_everything_that_the_package_asks_for_with_hashes() -> None:
+    """What `make install` and the image install; `deploy/lock` writes it."""
+    lock = (ROOT / "requirements.lock").read_text()
+    blocks = re.split(r"\n(?=[a-z0-9])", lock.split("\n", 2)[2])
+    locked: dict[str, list[str]] = {}
+    for block in blocks:
+        name, version = block.split(" ", 1)[0].split("==")
+        locked.setdefault(name, []).append(version)
+        assert "--hash=sha256:" in block, name
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for asked in [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]:
+        wanted = Requirement(asked)
+        if wanted.name != project["name"]:
+            versions = locked[canonicalize_name(wanted.name)]
+            assert all(wanted.specifier.contains(version) for version in versions), asked
+    assert "://" not in lock, "where packages come from is not the lock's to say"
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The manifests: what has to agree agrees, and the schemas of Kubernetes hold."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -30,6 +31,11 @@ POD = STATEFUL_SET["spec"]["template"]["spec"]
 ENV = {variable["name"]: variable.get("value") for variable in WORKER["env"]}
 
 
+[REBUILD] = OBJECTS["CronJob", "haystream-rebuild"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+OVERLAYS = ["overlays/dev", "overlays/production"]
+PASSWORDS = "/etc/haystream/passwords"
+
+
 def config_map(folder: str) -> dict[str, str]:
     """The literals of the kustomization's one config map."""
     [generated] = yaml.safe_load((ROOT / "k8s" / folder / "kustomization.yaml").read_text())["configMapGenerator"]
@@ -37,10 +43,13 @@ def config_map(folder: str) -> dict[str, str]:
     return dict(literal.split("=", 1) for literal in generated["literals"])
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/example"])
-def test_the_environment_is_one_that_the_settings_accept(folder: str) -> None:
+@pytest.mark.parametrize("folder", ["base", "overlays/production"])
+def test_the_environment_is_one_that_the_settings_accept(folder: str, tmp_path: Path) -> None:
     environ = {name: value or "worker-0" for name, value in (config_map(folder) | ENV).items()}
     assert {name.removeprefix(PREFIX).lower() for name in environ} <= Settings.model_fields.keys()
+    for name in ("kafka", "redis"):
+        (tmp_path / name).write_text("secret")
+    environ = {name: value.replace(PASSWORDS, str(tmp_path)) for name, value in environ.items()}
     load_settings(environ=environ)
 
 
@@ -92,7 +101,24 @@ def test_the_service_the_budget_and_the_monitor_select_the_worker(load: Callable
 
 def test_a_drain_of_nodes_takes_one_worker_at_a_time() -> None:
     assert OBJECTS["PodDisruptionBudget", "haystream-worker"]["spec"]["maxUnavailable"] == 1
-    assert STATEFUL_SET["spec"]["replicas"] > 1
+    assert OBJECTS["PodDisruptionBudget", "haystream-worker"]["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_nobody_who_scales_is_undone_by_an_apply() -> None:
+    assert "replicas" not in STATEFUL_SET["spec"]
+    for folder in OVERLAYS:
+        assert "replicas" not in yaml.safe_load((ROOT / "k8s" / folder / "kustomization.yaml").read_text())
+
+
+def test_the_rebuild_is_what_the_worker_is_and_waits_to_be_called() -> None:
+    job = OBJECTS["CronJob", "haystream-rebuild"]["spec"]
+    pod = job["jobTemplate"]["spec"]["template"]["spec"]
+    assert job["suspend"] is True
+    assert REBUILD["args"] == ["rebuild", "--yes"]
+    for name in ("image", "envFrom", "resources", "securityContext", "volumeMounts"):
+        assert REBUILD[name] == WORKER[name], name
+    for name in ("enableServiceLinks", "automountServiceAccountToken", "securityContext", "volumes"):
+        assert pod[name] == POD[name], name
 
 
 def test_the_worker_has_no_rights_and_writes_only_to_tmp() -> None:
@@ -111,8 +137,8 @@ def test_the_worker_has_no_rights_and_writes_only_to_tmp() -> None:
 
 
 def test_the_worker_has_a_memory_limit_and_no_cpu_limit() -> None:
-    assert WORKER["resources"]["limits"].keys() == {"memory"}
-    assert WORKER["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert WORKER["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}
+    assert WORKER["resources"]["requests"].keys() == {"cpu", "memory", "ephemeral-storage"}
 
 
 def rendered(folder: str) -> list[dict[str, Any]]:
@@ -141,21 +167,91 @@ def test_manifests_hold_the_schemas_of_kubernetes(
     holds_schema(OBJECTS[key], unavailable)
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/example"])
+@pytest.mark.parametrize("folder", ["base", *OVERLAYS])
 def test_kustomizations_render_to_objects_that_hold_the_schemas(
     folder: str, unavailable: Callable[[str], NoReturn]
 ) -> None:
     objects = rendered(folder)
     assert {entry["kind"] for entry in objects} >= {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"}
     for entry in objects:
-        if entry["kind"] != "ServiceMonitor":  # the operator's, not Kubernetes' own
+        if entry["apiVersion"] != "monitoring.coreos.com/v1":  # the operator's, not Kubernetes' own
             holds_schema(entry, unavailable)
 
 
-def test_the_example_says_where_everything_is() -> None:
-    objects = {entry["kind"]: entry for entry in rendered("overlays/example")}
-    worker = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
-    assert ":" in worker["image"].rsplit("/", 1)[1]
-    [generated, _] = worker["envFrom"]
-    assert generated["configMapRef"]["name"] == objects["ConfigMap"]["metadata"]["name"]
-    assert {entry["metadata"]["namespace"] for entry in objects.values()} == {"haystream"}
+def objects_of(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The kustomization's objects by kind and name; those with a hash in their name, by the name before it."""
+    return {
+        (
+            entry["kind"],
+            re.sub(r"-[a-z0-9]{10}$", "", name) if entry["kind"] in {"ConfigMap", "Secret"} else name,
+        ): entry
+        for entry in rendered(folder)
+        for name in [entry["metadata"]["name"]]
+    }
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_an_overlay_makes_its_namespace_and_needs_no_operator(folder: str) -> None:
+    objects = objects_of(folder)
+    [namespace] = [entry for (kind, _), entry in objects.items() if kind == "Namespace"]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    others = [entry for entry in objects.values() if entry is not namespace]
+    assert {entry["metadata"]["namespace"] for entry in others} == {namespace["metadata"]["name"]}
+    assert not any(entry["apiVersion"].startswith("monitoring.coreos.com") for entry in others)
+    deny = objects["NetworkPolicy", "deny"]["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_worker_and_rebuild_read_the_settings_that_were_generated(folder: str) -> None:
+    """By a name that ends in a hash: a ConfigMap or Secret that changes is another, and the workers restart."""
+    objects = objects_of(folder)
+    generated = {kind: objects[kind, "haystream-worker"]["metadata"]["name"] for kind in ("ConfigMap", "Secret")}
+    assert all(name != "haystream-worker" for name in generated.values())
+    worker = objects["StatefulSet", "haystream-worker"]["spec"]["template"]["spec"]["containers"][0]
+    job = objects["CronJob", "haystream-rebuild"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][
+        0
+    ]
+    for container in (worker, job):
+        assert ":" in container["image"].rsplit("/", 1)[1]
+        assert container["envFrom"] == [
+            {"configMapRef": {"name": generated["ConfigMap"]}},
+            {"secretRef": {"name": generated["Secret"]}},
+        ]
+
+
+def test_production_refers_to_what_others_make() -> None:
+    objects = objects_of("overlays/production")
+    worker = objects["StatefulSet", "haystream-worker"]["spec"]["template"]["spec"]
+    job = objects["CronJob", "haystream-rebuild"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert worker["priorityClassName"] == "haystream"
+    for pod in (worker, job):
+        assert pod["imagePullSecrets"] == [{"name": "haystream-registry"}]
+        assert {"name": "passwords", "secret": {"secretName": "haystream-passwords"}} in pod["volumes"]
+        assert {"name": "passwords", "mountPath": PASSWORDS, "readOnly": True} in pod["containers"][0][
+            "volumeMounts"
+        ]
+
+
+def test_the_servers_of_dev_are_those_of_the_compose_file(load: Callable[[str], Any]) -> None:
+    objects, services = objects_of("overlays/dev"), load("docker-compose.yml")["services"]
+    for name in ("kafka", "valkey"):
+        container = objects["StatefulSet", name]["spec"]["template"]["spec"]["containers"][0]
+        assert container["image"] == services[name]["image"]
+    assert config_map("base") == {
+        "HAYSTREAM_KAFKA": f"kafka:{objects['Service', 'kafka']['spec']['ports'][0]['port']}",
+        "HAYSTREAM_REDIS": f"redis://valkey:{objects['Service', 'valkey']['spec']['ports'][0]['port']}/0",
+    }
+
+
+def test_the_network_lets_the_worker_reach_its_servers_and_prometheus_reach_it(load: Callable[[str], Any]) -> None:
+    labels = STATEFUL_SET["spec"]["template"]["metadata"]["labels"] | {"app.kubernetes.io/name": "haystream"}
+    policies = [
+        *(entry for (kind, _), entry in OBJECTS.items() if kind == "NetworkPolicy"),
+        load("k8s/components/monitoring/network-policy.yaml"),
+    ]
+    assert all(policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items() for policy in policies)
+    deny, servers, metrics = (policy["spec"] for policy in policies)
+    assert deny["policyTypes"] == ["Ingress", "Egress"]
+    assert {port["port"] for rule in servers["egress"] for port in rule["ports"]} == {53, 9092, 6379}
+    assert [port["port"] for port in metrics["ingress"][0]["ports"]] == [Settings().port]

@@ -2,26 +2,40 @@
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from prometheus_client import Histogram
 
+from haystream_service.cli import app
 from haystream_service.metrics import TABLE
 from haystream_service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
+OPERATOR = "k8s/components/monitoring/rules.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
-ALERTS = [
+RULES = [
     rule for group in yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"] for rule in group["rules"]
 ]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+SYMPTOMS = {
+    "HaystreamNoReadyWorker",
+    "HaystreamPartitionStalled",
+    "HaystreamRankingsNotPublished",
+    "HaystreamRankingsSlow",
+}
+"""What analysts notice. Everything else is a cause, or may become a symptom."""
+RUNBOOK_URL = "https://runbooks.example.com/haystream"
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 
 SERIES = {
@@ -34,13 +48,15 @@ SERIES = {
     )
 }
 """What can be asked for in a query: a histogram has three series and none of its own name."""
-FROM_PROMETHEUS = {"instance", "job", "le"}
+FROM_PROMETHEUS = {"namespace", "instance", "job", "le"}
+EVERY_PROCESS = {"up", "process_resident_memory_bytes", "process_start_time_seconds"}
+"""What Prometheus has of every process: to be told apart by its job."""
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Every query of every alert and dashboard, with where it stands."""
-    for alert in ALERTS:
-        yield alert["alert"], alert["expr"]
+    """Every query of every rule and dashboard, with where it stands."""
+    for rule in RULES:
+        yield rule.get("alert") or rule["record"].replace(":", " "), rule["expr"]
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
@@ -54,11 +70,25 @@ EXPRESSIONS = sorted(expressions())
 def test_queries_use_only_metrics_and_labels_of_the_table(where: str, expr: str) -> None:
     used = set(re.findall(r"\bhaystream_\w+", expr))
     assert used <= SERIES.keys()
-    assert used or "process_resident_memory_bytes" in expr
+    recorded = set(re.findall(r"\bhaystream:[\w:]+", expr))
+    assert recorded <= {rule.get("record") for rule in RULES}
+    assert used | recorded or any(name in expr for name in EVERY_PROCESS)
     known = {label for name in used for label in SERIES[name].labels} | FROM_PROMETHEUS
     grouped = {label for group in re.findall(r"\bby \(([^)]*)\)", expr) for label in group.split(", ")}
     matched = set(re.findall(r'(\w+)\s*[=!]~?\s*"', expr))
     assert grouped | matched <= known
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_tells_environments_apart(rule: dict[str, Any]) -> None:
+    """What it sums up keeps the labels `namespace` and `job`; a process of any kind is one of haystream's job."""
+    groups = re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"])
+    assert all(group.startswith("namespace, job") for group in groups)
+    assert len(re.findall(r"\b(?:sum|min|max|group|count|avg)\b", rule["expr"])) == len(
+        re.findall(r"\bby \(", rule["expr"])
+    )
+    for name in EVERY_PROCESS - {"process_start_time_seconds"}:
+        assert len(re.findall(rf"\b{name}\b", rule["expr"])) == rule["expr"].count(f'{name}{{job=~".*haystream')
 
 
 def test_the_dashboard_shows_every_metric() -> None:
@@ -96,9 +126,9 @@ def test_alerts_and_runbooks_match_one_to_one() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_an_alert_names_its_runbook_and_how_bad_it_is(alert: dict[str, Any]) -> None:
-    assert alert["annotations"]["runbook_url"] == f"docs/runbooks/{alert['alert']}.md"
+    assert alert["annotations"]["runbook_url"] == f"{RUNBOOK_URL}/{alert['alert']}.md"
     assert alert["annotations"]["summary"]
-    assert alert["labels"]["severity"] in {"critical", "warning"}
+    assert alert["labels"]["severity"] == ("critical" if alert["alert"] in SYMPTOMS else "warning")
     assert alert["for"]
 
 
@@ -113,6 +143,57 @@ def test_a_runbook_has_the_four_parts_and_knows_what_it_names(path: Path) -> Non
     assert {name.lower() for name in re.findall(r"\bHAYSTREAM_(\w+)", text)} <= Settings.model_fields.keys()
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert (path.parent / target).is_file(), target
+
+
+def pasted(text: str) -> list[str]:
+    """The commands of a runbook: what is indented as code, and what begins with a program in backquotes."""
+    inline = re.findall(r"`((?:kubectl|haystream|deploy/)[^`]* [^`]*)`", text)
+    return [line.strip() for line in re.findall(r"^ {4,}\S.*$", text, re.MULTILINE)] + inline
+
+
+@pytest.mark.parametrize("path", sorted(RUNBOOKS.glob("*.md")), ids=lambda path: path.stem)
+def test_a_runbook_names_commands_that_there_are(path: Path) -> None:
+    diagnosis = path.read_text().split("## Diagnosis\n")[1].split("\n## ")[0]
+    assert re.search(r"^ {4,}\S", diagnosis, re.MULTILINE)
+    for command in pasted(path.read_text()):
+        if command.startswith("kubectl"):
+            assert command.startswith("kubectl -n haystream "), command
+        program = re.search(r"(?:^|-- )haystream ([a-z-]+)(?: ([a-z-]+)(?= |$))?", command)
+        if program:
+            group, sub = program.groups()
+            named = typer.main.get_command(app).commands[group]  # type: ignore[attr-defined]
+            assert sub is None or sub in getattr(named, "commands", {sub}), command
+
+
+def copied(tmp_path: Path) -> Path:
+    """A folder with the rules' source and what renders it; the operator's goes into it, too."""
+    for name in ("render", "alerts.in.yml"):
+        (tmp_path / "deploy" / "prometheus").mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROMETHEUS / name, tmp_path / "deploy" / "prometheus" / name)
+    (tmp_path / "k8s" / "components" / "monitoring").mkdir(parents=True)
+    return tmp_path
+
+
+def rendered(folder: Path, *options: str) -> tuple[str, str]:
+    """The rules for Prometheus and for its operator, written into that folder."""
+    subprocess.run([sys.executable, folder / "deploy" / "prometheus" / "render", *options], check=True)
+    plain, operator = (folder / path for path in ("deploy/prometheus/alerts.yml", OPERATOR))
+    return plain.read_text(), operator.read_text()
+
+
+def test_the_written_rules_are_those_of_their_source(tmp_path: Path) -> None:
+    assert rendered(copied(tmp_path)) == ((PROMETHEUS / "alerts.yml").read_text(), (ROOT / OPERATOR).read_text())
+
+
+def test_an_installation_says_where_its_runbooks_are_and_its_job_and_memory(tmp_path: Path) -> None:
+    values = ["--runbooks", "https://wiki/hay/", "--job", "review/.*", "--memory-gib", "8"]
+    plain, operator = rendered(copied(tmp_path), *values)
+    assert yaml.safe_load(operator)["spec"] == yaml.safe_load(plain)
+    for alert in ALERTS:
+        assert f"https://wiki/hay/{alert['alert']}.md" in plain
+    assert 'process_resident_memory_bytes{job=~"review/.*"} > 0.9 * 8 * 1024 ^ 3' in plain
+    assert RUNBOOK_URL not in plain
+    assert "haystream-worker" not in plain
 
 
 def test_every_alert_is_tested_firing_and_not_firing_yet() -> None:
@@ -138,7 +219,7 @@ def test_the_memory_alert_fires_below_the_memory_limit(load: Callable[[str], Any
     [alert] = [alert for alert in ALERTS if alert["alert"] == "HaystreamMemoryHigh"]
     [worker] = load("k8s/base/worker.yaml")["spec"]["template"]["spec"]["containers"]
     limit = worker["resources"]["limits"]["memory"]
-    assert alert["expr"].endswith(f"> 0.9 * {limit.removesuffix('Gi')} * 1024 * 1024 * 1024")
+    assert alert["expr"].endswith(f"> 0.9 * {limit.removesuffix('Gi')} * 1024 ^ 3")
 
 
 def test_the_mailbox_alert_fires_before_a_mailbox_pauses_reading() -> None:

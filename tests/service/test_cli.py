@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
 
 COMMANDS = ("demo", "worker", "rebuild", "replay", "import", "simulate", "experiments")
+GROUPS = (("dead-letters", "list"), ("dead-letters", "show"), ("dead-letters", "replay"))
+GROUPS += (("query", "list"), ("query", "show"), ("query", "release"))
 TABLE = "item_id,sender,recipients,relevant\nm1,ann,bob,1\nm2,bob,cho,0\nm3,cho,cho,0\n"
 
 
@@ -36,12 +39,16 @@ def haystream(monkeypatch, capfdbinary):
     return call
 
 
-@pytest.mark.parametrize("arguments", [(), *((command,) for command in COMMANDS)])
+def test_it_says_its_version(haystream):
+    assert haystream("--version") == (0, f"{version('haystream')}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [(), *((command,) for command in COMMANDS), *GROUPS])
 def test_help_teaches(haystream, arguments):
     code, out, _ = haystream(*arguments, "--help")
     assert code == 0
     assert "Usage: haystream" in out
-    example = f"haystream {arguments[0]}" if arguments else "haystream demo"
+    example = " ".join(("haystream", *arguments)) if arguments else "haystream demo"
     assert example in out.split("Usage:")[1].split("\n", 1)[1]
 
 
@@ -67,6 +74,9 @@ def test_help_waits_for_nothing_heavy():
         ("replay",),
         ("replay", "none.jsonl", "--engine", "steam"),
         ("replay", "none.jsonl", "--tolerance", "0"),
+        ("dead-letters", "replay"),
+        ("dead-letters", "replay", "t/0/0", "--all"),
+        ("dead-letters", "show"),
         ("frobnicate",),
     ],
 )

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from haystream.errors import Code, QueryFailed
+from haystream.query import QueryState
 from haystream.report import report
 from haystream_service.commands import replay
 from haystream_service.commands.replay import fold
@@ -162,3 +164,20 @@ def test_the_program_prints_one_object_and_nothing_else(log):
     ran = subprocess.run([program, "replay", log, "--json"], capture_output=True, check=True)
     assert json.loads(ran.stdout)["query_id"] == "q"
     assert ran.stderr == b""
+
+
+def test_a_query_that_cannot_be_computed_is_named_and_others_are_printed(capfd, log, monkeypatch):
+    settle = QueryState.settle
+
+    def fails(state: QueryState) -> None:
+        if state.settings.query_id == "bad":
+            raise QueryFailed(Code.OUT_OF_RANGE, "prior.weight: too small")
+        settle(state)
+
+    monkeypatch.setattr(QueryState, "settle", fails)
+    log.write_bytes(b"".join([*LOG, event("queries", query_id="bad"), verdict(1, "m0000000", query_id="bad")]))
+    result = printed(capfd, log)
+    assert result["query_id"] == "q"
+    assert result["stopped"] == [{"query_id": "bad", "code": "out_of_range", "detail": "prior.weight: too small"}]
+    replay.run(log)
+    assert "query bad cannot be computed: out_of_range" in capfd.readouterr().err

@@ -75,6 +75,7 @@ class Running:
             MemoryPublisher(self.broker),
             caught_up=self.consumer.caught_up,
             ends=self.consumer.ends,
+            again=self.consumer.again,
             metrics=Metrics(CollectorRegistry(), labelled_queries=1),
             limits=Limits(item_publish_seconds=0.0, tolerance=EXACT),
         )
@@ -117,7 +118,7 @@ async def test_a_long_settle_stops_neither_the_loop_nor_intake_and_the_collectio
     running.say(Query("q"), Query("elsewhere", collection="b"))
     await running.settled()
     settling.slow = True
-    few, many = items(0, 2), items(2, 4 * LIGHT_EVENTS)
+    few, many = items(0, 2), items(2, 3 * LIGHT_EVENTS)  # many, and in one batch
     running.say(*many)
     await settling.entered.wait()
     settling.slow = False  # for everybody else

@@ -1,9 +1,20 @@
 import gzip
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from haystream_service.importers import ImportFailed, Skipped, read_csv, read_eml, read_maildir, read_mbox
+from haystream_service.importers import (
+    ImportFailed,
+    Skipped,
+    money_or_finance,
+    read_csv,
+    read_eml,
+    read_maildir,
+    read_mbox,
+)
 from haystream_service.importers.results import Imported
 from haystream_service.wire import ItemRecord, Limits
 
@@ -171,6 +182,137 @@ def test_messages_that_are_no_items_say_why(tmp_path, text, code):
 )
 def test_broken_headers_stop_nothing(tmp_path, text):
     mail(tmp_path, text)
+
+
+NESTED = {
+    "brackets": b"Cc: " + b"(" * 1100,
+    "brackets in quotes": b'Cc: ("' + b"(" * 100_000,
+    "closed brackets": b"Cc: " + b"(" * 1100 + b")" * 1100,
+    "groups": b"Cc: " + b"a:" * 20_000,
+}
+LARGE = {
+    "one header": b"To: " + b", ".join(b"Person %d <p%d@example.org>" % (n, n) for n in range(10_000)),
+    "a header of many lines": b"To: b@x,\n" + b" c@x,\n" * 50_000 + b" d@x",
+    "many headers": b"Received: x\n" * 30_000 + b"To: b@x",
+    "no end": b"To: b@x\nX: " + b"x" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [*((text, "invalid_value") for text in NESTED.values()), *((text, "too_large") for text in LARGE.values())],
+    ids=[*NESTED, *LARGE],
+)
+@pytest.mark.parametrize("kind", ["eml", "maildir", "mbox"])
+def test_headers_that_are_too_large_or_too_deep_cost_their_message_alone(
+    tmp_path: Path, kind: str, header: bytes, code: str
+) -> None:
+    bad_one, good_one = b"From: a@x\nTo: b@x\n" + header + b"\n\nbody\n", MAIL.encode()
+    if kind == "mbox":
+        file = tmp_path / "a.mbox"
+        file.write_bytes(b"From x\n" + bad_one + b"\nFrom y\n" + good_one)
+        results = list(read_mbox(file))
+    else:
+        folder = tmp_path / ("cur" if kind == "maildir" else "mails")
+        folder.mkdir()
+        (folder / "1.eml").write_bytes(bad_one)
+        (folder / "2.eml").write_bytes(good_one)
+        results = list((read_maildir if kind == "maildir" else read_eml)(tmp_path))
+    assert bad(results)[0][1] == code
+    assert "1@example.org" in [item.item_id for item in good(results)]
+
+
+def test_parts_in_parts_cost_their_message_alone(tmp_path: Path) -> None:
+    parts = b"".join(b'Content-Type: multipart/mixed; boundary="b%d"\n\n--b%d\n' % (n, n) for n in range(1500))
+    (tmp_path / "1.eml").write_bytes(b"From: a@x\nTo: b@x\n" + parts)
+    (tmp_path / "2.eml").write_bytes(MAIL.encode())
+    results = list(read_eml(tmp_path, rule=money_or_finance))
+    assert bad(results) == [("1.eml", "invalid_value")]
+    assert len(good(results)) == 1
+
+
+def memory_of(read: Callable[[], Any]) -> int:
+    """The most bytes that Python held at once meanwhile."""
+    tracemalloc.start()
+    try:
+        read()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["eml", "mbox"])
+def test_of_a_message_that_is_too_large_no_more_is_held_than_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("haystream_service.importers.mail.MESSAGE_BYTES", 1 << 20)
+    attached = MAIL.split("From the desk")[0].encode() + b"x" * (16 << 20)
+    file = tmp_path / f"a.{kind}"
+    file.write_bytes(attached if kind == "eml" else b"From x\n" + attached + b"\n\nFrom y\n" + MAIL.encode())
+    results: list[Imported] = []
+    read = read_eml if kind == "eml" else read_mbox
+    assert memory_of(lambda: results.extend(read(file))) < 8 << 20
+    assert bad(results)[0][1] == "too_large"
+    assert len(good(results)) == (kind == "mbox")
+
+
+def packed_table(path: Path, *lines: bytes) -> Path:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"item_id,sender,recipients\nm1,ann,bob\n")
+        for line in lines:
+            file.write(line)
+        file.write(b"m2,ann,bob\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([b"x" * (4 << 20) + b"\n"], "too_large"),
+        ([b"a," * (2 << 20) + b"\n"], "too_large"),
+        ([b'm3,ann,"', b'bob;\n" ,"' * 40_000, b'x"\n'], "too_large"),
+        ([b"m3,ann,", b"x" * 200_000, b"\n"], "unreadable"),
+        ([b"m3,ann,", b";".join(b"%0510d" % n for n in range(250)), b"\n"], None),
+        ([b"\n" * (1 << 19)], None),
+    ],
+    ids=["a line", "cells", "lines of a row", "a cell", "a wide row", "empty lines"],
+)
+def test_rows_that_are_too_large_are_skipped_and_the_next_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[bytes], code: str | None
+) -> None:
+    monkeypatch.setattr("haystream_service.importers.tables.ROW", 1 << 18)
+    file = packed_table(tmp_path / "t.csv.gz", *lines)
+    results: list[Imported] = []
+    assert memory_of(lambda: results.extend(read_csv(file))) < 32 << 20
+    assert {"m1", "m2"} <= {item.item_id for item in good(results)}
+    assert [code for _, code in bad(results)][:1] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_packed_file_that_never_ends_a_line_is_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    monkeypatch.setattr("haystream_service.importers.tables.SKIMMED", 8 << 20)
+    file = tmp_path / "t.csv.gz"
+    with gzip.open(file, "wb", compresslevel=1) as packed:
+        packed.write(b"" if first else b"item_id,sender,recipients\nm1,ann,bob\n")
+        for _ in range(64):
+            packed.write(b"x" * (1 << 20))
+
+    def read() -> None:
+        with pytest.raises(ImportFailed, match="is no table: line"):
+            list(read_csv(file))
+
+    assert memory_of(read) < 32 << 20
+
+
+def test_items_that_no_message_would_hold_are_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    cell = "\U0001f600" * 100_000
+    file.write_text(f"item_id,sender,recipients,x,y,z\nm1,a,b,{cell},{cell},{cell}\nm2,a,b,,,\n")
+    results = list(read_csv(file, labels=["x", "y", "z"]))
+    assert bad(results) == [("t.csv:2", "too_large")]
+    assert [item.item_id for item in good(results)] == ["m2"]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -1,4 +1,4 @@
-"""The mailbox: batches in order, one at a time, bounded, drained or dropped, and no bug swallowed."""
+"""The mailbox: batches in order, one at a time, drained or dropped, and no bug swallowed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,15 +38,15 @@ async def handler() -> AsyncIterator[Handler]:
     yield Handler()
 
 
-def mailbox(handler: Handler, *, max_batch: int = 3, size: int = 5) -> Mailbox[int]:
-    return Mailbox(handler, max_batch=max_batch, size=size, on_bug=handler.note_bug)
+def mailbox(handler: Handler, *, max_batch: int = 3) -> Mailbox[int]:
+    return Mailbox(handler, max_batch=max_batch, on_bug=handler.note_bug)
 
 
 async def test_a_lone_event_goes_straight_through(handler: Handler) -> None:
     box = mailbox(handler)
-    await box.put(1)
+    box.post(1)
     await box.drained()
-    await box.put(2)
+    box.post(2)
     await box.drained()
     assert handler.batches == [[1], [2]]
 
@@ -54,31 +54,37 @@ async def test_a_lone_event_goes_straight_through(handler: Handler) -> None:
 async def test_what_comes_while_the_handler_works_is_one_batch(handler: Handler) -> None:
     box = mailbox(handler)
     handler.gate.clear()
-    await box.put(1)
+    box.post(1)
     await handler.began.wait()
     for event in (2, 3, 4, 5):
-        await box.put(event)
+        box.post(event)
     handler.gate.set()
     await box.drained()
     assert handler.batches == [[1], [2, 3, 4], [5]]
 
 
-async def test_a_full_mailbox_makes_its_sender_wait_but_takes_a_post(handler: Handler) -> None:
-    box = mailbox(handler, size=2)
-    handler.gate.clear()
-    await box.put(0)
-    await handler.began.wait()
-    await box.put(1)
-    await box.put(2)
-    sender = asyncio.create_task(box.put(4))
-    await asyncio.sleep(0)
-    box.post(3)
-    assert not sender.done()
-    assert len(box) == 3
-    handler.gate.set()
-    await sender
+async def test_what_is_done_in_rest_keeps_nobody_from_counting_it_as_drained(handler: Handler) -> None:
+    resting, rested = asyncio.Event(), asyncio.Event()
+
+    async def rest() -> None:
+        resting.set()
+        await rested.wait()
+
+    box = Mailbox(handler, rest=rest, max_batch=3, on_bug=handler.note_bug)
+    box.post(1)
+    assert not box.idle
+    await resting.wait()
     await box.drained()
-    assert [event for batch in handler.batches for event in batch] == [0, 1, 2, 3, 4]
+    assert not box.idle
+    box.post(2)
+    draining = asyncio.create_task(box.drained())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    rested.set()
+    await draining
+    await asyncio.sleep(0)
+    assert box.idle
+    assert handler.batches == [[1], [2]]
 
 
 async def test_a_poke_calls_the_handler_once_even_without_events(handler: Handler) -> None:
@@ -101,9 +107,9 @@ async def test_dropping_stops_the_handler_and_forgets_the_rest(handler: Handler)
     box = mailbox(handler)
     assert not await box.drop()
     handler.gate.clear()
-    await box.put(1)
+    box.post(1)
     await handler.began.wait()
-    await box.put(2)
+    box.post(2)
     assert await box.drop()
     await box.drained()
     assert (handler.batches, len(box)) == ([[1]], 0)
@@ -112,7 +118,7 @@ async def test_dropping_stops_the_handler_and_forgets_the_rest(handler: Handler)
 async def test_a_dropped_mailbox_takes_new_events(handler: Handler) -> None:
     box = mailbox(handler)
     handler.gate.clear()
-    await box.put(1)
+    box.post(1)
     await handler.began.wait()
     dropping = asyncio.create_task(box.drop())
     await asyncio.sleep(0)
@@ -123,12 +129,22 @@ async def test_a_dropped_mailbox_takes_new_events(handler: Handler) -> None:
     assert handler.batches == [[1], [2]]
 
 
+async def test_a_mailbox_that_is_dropped_before_its_handler_began_takes_new_events(handler: Handler) -> None:
+    box = mailbox(handler)
+    box.post(1)
+    assert await box.drop()
+    box.post(2)
+    async with asyncio.timeout(30):
+        await box.drained()
+    assert handler.batches == [[2]]
+
+
 async def test_a_bug_is_told_and_nothing_is_handled_after_it(handler: Handler) -> None:
     box = mailbox(handler)
-    await box.put(13)
+    box.post(13)
     await box.drained()
     assert isinstance(handler.bug, ZeroDivisionError)
-    await box.put(14)
+    box.post(14)
     await asyncio.sleep(0)
     assert handler.batches == [[13]]
 
@@ -139,10 +155,11 @@ async def test_acknowledgements_are_let_through_in_order() -> None:
     ack = [acks.track(lambda n=n: released.append(n)) for n in range(4)]
     ack[2]()
     ack[1]()
-    assert released == []
+    assert (released, len(acks), acks.in_hand) == ([], 4, 2)
     ack[0]()
     assert released == [0, 1, 2]
     ack[0]()
+    assert acks.in_hand == 1
     ack[3]()
     assert (released, len(acks)) == ([0, 1, 2, 3], 0)
 

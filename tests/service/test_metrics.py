@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 from haystream.errors import Code
 from haystream_service.metrics import OTHER, TABLE, Metric, Metrics, QueryNumbers, new_registry
+from haystream_service.settings import Settings
 
 
 @pytest.fixture
@@ -41,8 +42,13 @@ def test_names_and_help_keep_prometheus_conventions(metric: Metric[Any]) -> None
 
 def test_the_exposition_holds_exactly_the_table(registry: CollectorRegistry, metrics: Metrics) -> None:
     text = generate_latest(registry).decode()
-    exposed = {name for name in re.findall(r"^# HELP (\w+) ", text, re.MULTILINE) if not name.endswith("_created")}
+    exposed = set(re.findall(r"^# HELP (\w+) ", text, re.MULTILINE))
     assert exposed == {metric.name for metric in TABLE}
+
+
+def test_the_buckets_hold_the_objective_and_more_than_a_full_batch() -> None:
+    assert 0.25 in Metrics.verdict_to_ranking.buckets
+    assert max(Metrics.batch_events.buckets) > Settings().max_batch
 
 
 def test_known_counters_start_at_zero(registry: CollectorRegistry, metrics: Metrics) -> None:

@@ -1,38 +1,48 @@
 """What a worker knows of its partitions: how far they are read, what stands still, and why."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 from faust.types import TP
 from prometheus_client import CollectorRegistry
 
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker import partitions as module
+from haystream_service.worker.app import Flow
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import BrokerUnavailable, Kind
+from haystream_service.worker.records import Kind, Record
 
 pytestmark = pytest.mark.asyncio
 
-QUERIES = TP("haystream.queries", 0)
-VERDICTS = TP("haystream.verdicts", 0)
+QUERIES = TopicPartition("haystream.queries", 0)
+VERDICTS = TopicPartition("haystream.verdicts", 0)
 
 
 @dataclass
 class Consumer:
-    """What is asked of Faust's consumer."""
+    """What is asked of Kafka, and of Faust's consumer."""
 
-    ends: dict[TP, int]
-    positions: dict[TP, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int]
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    held: set[TP] = field(default_factory=set)
 
-    async def highwaters(self, *partitions: TP) -> dict[TP, int]:
+    async def __call__(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.ends[tp] for tp in partitions}
 
-    async def position(self, tp: TP) -> int | None:
-        return self.positions.get(tp)
+    async def position(self, partition: TopicPartition) -> int | None:
+        return self.positions.get(partition)
+
+    def on_buffer_full(self, tp: TP) -> None:
+        self.held.add(tp)
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        self.held.discard(tp)
 
 
 class Clock:
@@ -46,42 +56,59 @@ class Clock:
         return self.time
 
 
-def event(tp: TP, offset: int, acked: list[int]) -> Any:
+def lag(mine: Partitions) -> float:
+    gauge: Any = mine._metrics.consumer_lag.labels(VERDICTS.topic, 0)
+    return float(gauge._value.get())
+
+
+def record(mine: Partitions, kind: Kind, tp: TopicPartition, offset: int, acked: list[int]) -> Record:
     message = SimpleNamespace(
-        tp=tp, topic=tp.topic, partition=tp.partition, offset=offset, timestamp=1.0, key=b"k", value=b"v"
+        topic=tp.topic, partition=tp.partition, offset=offset, key=b"k", value=b"v", headers=()
     )
-    return SimpleNamespace(message=message, ack=lambda: acked.append(offset))
+    return mine.record(kind, message, 1.0, release=lambda: acked.append(offset))
 
 
 def partitions(consumer: Consumer, clock: Clock) -> Partitions:
-    made = Partitions(Settings(), Metrics(CollectorRegistry(), labelled_queries=0), clock)
-    made.consumer = consumer
-    made.assign({QUERIES, VERDICTS})
+    made = Partitions(Settings(), Metrics(CollectorRegistry(), labelled_queries=0), clock, consumer)
+    made.assign({QUERIES, VERDICTS}, consumer)
     return made
 
 
 async def test_queries_are_caught_up_once_the_last_of_them_is_handed_over() -> None:
     mine = partitions(Consumer({QUERIES: 2, VERDICTS: 0}, {QUERIES: 2}), Clock())
     waiting = asyncio.create_task(mine.caught_up(0))
-    mine.handed(mine.record(Kind.QUERY, event(QUERIES, 0, [])))
+    mine.handed(record(mine, Kind.QUERY, QUERIES, 0, []))
     await asyncio.sleep(0)
     assert not waiting.done()
-    mine.handed(mine.record(Kind.QUERY, event(QUERIES, 1, [])))
+    mine.handed(record(mine, Kind.QUERY, QUERIES, 1, []))
     await waiting
 
 
-async def test_the_ends_of_queries_and_verdicts_are_told_or_it_is_said_that_kafka_does_not() -> None:
+async def test_the_ends_of_queries_and_verdicts_are_told() -> None:
     mine = partitions(Consumer({QUERIES: 3, VERDICTS: 8}), Clock())
     assert await mine.ends(0) == (3, 8)
-    with pytest.raises(BrokerUnavailable, match=r"how far haystream\.queries, haystream\.verdicts goes"):
-        await mine.ends(1)
+
+
+async def test_a_partition_whose_last_offsets_are_no_records_has_no_lag_and_is_not_stuck() -> None:
+    clock, acked = Clock(), list[int]()
+    consumer = Consumer({QUERIES: 0, VERDICTS: 7}, {QUERIES: 0, VERDICTS: 5})
+    mine = partitions(consumer, clock)
+    last = record(mine, Kind.VERDICT, VERDICTS, 4, acked)
+    consumer.positions[VERDICTS] = 7  # 5 was given up, 6 is the marker that says so
+    await mine.look()
+    assert lag(mine) == 3
+    last.ack()
+    for _ in range(3):
+        await mine.look()
+        assert (mine.stalled, lag(mine)) == ([], 0)
+        clock.time += 2 * module.STALL_SECONDS
 
 
 async def test_an_end_that_is_no_record_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     clock = Clock()
     mine = partitions(Consumer({QUERIES: 3, VERDICTS: 0}, {QUERIES: 3}), clock)
-    mine.handed(mine.record(Kind.QUERY, event(QUERIES, 1, [])))
+    mine.handed(record(mine, Kind.QUERY, QUERIES, 1, []))
     waiting = asyncio.create_task(mine.caught_up(0))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -90,31 +117,56 @@ async def test_an_end_that_is_no_record_is_passed_over(monkeypatch: pytest.Monke
     await waiting
 
 
-async def test_a_partition_that_stands_still_is_told_and_whether_it_is_the_consumer() -> None:
+async def test_a_partition_that_stands_still_is_told_and_how_much_of_it_is_in_hand() -> None:
     clock, acked = Clock(), list[int]()
     consumer = Consumer({QUERIES: 5, VERDICTS: 10}, {QUERIES: 5, VERDICTS: 4})
     mine = partitions(consumer, clock)
     await mine.look()
-    assert mine.stuck == []
+    assert mine.stalled == []
     clock.time += 2 * module.STALL_SECONDS
     await mine.look()
-    assert mine.stuck == ["haystream.verdicts/0 stands at 4 of 10, 0 in hand"]
-    assert mine.deaf
-    record = mine.record(Kind.VERDICT, event(VERDICTS, 4, acked))
+    assert list(map(str, mine.stalled)) == ["haystream.verdicts/0 stands at 4 of 10 for 120 s, 0 in hand"]
+    one = record(mine, Kind.VERDICT, VERDICTS, 4, acked)
     await mine.look()
-    assert (len(mine.stuck), mine.deaf) == (1, False)
-    record.ack()
+    assert [stall.in_hand for stall in mine.stalled] == [1]
+    one.ack()
     await mine.look()
-    assert (mine.stuck, acked) == ([], [4])
+    assert (mine.stalled, acked) == ([], [4])
 
 
 async def test_what_is_revoked_is_neither_acknowledged_nor_measured() -> None:
     mine, acked = partitions(Consumer({QUERIES: 1, VERDICTS: 1}), Clock()), list[int]()
-    record = mine.record(Kind.VERDICT, event(VERDICTS, 0, acked))
+    one = record(mine, Kind.VERDICT, VERDICTS, 0, acked)
     await mine.look()
     mine.revoke({VERDICTS})
-    record.ack()
+    one.ack()
     await mine.look()
     assert acked == []
-    assert mine.numbers(Kind.QUERY, mine.assigned) == {0}
-    assert mine.numbers(Kind.VERDICT, mine.assigned) == set()
+    assert mine.of(Kind.QUERY) == {QUERIES}
+    assert mine.of(Kind.VERDICT) == set()
+
+
+async def test_a_query_that_stands_still_holds_up_its_own_partition_and_no_other() -> None:
+    consumer = Consumer({QUERIES: 9, VERDICTS: 9})
+    mine = partitions(consumer, Clock())
+    flow = Flow(consumer, mine, 4)
+
+    def bounded(kind: Kind, tp: TopicPartition, offset: int) -> Record:
+        return flow.bounded(record(mine, kind, tp, offset, []))
+
+    records = [bounded(Kind.VERDICT, VERDICTS, offset) for offset in range(5)]
+    bounded(Kind.QUERY, QUERIES, 0)
+    assert consumer.held == {VERDICTS}
+    for done in records[1:3]:
+        done.ack()
+    assert consumer.held == {VERDICTS}
+    records[3].ack()
+    records[4].ack()
+    # The first one is still in hand: nothing is committed, but others may come.
+    assert consumer.held == set()
+    for offset in range(5, 9):
+        bounded(Kind.VERDICT, VERDICTS, offset)
+    mine.revoke({VERDICTS})
+    assert consumer.held == {VERDICTS}
+    records[0].ack()
+    assert consumer.held == {VERDICTS}, "what is taken away is not asked for again"

@@ -61,7 +61,7 @@ class Restful(Mailbox[int]):
     """A mailbox whose rests take no time but on the clock."""
 
     def __init__(self, clock: Hands) -> None:
-        super().__init__(self._nothing, max_batch=1, size=1, on_bug=lambda _: None)
+        super().__init__(self._nothing, max_batch=1, on_bug=lambda _: None)
         self.rests: list[float] = []
         self.late = 0.0
         """By how much each rest lasts longer than it was to."""
@@ -128,9 +128,9 @@ async def test_a_batch_ends_it_and_its_rest() -> None:
             assert not await tending.until_due(state, exclusive, mailbox)  # type: ignore[arg-type]
             order.append("ended")
 
-    mailbox = Mailbox(handle, max_batch=1, size=2, on_bug=lambda bug: order.append(repr(bug)))
+    mailbox = Mailbox(handle, max_batch=1, on_bug=lambda bug: order.append(repr(bug)))
     state.after_turn = lambda: mailbox.post(2) if len(state.turns) == 3 else None
-    await mailbox.put(1)
+    mailbox.post(1)
     async with asyncio.timeout(30):
         await mailbox.drained()
     assert (batches, order, len(state.turns)) == ([[1], [2]], ["ended"], 3)

@@ -7,14 +7,20 @@ import pytest
 
 from haystream.errors import Code, Rejected
 from haystream.events import TABLE_1, TABLE_2, Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.ranking import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
+    DEFAULT_LIMITS,
     Limits,
+    dead_letter_key,
     decode_dead_letter,
     decode_item,
     decode_query,
     decode_ranking,
     decode_verdict,
     encode_dead_letter,
+    encode_ranking,
+    fit_letter,
+    fit_ranking,
     item_record,
 )
 
@@ -50,7 +56,7 @@ def code_of(decode: Any, *args: Any, **fields: Any) -> tuple[Code, str]:
 def test_a_query_needs_its_id_alone():
     assert query() == Query("q")
     assert query().prior == Prior(model="rates", mean=0.1, correlation=0.9, weight=2.0, participant=3.0, edge=3.0)
-    assert query().policy == Policy("look-ahead", horizon=20)
+    assert query().policy == Policy("look-ahead-by-set", horizon=20)
 
 
 def test_a_model_has_its_own_defaults():
@@ -319,3 +325,72 @@ def test_dead_letters_hold_what_was_rejected():
         assert (letter.source.topic, letter.source.partition, letter.source.offset) == ("t", 3, 9)
     assert code_of(decode_dead_letter, value.replace(b"eHh4", b"e*h4", 1))[0] == Code.INVALID_VALUE
     assert code_of(decode_ranking, value)[0] == Code.MISSING_FIELD
+
+
+def test_keys_are_bounded_before_anything_else():
+    key = b"k" * 2049
+    for decode in (decode_query, decode_item, decode_verdict):
+        assert code_of(decode, b"\xff", key) == (
+            Code.TOO_LARGE,
+            "the key has 2049 bytes, at most 2048 are taken",
+        )
+    longest = "\U0001f600" * 512
+    value = json.dumps({"query_id": longest}).encode()
+    assert decode_query(value, longest.encode()).query_id == longest
+
+
+def test_dead_letters_fit_whatever_was_sent_and_whatever_the_topic_takes():
+    _, detail = code_of(query, prior={"participants": {"x" * 500_000: 2}})
+    rejected = Rejected(Code.OUT_OF_RANGE, "\U0001f600" * 500_000)
+    value = encode_dead_letter(
+        rejected, b"\xff" * 1_000_000, topic="t" * 249, partition=3, offset=9, key=b"k" * 400_000
+    )
+    assert len(detail) < 300
+    assert len(value) < 1 << 20
+    assert fit_letter(value, len(value)) == value
+    for limit in (700_000, 100_000, 20_001, 20_000, 15_003):
+        fitted = fit_letter(value, limit)
+        letter, kept = decode_dead_letter(fitted)
+        assert limit - 4 < len(fitted) <= limit
+        assert len(kept) > 0
+        assert (letter.payload_bytes, letter.key_bytes) == (1_000_000, 400_000)
+    assert dead_letter_key(b"k" * 2048) == b"k" * 2048
+    assert dead_letter_key(b"k" * 2049) is dead_letter_key(None) is None
+
+
+def ranking_of(count: int, *, people: int) -> bytes:
+    names = tuple(f"{n:04d}".ljust(512, "\u00e9") for n in range(people))
+    because = (Share((names[0], names[1]), 0.25),) * 5
+    items = tuple(RankedItem(f"m{n}", n + 1, 0.5, 0.5, 0.1, names, because) for n in range(count))
+    ranking = Ranking("greedy", 2, 1, Estimate(3.0, 0.5), 1.5, items)
+    return encode_ranking("q", ranking, revision=1, published_at=0)
+
+
+def test_rankings_name_some_of_many_people_and_say_how_many_more_there_are():
+    for people, cut in ((64, 0), (65, 1), (1001, 937)):
+        (item,) = decode_ranking(ranking_of(1, people=people)).items
+        assert (len(item.participants), item.participants_cut) == (64, cut)
+
+
+@pytest.mark.parametrize("limit", [20_000, 100_000, 1_000_000])
+def test_rankings_that_do_not_fit_name_fewer_people_and_then_end_earlier(limit: int):
+    whole = ranking_of(40, people=100)
+    fitted = fit_ranking(whole, limit)
+    ranking = decode_ranking(fitted)
+    assert limit * 0.4 < len(fitted) <= limit < len(whole)
+    assert len(ranking.items) + ranking.items_cut == 40
+    assert [item.rank for item in ranking.items] == list(range(1, len(ranking.items) + 1))
+    assert {(len(item.participants), item.participants_cut) for item in ranking.items} == {(8, 92)}
+    assert (ranking.items_cut == 0) == (limit >= 1_000_000)
+    again = decode_ranking(fit_ranking(fitted, 15_000))
+    assert again.items_cut == 40 - len(again.items)
+    assert fit_ranking(whole, len(whole)) == whole
+
+
+def test_a_ranking_is_never_longer_than_next_items_is_made_to_take():
+    whole = ranking_of(200, people=100)
+    assert len(whole) <= DEFAULT_LIMITS.ranking_bytes
+    assert decode_ranking(whole).items_cut == 0
+    longest = ranking_of(2000, people=100)
+    assert DEFAULT_LIMITS.ranking_bytes * 0.9 < len(longest) <= DEFAULT_LIMITS.ranking_bytes
+    assert decode_ranking(longest).items_cut > 0

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from haystream.errors import Code
+from haystream.models import MODELS
 from haystream_service.commands.replay import fold
 from haystream_service.wire import decode_item, decode_query, decode_verdict
 from haystream_service.wire.fields import Record
@@ -15,7 +16,7 @@ from haystream_service.wire_schemas import FOLDER, TOPICS, main, schemas
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire-format.md"
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
-NO_EXAMPLE = {Code.KEY_MISMATCH, Code.TOO_LARGE}
+NO_EXAMPLE = {Code.TOO_MUCH_WORK, Code.KEY_MISMATCH, Code.TOO_LARGE, Code.WRONG_PARTITION, Code.QUARANTINED}
 
 
 def example(topic: str) -> str:
@@ -47,6 +48,15 @@ def test_the_page_names_every_field(topic):
     section = PAGE.read_text().split(f"\n## {topic}\n")[1].split("\n## ")[0]
     for field in TOPICS[topic].model_fields:
         assert re.search(rf"`{field}[`.\[]", section), field
+
+
+def test_the_page_has_the_ranges_of_every_model():
+    section = PAGE.read_text().split("\n## queries\n")[1].split("\n## ")[0]
+    found = dict(re.findall(r"^\| `prior\.(\w+)` \| (.* to .*|.*\| .* to .*) \|$", section, re.MULTILINE))
+    models = list(MODELS.values())
+    names = dict.fromkeys(name for model in models for name in model.ranges)
+    cells = {name: [str(model.ranges.get(name, "")) for model in models] for name in names}
+    assert {name: [cell.strip() for cell in row.split("|")] for name, row in found.items()} == cells
 
 
 @pytest.mark.parametrize("code", Code)

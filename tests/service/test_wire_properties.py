@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.histories import MODELS, priors_in_range
 
 from haystream.errors import Rejected
-from haystream.events import Conditional, Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.events import Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict
 from haystream.policies import POLICIES
 from haystream.ranking import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
@@ -34,29 +35,11 @@ from haystream_service.wire import (
 from haystream_service.wire.records import PolicyRecord, PriorRecord, QueryRecord, VerdictRecord
 
 ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
-probabilities = st.floats(0, 1, exclude_min=True, exclude_max=True)
-concentrations = st.floats(0, 1e6, exclude_min=True)
-betas = st.tuples(*[concentrations] * 4)
-shared: dict[str, Any] = {
-    "mean": probabilities,
-    "correlation": st.floats(-1, 1, exclude_min=True, exclude_max=True),
-    "participants": st.dictionaries(ids, probabilities, max_size=4),
-}
 queries = st.builds(
     Query,
     query_id=ids,
     collection=ids,
-    prior=st.builds(
-        Prior, model=st.just("relevance"), **shared, conditional=st.builds(Conditional, a=betas, b=betas)
-    )
-    | st.builds(
-        Prior,
-        model=st.just("rates"),
-        **shared,
-        weight=concentrations,
-        participant=concentrations,
-        edge=concentrations,
-    ),
+    prior=st.one_of(priors_in_range(model, people=ids, most_watched=4) for model in MODELS),
     policy=st.builds(
         Policy,
         name=st.sampled_from(list(POLICIES)),
@@ -140,7 +123,7 @@ def test_rankings_are_what_their_readers_expect(
 
 def test_the_cores_rankings_have_the_wires_names() -> None:
     row = NextItems.model_fields["items"].annotation.__args__[0]  # type: ignore[union-attr]
-    assert {field.name for field in fields(RankedItem)} == set(row.model_fields)
+    assert {field.name for field in fields(RankedItem)} | {"participants_cut"} == set(row.model_fields)
 
 
 json_values = st.recursive(

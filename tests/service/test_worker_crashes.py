@@ -8,10 +8,11 @@ import pytest
 from support.world import Process, World, item, story, verdict
 
 from haystream.events import Event, Query
-from haystream_service.store.base import StoreUnavailable
-from haystream_service.wire import decode_ranking
+from haystream_service.store.base import StoredQuery, StoreUnavailable
+from haystream_service.store.memory import MemoryStore
+from haystream_service.wire import decode_ranking, encode_query, encode_verdict
 from haystream_service.worker.memory import MemoryBroker, MemoryPublisher
-from haystream_service.worker.records import BrokerUnavailable
+from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record
 from haystream_service.worker.shared import StateLost, TopicsReplaced
 
 pytestmark = pytest.mark.asyncio
@@ -183,9 +184,9 @@ async def test_an_emptied_store_stops_the_worker_and_refuses_nothing(world: Worl
     process = await world.process()
     world.say(Query("q"), item(1))
     await process.settled()
-    assert await process.worker.ready() == []
+    assert process.worker.troubles() + await process.worker.store_troubles() == []
     await world.store.wipe()
-    assert any("emptied" in reason for reason in await process.worker.ready())
+    assert any("emptied" in reason for reason in process.worker.troubles() + await process.worker.store_troubles())
     world.say(verdict(1))
     with pytest.raises(StateLost):
         await process.settled()
@@ -209,7 +210,10 @@ async def test_topics_that_were_made_anew_are_found_out_and_nothing_is_taken_for
     second = await world.process()
     with pytest.raises(TopicsReplaced, match="run `haystream rebuild`"):
         await second.wait(second.worker.drain())
-    assert any("run `haystream rebuild`" in reason for reason in await second.worker.ready())
+    assert any(
+        "run `haystream rebuild`" in reason
+        for reason in second.worker.troubles() + await second.worker.store_troubles()
+    )
     assert "Nothing more is acknowledged" in caplog.text
     assert "Traceback" not in caplog.text
 
@@ -223,9 +227,44 @@ async def test_a_bug_is_never_acknowledged(world: World) -> None:
     world.say(Query("q"))
     with pytest.raises(ZeroDivisionError):
         await process.settled()
-    assert await process.worker.ready() == ["a bug stopped it"]
+    assert process.worker.troubles() + await process.worker.store_troubles() == ["a bug stopped it"]
     assert all(offset == 0 for offset in world.broker.committed.values())
     await process.crash()
     heir = await world.process()
     await heir.settled()
     assert len(world.rankings("q")) == 1
+
+
+async def test_a_verdict_that_comes_again_before_its_query_is_not_refused(world: World) -> None:
+    """Settings that were dropped in a rebalance are still to come, though they had come once."""
+
+    class SlowStore(MemoryStore):
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def load_query(self, query_id: str) -> StoredQuery | None:
+            self.asked.set()
+            await self.go.wait()
+            return await super().load_query(query_id)
+
+    acknowledged: list[str] = []
+
+    def record(kind: Kind, value: bytes) -> Record:
+        return Record(kind, SOURCES[kind], 1, 0, 0.0, b"q", value, lambda: acknowledged.append(kind))
+
+    store = world.store = SlowStore()
+    process = Process(world)
+    worker = process.worker
+    await worker.start()
+    await worker.assign({1})
+    world.broker.produce("queries", b"q", encode_query(Query("q")))  # so that not all are read
+    await worker.on_record(record(Kind.QUERY, encode_query(Query("q"))))
+    await process.wait(store.asked.wait())
+    await worker.revoke({1})  # and the same process gets it back, and the verdicts are read before the queries
+    await worker.assign({1})
+    store.go.set()
+    await worker.on_record(record(Kind.VERDICT, encode_verdict(verdict(1))))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert world.dead_letters() == []
+    assert acknowledged == []
+    await worker.close()

@@ -29,6 +29,13 @@ def test_rates_are_told_by_what_the_ends_show_elsewhere():
         "one": {"edges": 1, "rate": 0.0},
         "both": {"edges": 0, "rate": None},
     }
+    sizes = {name: told["sets"][name] for name in ("16 to 31", "32 to 63")}
+    assert sizes["32 to 63"] == {"sets": 1, "rate": pytest.approx(0.05), "after_one": pytest.approx(1 / 39)}
+    of_20 = [(items, found) for items, found in amounts.values() if items == 20]
+    assert sizes["16 to 31"]["sets"] == len(of_20)
+    assert sizes["16 to 31"]["rate"] == pytest.approx(sum(f for _, f in of_20) / (20 * len(of_20)))
+    again = sum(f * (f - 1) / 19 for _, f in of_20) / sum(f for _, f in of_20)
+    assert sizes["16 to 31"]["after_one"] == pytest.approx(again)
     by_table = {(row["mean"], row["table"]): row["rate"] for row in told["prior"]}
     assert by_table[0.25, 2] > by_table[0.25, 1] > by_table[0.25, 3]
     assert by_table[0.05, 2] < by_table[0.25, 2]

@@ -4,12 +4,41 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support.set_scores import Edge, Record, by_set
 
 from haystream.events import Policy
 from haystream.policies import POLICIES, Posteriors
 from haystream_service.study.models import MODELS
+from haystream_service.study.models.base import Learning
 from haystream_service.study.network import Network
 from haystream_service.study.search import search
+
+
+def plain_edge_scores(network: Network, score) -> list[float]:
+    """The mean over each set's edges."""
+    edges_of = map(network.collection.sets.edges, range(len(network.collection.sets)))
+    return [sum(score[edge] for edge in edges) / len(edges) for edges in edges_of]
+
+
+def plain_set_scores(network: Network, model, now: Posteriors, screened: list[int], horizon: int) -> list[float]:
+    """By the definition, from the items screened so far."""
+    slope, base_rate = model.common() if isinstance(model, Learning) else (np.zeros(network.edges), 0.0)
+    seen = [Fraction(0)] * network.edges
+    for item in screened:
+        for edge in network.edges_of(item):
+            seen[edge] += Fraction(1, len(network.edges_of(item)))
+    scores = []
+    for which, members in enumerate(network.collection.sets.items):
+        done = [item for item in members if item in screened]
+        relevant = sum(bool(network.relevant[item]) for item in done)
+        record = Record(len(members) - len(done), len(members), len(done), relevant)
+        if len(done) == len(members):
+            scores.append(-np.inf)
+            continue
+        on = network.collection.sets.edges(which)
+        edges = [Edge(now.mean[e], now.variance[e], slope[e], float(seen[e])) for e in on]
+        scores.append(by_set(edges, record, base_rate, horizon))
+    return scores
 
 
 def plain_search(network: Network, model, policy: Policy, *, steps: int, seed: int) -> list[int]:
@@ -31,11 +60,13 @@ def plain_search(network: Network, model, policy: Policy, *, steps: int, seed: i
             np.array([float(amount) for amount in left]),
             len(screened) + 1,
         )
-        score = POLICIES[policy.name].score(now, policy)
+        if POLICIES[policy.name].score is None:
+            of_set = plain_set_scores(network, model, now, screened, policy.horizon)
+        else:
+            of_set = plain_edge_scores(network, POLICIES[policy.name].score(now, policy))
 
-        def rank(item: int, score=score) -> tuple[float, int]:
-            of_item = sum(score[edge] for edge in network.edges_of(item)) / len(network.edges_of(item))
-            return -round(of_item * 2**30), place[item]
+        def rank(item: int, of_set=of_set) -> tuple[float, int]:
+            return -round(of_set[network.item_set[item]] * 2**30), place[item]
 
         item = min(unscreened, key=rank)
         unscreened.remove(item)
@@ -45,7 +76,7 @@ def plain_search(network: Network, model, policy: Policy, *, steps: int, seed: i
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("model", ["relevance", "independent", "neighbour-rate", "random"])
+@pytest.mark.parametrize("model", ["rates", "relevance", "independent", "neighbour-rate", "random"])
 @pytest.mark.parametrize("which", ["pairs", "parties"])
 def test_a_search_is_the_plain_search(request, which, model, policy):
     network = request.getfixturevalue(which)

@@ -93,7 +93,7 @@ def test_a_simulation_goes_on_where_it_was_stopped(haystream, table, tmp_path, m
     (folder / "runs.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:40])  # killed in the middle of a line
     searched = []
     monkeypatch.setattr(
-        "haystream_service.commands.simulate.simulate",
+        "haystream_service.study.finish.simulate",
         lambda tasks, *given, **more: searched.extend(tasks) or simulate(tasks, *given, **more),
     )
     code, again, err = haystream(*arguments)
@@ -165,6 +165,54 @@ def test_topics_are_queries_of_their_own(haystream, table, tmp_path):
     assert "60 of 60 searches are there already" in err
 
 
+def test_what_is_found_early_is_said(haystream, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "CHECKPOINTS", (10, 20, 30, 40))
+    one, topics = tmp_path / "one", tmp_path / "topics"
+    code, out, err = haystream("simulate", table, *FEW, "--processes", 1, "--out", one, "--json")
+    assert code == 0, err
+    rows = json.loads(out)["results"]
+    for row in rows:
+        assert list(row["found_at"]) == ["10", "20", "30"]
+        assert row["found_at"]["30"] == row["found"]
+        assert row["found_at"]["10"]["mean"] == pytest.approx(row["curve"][9], abs=1e-3)
+    with (one / "results.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    for line, row in zip(read, rows, strict=True):
+        assert float(line["found_at_10"]) == row["found_at"]["10"]["mean"]
+        assert float(line["found_at_20_se"]) == row["found_at"]["20"]["se"]
+    assert "| found in | 10 | 20 | 30 |" in (one / "results.md").read_text()
+
+    arguments = ("simulate", table, *FEW, "--topics", "topic", "--processes", 1, "--out", topics)
+    code, out, err = haystream(*arguments, "--json")
+    assert code == 0, err
+    for row in json.loads(out)["results"]:
+        means = [topic["found_at"]["20"]["mean"] for topic in row["topics"]]
+        assert row["found_at"]["20"]["mean"] == pytest.approx(np.mean(means))
+        assert row["geometric_mean_at"]["20"] == pytest.approx(np.prod(np.array(means) + 1) ** 0.2 - 1)
+        assert row["geometric_mean_at"]["30"] == row["geometric_mean"]
+    for name in ("results.csv", "topics.csv"):
+        with (topics / name).open(newline="") as file:
+            assert {"found_at_10", "found_at_10_se", "found_at_30"} <= set(next(csv.DictReader(file)))
+
+    for shown in (haystream(*arguments)[1], haystream("simulate", table, *FEW, "--processes", 1)[1]):
+        _, header = [line for line in shown.splitlines() if "policy" in line]
+        assert header.replace("┃", " ").split() == ["model", "policy", "10", "20"]
+        assert shown.count("participant-rate") == 4
+
+
+def test_label_columns_are_queries(haystream, tmp_path):
+    path = tmp_path / "mails.csv"
+    rows = [f"m{number},p{number % 3},p{number % 3 + 1},{number % 2},{int(number < 9)}" for number in range(30)]
+    path.write_text("\n".join(["item_id,sender,recipients,bug,hr", *rows]) + "\n")
+    code, out, err = haystream("simulate", path, *FEW, "--processes", 1, "--topics", "bug", "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["relevant"], len(result["results"][0]["curve"])) == (15, 30)  # one query: as without --topics
+    code, out, err = haystream("simulate", path, *FEW, "--processes", 1, "--topics", "bug,hr", "--json")
+    assert code == 0, err
+    assert json.loads(out)["topics"] == [{"topic": "bug", "relevant": 15}, {"topic": "hr", "relevant": 9}]
+
+
 def test_a_table_for_people(haystream, table):
     code, out, err = haystream("simulate", table, *FEW, "--runs", 1, "--steps", 200, "--processes", 1)
     assert code == 0
@@ -220,7 +268,10 @@ def test_one_run_has_no_standard_error():
     ("arguments", "said"),
     [
         (("--models", "oracle"), "there is no model 'oracle': expected one of relevance, "),
-        (("--policies", "hope"), "there is no policy 'hope': expected one of look-ahead, greedy"),
+        (
+            ("--policies", "hope"),
+            "there is no policy 'hope': expected one of look-ahead-by-set, look-ahead, greedy",
+        ),
         (("--option", "p11=0.1"), "there is no option 'p11'"),
         (("--option", "mean=high"), "--option mean=high: expected name=number"),
         (("--option", "mean"), "--option mean: expected name=number"),
@@ -229,6 +280,7 @@ def test_one_run_has_no_standard_error():
         (("--models", "relevance", "--option", "table=7"), "table=1, table=2 or table=3"),
         (("--models", ","), "name a model"),
         (("--topics", "subject"), "no column subject"),
+        (("--topics", ","), "name a column"),
     ],
 )
 def test_wrong_use_is_said_in_a_line(haystream, table, arguments, said):
@@ -250,7 +302,7 @@ def test_a_model_that_cannot_be_made_is_said_before_anything_runs(haystream, tab
         raise UserError("it needs a library")
 
     monkeypatch.setattr("haystream_service.study.simulation.MODELS", {**MODELS, "mrf": Build(none)})
-    monkeypatch.setattr("haystream_service.commands.simulate.simulate", None)
+    monkeypatch.setattr("haystream_service.study.finish.simulate", None)
     code, _, err = haystream("simulate", table, "--models", "mrf", "--runs", 1)
     assert (code, err.splitlines()[-1]) == (2, "haystream: it needs a library")
 

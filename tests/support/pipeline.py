@@ -12,12 +12,15 @@ from aiokafka.errors import KafkaError
 
 from haystream.events import Event, Item, Query, Verdict
 from haystream_service.demo.stage import WorkerProcess
-from haystream_service.settings import PREFIX, Settings
+from haystream_service.kafka_connection import client_arguments, consumer_arguments
+from haystream_service.settings import PREFIX, Settings, variables
+from haystream_service.store.base import Store
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.wire.records import NextItems
 from haystream_service.worker import kafka
-from haystream_service.worker.records import BrokerUnavailable
+from haystream_service.worker.rebuilding import Rebuild
+from haystream_service.worker.records import SOURCES, BrokerUnavailable
 from support.equality import assert_is_the_fold
 
 PATIENCE = 120.0
@@ -43,10 +46,8 @@ class Pipeline:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = RedisStore.connect(
-            settings.redis, prefix=settings.redis_prefix, cluster=settings.redis_cluster
-        )
-        self._producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, enable_idempotence=True)
+        self.store = RedisStore.open(settings)
+        self._producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
         self._workers: list[WorkerProcess] = []
 
     async def __aenter__(self) -> Self:
@@ -70,11 +71,11 @@ class Pipeline:
 
     def environment(self) -> dict[str, str]:
         """The settings as a process's environment variables."""
-        return _variables(self.settings.model_dump(mode="json", exclude_none=True, exclude={"host", "port"}))
+        return variables(self.settings)
 
     async def say(self, *events: Event) -> None:
         """Produce the events, and wait until the broker has them."""
-        values = [_encoded(event) for event in events]
+        values = [encoded(event) for event in events]
         sent = [await self._producer.send(self.settings.topic(t), v, key=k) for t, k, v in values]
         await asyncio.gather(*sent)
 
@@ -84,20 +85,10 @@ class Pipeline:
 
     async def records(self, topic: str) -> list[ConsumerRecord]:
         """All that is in the topic now."""
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.settings.kafka, enable_auto_commit=False)
-        await consumer.start()
-        try:
-            partitions = [TopicPartition(self.settings.topic(topic), p) for p in range(self.settings.partitions)]
-            consumer.assign(partitions)
-            await consumer.seek_to_beginning(*partitions)
+        partitions = [TopicPartition(self.settings.topic(topic), p) for p in range(self.settings.partitions)]
+        async with self._consumer() as consumer:
             ends = await consumer.end_offsets(partitions)
-            found: list[ConsumerRecord] = []
-            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
-                for records in (await consumer.getmany(timeout_ms=200)).values():
-                    found += records
-            return found
-        finally:
-            await consumer.stop()
+            return await _read(consumer, dict.fromkeys(partitions, 0), ends)
 
     async def rankings(self, query_id: str | None = None) -> list[NextItems]:
         """The rankings published so far, of one query or of all."""
@@ -105,30 +96,34 @@ class Pipeline:
         return [ranking for ranking in rankings if query_id in {None, ranking.query_id}]
 
     async def drained(self) -> None:
-        """Return when the group has committed everything that is in the source topics."""
+        """Return when the groups have committed everything that can be read in the source topics."""
+        await until(self._committed, "everything committed")
 
-        async def committed() -> bool:
-            offsets = await kafka.committed_offsets(self.settings)
-            partitions = [
-                TopicPartition(self.settings.topic(topic), p)
-                for topic in kafka.SOURCES
-                for p in range(self.settings.partitions)
-            ]
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.settings.kafka)
-            await consumer.start()
-            try:
-                ends = await consumer.end_offsets(partitions)
-            finally:
-                await consumer.stop()
-            return all(offsets.get(tp, 0) >= end for tp, end in ends.items())
+    async def _committed(self) -> bool:
+        offsets = await kafka.committed_offsets(self.settings)
+        partitions = [
+            TopicPartition(self.settings.topic(topic), p)
+            for topic in SOURCES.values()
+            for p in range(self.settings.partitions)
+        ]
+        async with self._consumer() as consumer:
+            ends = await consumer.end_offsets(partitions)
+            behind = {tp: offsets.get(tp, 0) for tp, end in ends.items() if offsets.get(tp, 0) < end}
+            return not behind or not await _read(consumer, behind, ends)
 
-        await until(committed, "everything committed")
+    def _consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(**consumer_arguments(self.settings))
 
     async def assert_is_the_fold(self, events: Iterable[Event]) -> None:
         """Once everything is read and ranked, it is what an offline fold gives."""
         events = list(events)
+        await self.ranked(events)
+        await assert_is_the_fold(self.store, await self.rankings(), events)
+
+    async def ranked(self, events: Iterable[Event]) -> None:
+        """Return when everything is read, and every query's latest ranking is published."""
         await self.drained()
-        items = sum(isinstance(event, Item) for event in events)
+        items = len({event.item_id for event in events if isinstance(event, Item)})
 
         async def ranked() -> bool:
             queries = [await self.store.load_query(query_id) for query_id in await self.store.query_ids()]
@@ -141,24 +136,38 @@ class Pipeline:
             )
 
         await until(ranked, "every query ranked with all items, and published")
-        await assert_is_the_fold(self.store, await self.rankings(), events)
+
+
+async def _read(
+    consumer: AIOKafkaConsumer, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[ConsumerRecord]:
+    """The records between two offsets of each partition."""
+    consumer.assign(list(begins))
+    for tp, begin in begins.items():
+        consumer.seek(tp, begin)
+    found: list[ConsumerRecord] = []
+    while any([await consumer.position(tp) < ends[tp] for tp in begins]):
+        for records in (await consumer.getmany(timeout_ms=200)).values():
+            found += records
+    return found
 
 
 def _variables(settings: Mapping[str, object]) -> dict[str, str]:
     return {PREFIX + name.upper(): str(value) for name, value in settings.items()}
 
 
-def page(worker: WorkerProcess, path: str) -> tuple[int, str]:
+def page(worker: WorkerProcess, path: str, *, timeout: float = 10.0) -> tuple[int, str]:
     """Status and text of one of the worker's pages."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}{path}", timeout=timeout) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
 
 
-def _encoded(event: Event) -> tuple[str, bytes, bytes]:
+def encoded(event: Event) -> tuple[str, bytes, bytes]:
+    """Topic, key and value of the event's record."""
     match event:
         case Query():
             return "queries", event.query_id.encode(), encode_query(event)
@@ -166,3 +175,21 @@ def _encoded(event: Event) -> tuple[str, bytes, bytes]:
             return "items", event.item_id.encode(), encode_item(event)
         case Verdict():
             return "verdicts", event.query_id.encode(), encode_verdict(event)
+
+
+class Silent:
+    """A `Counter` that shows nothing."""
+
+    def advance(self, by: float = 1) -> None:
+        """So much more is done."""
+
+
+async def rebuild(settings: Settings, store: Store) -> None:
+    """Do what `haystream rebuild` does."""
+    publisher = kafka.KafkaPublisher(settings)
+    try:
+        rebuilding = Rebuild(settings, store, publisher)
+        await rebuilding.check()
+        await rebuilding.run(lambda *_: Silent())
+    finally:
+        await publisher.close()

@@ -22,7 +22,6 @@ from haystream_service.wire import (
 )
 from haystream_service.wire.records import NextItems
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
-from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
 from support.equality import EXACT, assert_is_the_fold
@@ -51,6 +50,7 @@ class Process:
             publisher or MemoryPublisher(world.broker),
             caught_up=self.consumer.caught_up,
             ends=self.consumer.ends,
+            again=self.consumer.again,
             metrics=self.metrics,
             limits=Limits(item_publish_seconds=item_publish_seconds, max_batch=20, tolerance=EXACT),
         )
@@ -83,18 +83,15 @@ class Process:
         # What intake has put into a collection's log reaches its queries by way of the follower, a little later.
         while True:
             await self.worker.drain()
-            if not any([await self._behind(owner) for owner in self.worker._owners.values()]):
+            if self.worker.idle() and not any([await self._behind(q) for q in await self.world.store.query_ids()]):
                 return
             await asyncio.sleep(0)
 
-    async def _behind(self, owner: QueryOwner) -> bool:
-        loaded = owner._loaded
-        if loaded is None:
+    async def _behind(self, query_id: str) -> bool:
+        state = self.worker.state(query_id)
+        if state is None:
             return False
-        count = await self.world.store.item_count(loaded.state.settings.collection)
-        # What growth left to estimate is healed, and then saved, when there is time.
-        unsaved = loaded.finished or loaded.owed or loaded.state.unfinished
-        return unsaved or not owner.mailbox._idle.is_set() or loaded.saved.cursor < count
+        return len(state.collection) < await self.world.store.item_count(state.settings.collection)
 
 
 def say(broker: MemoryBroker, *events: Event) -> None:
@@ -159,5 +156,4 @@ def story(seed: int, *, opened_first: bool = False) -> list[Event]:
         query_id, outcome = rng.choice("qr"), rng.choice([o.value for o in Outcome])
         events.append(replace(verdict(number, query_id, item=rng.randrange(40), outcome=outcome)))
     rng.shuffle(events)
-    # Over time, a verdict for a query that is not open yet would be refused.
     return sorted(events, key=lambda event: not isinstance(event, Query)) if opened_first else events

@@ -5,7 +5,18 @@ import numpy as np
 from haystream.engines.base import NEVER
 from haystream.engines.columns import Columns
 from haystream.engines.inverse import AT_ONCE, COLUMN_TOLERANCE, heal, healing, let_wait
-from haystream.engines.relax import DIAGONAL, LISTED, MARK, RESIDUAL, UNMARKED, VALUE, Floats, relax
+from haystream.engines.relax import (
+    ALLOWED,
+    DIAGONAL,
+    LISTED,
+    MARK,
+    RESIDUAL,
+    ROUNDS,
+    UNMARKED,
+    VALUE,
+    Floats,
+    relax,
+)
 from haystream.engines.state import COMMON, ENTRIES
 from haystream.models.base import Priors
 from haystream.precision import Precision
@@ -51,7 +62,9 @@ def solve_afresh(columns: Columns, precision: Precision, priors: Priors, toleran
         cells[:m, MARK] = LISTED
         columns.work.room.touched[:m] = everyone
         rhs, along = people.rhs[:, side], columns.work.room.nothing
+        columns.work.room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
         relax(columns.system, cells, tolerance, columns.work.room, m, rhs, people.sides, along)
+        columns.work.room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
         cells[:m, MARK] = UNMARKED
 
     people.variance[:m] = people.prior_variance[:m] = precision.inverse_diagonal

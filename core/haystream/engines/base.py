@@ -180,6 +180,10 @@ class Engine(Protocol):
         """
         ...
 
+    def deviations(self, edges: Ints) -> Floats:
+        """d, how far the mean outcome on some screened edges is from what the prior expected, shape (k,)."""
+        ...
+
     def infeasible(self) -> int:
         """The number of edges whose prior covariance the model's variables cannot have: a bound replaced it."""
         ...

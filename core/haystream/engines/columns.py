@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.engines.inverse import healing, regrown
-from haystream.engines.relax import DIAGONAL, Flags, Floats, Ints, fresh_cells, scratch, system
+from haystream.engines.relax import DIAGONAL, Flags, Floats, Ints, fresh_cells, resized, scratch, system
 from haystream.engines.state import Data, Edges, People, Sums, Work
 from haystream.graph import Graph
 
@@ -71,8 +71,8 @@ class Columns:
         self.work = Work(
             sums=work.sums,
             healing=regrown(work.healing, room),
-            column=scratch(room),
-            room=scratch(room),
+            column=resized(work.column, room),
+            room=resized(work.room, room),
             moved=_grown(work.moved, room, 0),  # type: ignore[arg-type]
             moved_flags=_grown(work.moved_flags, room, 0),  # type: ignore[arg-type]
             changed=np.zeros(room, np.int32),

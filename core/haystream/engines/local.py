@@ -55,14 +55,16 @@ class LocalEngine(LocalPosterior):
     """Bayes linear adjustment by local solves.
 
     `precision` may be shared by all queries of a collection with the same correlation.
+
+    Raises:
+        QueryFailed: TOO_MUCH_WORK, from whatever solves; the engine cannot be used any more.
     """
 
     def __init__(
         self, graph: Graph, prior: Prior, precision: Precision, *, tolerance: float = DEFAULT_TOLERANCE
     ) -> None:
-        super().__init__(prior, tolerance)
+        super().__init__(prior, precision, tolerance)
         self._graph = graph
-        self._precision = precision
         self._build = 0
         self._moved_count = 0
         self._estimated = False
@@ -174,6 +176,7 @@ class LocalEngine(LocalPosterior):
             columns.edge_flags[edge] = STALE
             columns.stale[self._stale] = edge
             self._stale += 1
+        self._check_solves()
 
     def _tolerances(self) -> Floats:
         """Shape (sides + 1,): of the right-hand sides, and of the entries of the inverse."""
@@ -196,6 +199,7 @@ class LocalEngine(LocalPosterior):
         changes = precision.changes.unread(self)
         if precision.builds != self._build:
             self._rebuild()
+            self._check_solves()
             self._build = precision.builds
             self._estimated = True
             if self._pending:
@@ -203,6 +207,7 @@ class LocalEngine(LocalPosterior):
             return self._tell_all()
         if changes:
             self._follow(changes)
+        self._check_solves()
         stale = self._stale > 0 or any(len(change.edges) for change in changes)
         pending = self._await(stale=stale) if self._pending else None
         telling, rounded = TELLING * self._tolerance, self._shared(self._rounded)
@@ -238,7 +243,9 @@ class LocalEngine(LocalPosterior):
         `stale`: Λ or an edge's prior has changed; healing the entries of the inverse changes no solution.
         """
         telling = TELLING * self._tolerance / self._rounded.scale
-        return self._pending.settle(self._columns, self._entries_tolerance, telling, stale=stale)
+        edges = self._pending.settle(self._columns, self._entries_tolerance, telling, stale=stale)
+        self._check_solves()
+        return edges
 
     def _tell_all(self) -> Moved:
         """Everything is new."""
@@ -256,6 +263,7 @@ class LocalEngine(LocalPosterior):
         columns, estimated = self._columns, self.unfinished
         if self._precision.waiting:
             self._precision.tend(most, stop)
+            self._check_solves()
             return
         count, worst = heal(
             columns.system,
@@ -269,6 +277,7 @@ class LocalEngine(LocalPosterior):
             columns.work.changed,
             stop,
         )
+        self._check_solves()
         if count and not estimated:
             self.drift = worst * self._tolerance / self._entries_tolerance  # as a variance, less D²
         self._look_closely(columns.work.changed[:count])

@@ -15,12 +15,14 @@ from haystream.engines.concentration import (
 )
 from haystream.engines.pending import Pending
 from haystream.engines.reading import collect_shares, edge_ends
-from haystream.engines.relax import VALUE, Floats, Ints
+from haystream.engines.relax import EXCEEDED, VALUE, Floats, Ints
 from haystream.engines.state import COMMON, MEAN, REMAINING
+from haystream.errors import Code, QueryFailed
 from haystream.events import Prior
 from haystream.growing import Growing
 from haystream.models import MODELS
 from haystream.models.base import Ends, Posteriors
+from haystream.precision import Precision
 
 SHARE_TOLERANCE = 5.0
 """Shares are solved so much less closely than means: they are off by 2e-4 or so, and their sum too."""
@@ -34,8 +36,9 @@ stays the same, and what is learned is behind by one verdict in this many at mos
 class LocalPosterior:
     """What `LocalEngine` keeps up to date, and everything that is read off it."""
 
-    def __init__(self, prior: Prior, tolerance: float) -> None:
+    def __init__(self, prior: Prior, precision: Precision, tolerance: float) -> None:
         self._prior = prior
+        self._precision = precision
         self._tolerance = tolerance
         self._model = MODELS[prior.model](prior)
         self._columns = Columns(sides=3 if self._model.common_weight else 2)
@@ -50,6 +53,18 @@ class LocalPosterior:
         self._settled = False
         """Whether there was a `settle` since."""
         self._concentration, self._concentration_slope = (0.0, 0.0), 0.0
+
+    def _check_solves(self) -> None:
+        """Raise QueryFailed(TOO_MUCH_WORK) where a solve was given up."""
+        work = self._columns.work
+        if self._precision.given_up or work.column.steps[EXCEEDED] or work.room.steps[EXCEEDED]:
+            people, pairs = self._columns.participants, self._columns.edge_count
+            raise QueryFailed(
+                Code.TOO_MUCH_WORK,
+                f"a solve on {people:,} participants and {pairs:,} pairs takes too many steps. It takes fewer with"
+                f" a prior.correlation nearer to 0 (it is {self._prior.correlation:g}), or with a prior in which"
+                " a screening weighs less",
+            )
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y and unscreened items."""
@@ -198,6 +213,7 @@ class LocalPosterior:
             found,
             values,
         )
+        self._check_solves()
         sizes = np.abs(values[:count])
         if most is not None and count > most:
             largest = np.argpartition(sizes, count - most)[count - most :]
@@ -205,6 +221,11 @@ class LocalPosterior:
             largest = np.flatnonzero(sizes)
         largest = largest[np.argsort(-sizes[largest], kind="stable")]
         return list(zip(found[largest].tolist(), values[largest].tolist(), strict=True))
+
+    def deviations(self, edges: Ints) -> Floats:
+        """Of a weight that is not 0, d is the right-hand side's coefficient over it."""
+        columns = self._columns
+        return np.asarray(columns.edges.coefficient[MEAN, edges] / columns.edges.weight[edges])
 
     def infeasible(self) -> int:
         """Edges where a Fréchet bound had to replace the prior's covariance."""

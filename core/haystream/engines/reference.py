@@ -247,6 +247,10 @@ class ReferenceEngine:
         order = np.argsort(-np.abs(shares), kind="stable")
         return [(int(screened[i]), float(shares[i])) for i in order[:most] if shares[i] != 0.0]
 
+    def deviations(self, edges: Ints) -> Floats:
+        """Of the counts as they stand."""
+        return np.asarray(self._y[edges] / self._n[edges] - self._dense.edge_mean[edges])
+
     def infeasible(self) -> int:
         """Edges where a bound had to replace the prior's covariance."""
         return int(self._dense.bound.sum())

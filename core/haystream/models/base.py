@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from haystream.engines.base import Common, Flags, Floats, Ints, Longs
 from haystream.events import Prior
 from haystream.graph import Graph
+from haystream.models.ranges import Ranges
 
 
 class Priors(NamedTuple):
@@ -89,6 +90,8 @@ class Model(Protocol):
     """What a query gets that names the model and nothing else."""
     settings: ClassVar[tuple[str, ...]]
     """The fields of `Prior` that are this model's and not everybody's: others' are left out of its queries."""
+    ranges: ClassVar[Ranges]
+    """Where its engines are good: of everybody's numbers and of its own. Other settings are `out_of_range`."""
     common_weight: float
     """k: how many screenings the starting common mean is worth, Var(M) = σ²/k; 0 for a model without one."""
     prior_scale: float

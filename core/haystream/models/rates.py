@@ -14,6 +14,7 @@ from haystream.engines.base import Common, Flags, Floats, Ints, Longs
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models.base import Ends, Posteriors, Priors
+from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.prior import dense_precision, prior_means
 
 FLOOR = 0.1
@@ -29,6 +30,13 @@ class Rates:
 
     defaults: ClassVar[Prior] = Prior()
     settings: ClassVar[tuple[str, ...]] = ("weight", "participant", "edge")
+    ranges: ClassVar[Ranges] = {
+        **OF_ALL_MODELS,
+        "weight": Range(0.01, 1e6),
+        # Var(R_u − M) = σ²/κₐ: a rate that varies more than σ² about its mean is none.
+        "participant": Range(0.5, 1e6),
+        "edge": Range(0.01, 1e6),
+    }
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior

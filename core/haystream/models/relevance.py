@@ -15,6 +15,7 @@ from haystream.events import Conditional, Prior
 from haystream.graph import Graph
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.joints import Joints
+from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.prior import dense_covariance, dense_precision, prior_means
 
 SMALLEST_VARIANCE = 1e-12
@@ -27,6 +28,7 @@ class Relevance:
 
     defaults: ClassVar[Prior] = Prior(model="relevance", mean=0.25, correlation=0.8)
     settings: ClassVar[tuple[str, ...]] = ("conditional", "covariance")
+    ranges: ClassVar[Ranges] = {**OF_ALL_MODELS, "conditional": Range(0.1, 1000.0)}
     common_weight = 0.0
     prior_scale = 1.0
 

@@ -32,8 +32,9 @@ BEFORE = 1000
 """Verdicts that a query has when it starts cold."""
 IDLE = "idle"
 """The part of a start that follows when the first ranking is out, while nobody waits."""
-STEPPING = ("bayes-ucb", "thompson")
-"""Policies whose scores move with every verdict even where the posterior does not."""
+POLICIES = ("look-ahead-by-set", "look-ahead", "bayes-ucb", "thompson")
+"""Policies to compare: the default and the same made of pairs, and two whose scores move with every verdict even
+where the posterior does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def measure(job: Job) -> Measured:
     arrivals = Arrivals(collection, rng)
     bench.arrivals("new-item", arrivals.on_known_edge)
     bench.arrivals("new-edge", arrivals.on_new_edge)
-    for policy in STEPPING:
+    for policy in POLICIES:
         say(policy)
         bench.policy(policy)
     operations = bench.samples.timings()

@@ -21,9 +21,9 @@ from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.bench import graphs
 from haystream_service.bench.noop import LAST, NoopProcess
 from haystream_service.bench.traffic import Message, Traffic
-from haystream_service.demo.stage import WorkerProcess, environment_of, explained, started
+from haystream_service.demo.stage import WorkerProcess, explained, started
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
-from haystream_service.settings import Settings
+from haystream_service.settings import Settings, variables
 from haystream_service.settings import load as load_settings
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import encode_item, encode_query, encode_verdict
@@ -150,7 +150,7 @@ async def measure(kafka: str, redis: str, edges: int, load: Load) -> Measured:
         preloaded = case.preloaded()
         while some := list(islice(preloaded, PRELOADED_AT_ONCE)):
             await store.append_items(graphs.COLLECTION, some)
-        worker = await started(stack, WorkerProcess(environment_of(settings)))
+        worker = await started(stack, WorkerProcess(variables(settings)))
         stack.enter_context(explained(worker))
         traffic = await stack.enter_async_context(Traffic(settings, case.answered))
         began = time.perf_counter()
@@ -183,7 +183,7 @@ async def measure_noop(kafka: str, redis: str, load: Load) -> Measured:
         return answers[key]
 
     async with AsyncExitStack() as stack:
-        partitions = await ensure_topics(settings)
+        partitions = (await ensure_topics(settings))["items"]
         agent = await started(stack, NoopProcess(kafka, settings.topic_prefix))
         traffic = await stack.enter_async_context(Traffic(settings, answered))
         await _drive(traffic, case.verdict, case.items(), load)

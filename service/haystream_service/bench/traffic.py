@@ -10,6 +10,7 @@ from typing import Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from haystream_service.demo.play import NoAnswer
+from haystream_service.kafka_connection import client_arguments
 from haystream_service.settings import Settings
 
 PATIENCE = 120.0
@@ -32,9 +33,9 @@ class Traffic:
         """Seconds from handing a verdict to the producer to holding the first answer that knows it."""
         self._settings = settings
         self._answered = answered
-        self._producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, enable_idempotence=True)
+        self._producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
         self._consumer = AIOKafkaConsumer(
-            settings.topic("next-items"), bootstrap_servers=settings.kafka, auto_offset_reset="earliest"
+            settings.topic("next-items"), **client_arguments(settings), auto_offset_reset="earliest"
         )
         self._sent: defaultdict[bytes, deque[float]] = defaultdict(deque)
         self._counts: defaultdict[bytes, int] = defaultdict(int)

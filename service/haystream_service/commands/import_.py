@@ -104,16 +104,19 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings) -> None:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
+    from haystream_service.kafka_connection import client_arguments, refusal
+
     topic = settings.topic("items")
     # Idempotent: what the producer sends again after a lost answer is still there once, in its order.
     producer = AIOKafkaProducer(
-        bootstrap_servers=settings.kafka, enable_idempotence=True, compression_type="gzip", linger_ms=5
+        **client_arguments(settings), enable_idempotence=True, compression_type="gzip", linger_ms=5
     )
     try:
         try:
             await producer.start()
         except KafkaError as error:
-            raise UserError(f"no Kafka answers at {settings.kafka} (HAYSTREAM_KAFKA): {error}") from None
+            why = await refusal(settings) or f"no Kafka answers at {settings.kafka} (HAYSTREAM_KAFKA): {error}"
+            raise UserError(why) from None
         try:
             if topic not in (await producer.client.fetch_all_metadata()).topics():
                 raise UserError(f"Kafka has no topic {topic}; `haystream worker` creates it when it starts")

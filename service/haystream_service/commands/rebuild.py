@@ -7,12 +7,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import typer
+from rich.markup import escape
 
 from haystream_service.commands.console import notes, progress
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, SettingsError, load
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.worker.records import BrokerUnavailable
+
+SHOWN = 20
+"""Queries that are named, of those that did not come back as they were."""
 
 
 def run(*, config: Path | None = None, yes: bool = False) -> None:
@@ -23,7 +27,7 @@ def run(*, config: Path | None = None, yes: bool = False) -> None:
         raise UserError(str(error)) from None
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is raised, too
-    where = f"{settings.redis.rpartition('@')[2]} under {settings.redis_prefix}:"
+    where = f"{settings.redis} under {settings.redis_prefix}:"
     if not yes and not typer.confirm(f"Wipe {where} and fold the topics {settings.topic('*')} into it?", err=True):
         raise UserError("nothing was changed")
     try:
@@ -37,7 +41,7 @@ async def _rebuild(settings: Settings) -> None:
     from haystream_service.worker.kafka import KafkaPublisher
     from haystream_service.worker.rebuilding import Rebuild
 
-    store = RedisStore.connect(settings.redis, prefix=settings.redis_prefix, cluster=settings.redis_cluster)
+    store = RedisStore.open(settings)
     publisher = KafkaPublisher(settings)
     rebuild = Rebuild(settings, store, publisher)
     try:
@@ -51,3 +55,14 @@ async def _rebuild(settings: Settings) -> None:
         f"{done.records} records folded, {done.queries} rankings published"
         + (f", {done.rejected} records rejected as before" if done.rejected else "")
     )
+    _tell("queries are stopped (`haystream query release` tries them again)", done.stopped)
+    _tell("queries could not be brought back; verdicts for them count if they are opened again", done.lost)
+
+
+def _tell(what: str, queries: dict[str, str]) -> None:
+    if queries:
+        notes.print(f"{len(queries)} {what}:")
+    for query_id, why in list(queries.items())[:SHOWN]:
+        notes.print(f"  {escape(query_id)}: {escape(why)}")
+    if len(queries) > SHOWN:
+        notes.print(f"  and {len(queries) - SHOWN} more: `haystream query list`")

@@ -1,22 +1,25 @@
 """`haystream replay`: folds an event log offline and prints where every query stands."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from rich.markup import escape
 from rich.table import Table
 
 from haystream.engines.local import DEFAULT_TOLERANCE
-from haystream.errors import Code, Rejected
-from haystream.events import Query, Verdict
+from haystream.errors import Code, QueryFailed, Rejected
+from haystream.events import Event, Item, Query, Verdict
 from haystream.fold import State, step
 from haystream.report import Report, report
 from haystream_service.commands.console import notes, progress, size, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers.results import opened
 from haystream_service.wire import decode_line
+
+log = logging.getLogger(__name__)
 
 EngineName = Literal["local", "reference"]
 SHOWN = 10
@@ -32,12 +35,43 @@ class RejectedLine:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A query that could not be computed, with the reason. Others can."""
+
+    query_id: str
+    code: str
+    detail: str
+
+
 @dataclass(slots=True)
 class Replayed:
     """What a log came to."""
 
     state: State
     rejected: list[RejectedLine] = field(default_factory=list)
+    stopped: dict[str, Stopped] = field(default_factory=dict)
+
+    def stop(self, query_id: str, error: Exception) -> None:
+        """Note that the query could not be computed."""
+        named = isinstance(error, QueryFailed)
+        code = error.code if isinstance(error, QueryFailed) else Code.QUARANTINED
+        detail = error.detail if isinstance(error, QueryFailed) else f"computing it raised {error!r}"
+        if not named:
+            log.error("query %r", query_id, exc_info=error)
+        self.stopped.setdefault(query_id, Stopped(query_id, code, detail))
+
+    def reports(self, query_ids: Iterable[str]) -> list[Report]:
+        """Where these queries stand, but for those that cannot be computed."""
+        reports = []
+        for query_id in query_ids:
+            if query_id in self.stopped:
+                continue
+            try:
+                reports.append(report(self.state.queries[query_id]))
+            except Exception as error:  # noqa: BLE001 - that query's trouble, and told of
+                self.stop(query_id, error)
+        return reports
 
 
 def run(
@@ -62,38 +96,55 @@ def run(
         known = ", ".join(sorted(opened_queries)) or "none"
         raise UserError(f"{events} opens no query {query!r}; it opens {known}")
     chosen = [query] if query is not None else sorted(opened_queries)
-    reports = [report(opened_queries[query_id]) for query_id in chosen]
+    reports = replayed.reports(chosen)
+    stopped = [replayed.stopped[query_id] for query_id in sorted(replayed.stopped)]
     if json:
-        write_json(as_json(reports, replayed.rejected))
+        write_json(as_json(reports, replayed.rejected) | ({"stopped": stopped} if stopped else {}))
     else:
         _print(reports, replayed.rejected)
+        for each in stopped:
+            notes.print(f"query {escape(each.query_id)} cannot be computed: {each.code}: {escape(each.detail)}")
 
 
 def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance: float | None = None) -> Replayed:
     """Fold every line in; `engine`, where given, serves all queries whatever their settings say."""
     replayed = Replayed(State(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance))
     state, rejected = replayed.state, replayed.rejected
-    early: list[tuple[int, Verdict]] = []
+    early: list[tuple[int, Verdict, RejectedLine | None]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        event = None
         try:
             event = decode_line(line)
             if isinstance(event, Query) and engine is not None:
                 event = replace(event, engine=engine)
             step(state, event)
         except Rejected as problem:
-            rejected.append(RejectedLine(number, problem.code, problem.detail))
+            bad = RejectedLine(number, problem.code, problem.detail)
+            if _is_early(event, state):
+                early.append((number, event, bad))
+            else:
+                rejected.append(bad)
+        except Exception as error:
+            if event is None or isinstance(event, Item):
+                raise
+            replayed.stop(event.query_id, error)
         else:
-            if isinstance(event, Verdict) and event.query_id not in state.queries:
-                early.append((number, event))
-    rejected += [
-        RejectedLine(number, Code.UNKNOWN_QUERY, f"no query {verdict.query_id!r} is opened in the whole log")
-        for number, verdict in early
-        if verdict.query_id not in state.queries
-    ]
+            if _is_early(event, state):
+                early.append((number, event, None))
+    for number, verdict, bad_then in early:
+        if verdict.query_id not in state.queries:
+            detail = f"no query {verdict.query_id!r} is opened in the whole log"
+            rejected.append(RejectedLine(number, Code.UNKNOWN_QUERY, detail))
+        elif bad_then is not None:
+            rejected.append(bad_then)
     rejected.sort(key=lambda rejection: rejection.line)
     return replayed
+
+
+def _is_early(event: Event | None, state: State) -> TypeGuard[Verdict]:
+    return isinstance(event, Verdict) and event.query_id not in state.queries
 
 
 def as_json(reports: list[Report], rejected: list[RejectedLine]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """`haystream simulate`: the paper's search experiment, on any item table."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from haystream_service.commands.console import notes, progress, write_json
+from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.study import plots, report
-from haystream_service.study.journal import Journal
+from haystream_service.study.finish import finish
 from haystream_service.study.markdown import write_markdown
 from haystream_service.study.network import Network, read_network, read_topics
-from haystream_service.study.plan import Given, Plan, Task, plan
-from haystream_service.study.simulation import PERCENTILES, Outcome, Searches, check, simulate
+from haystream_service.study.plan import Given, Plan, plan
+from haystream_service.study.simulation import PERCENTILES, Searches, check
 
 RELEVANT = "relevant"
 """The name of the query where there is one."""
@@ -34,7 +33,7 @@ def run(
     seed: int,
     processes: int,
     options: Sequence[str],
-    topics: str | None,
+    topics: Sequence[str] | None,
     two_party: bool,
     out: Path | None,
     json: bool,
@@ -49,20 +48,25 @@ def run(
     planned, searches = plan(models, policies, networks, runs, given), Searches(networks, steps, seed)
     check(planned, searches)
     _introduce(planned, searches)
-    finished = _run(planned, searches, processes=processes, out=out)
-    result = (report.topics_as_json if topics else report.as_json)(planned, searches, finished)
+    finished = finish(planned, searches, processes=processes, out=out)
+    several = len(networks) > 1
+    result = (report.topics_as_json if several else report.as_json)(planned, searches, finished)
     if out is not None:
         _write(result, out)
     if json:
         write_json(result)
     else:
-        Console(highlight=False, soft_wrap=True).print(_topics_table(result) if topics else _table(result))
+        screen = Console(highlight=False, soft_wrap=True)
+        screen.print(_topics_table(result) if several else _table(result))
+        if early := [at for at in result["results"][0]["found_at"] if int(at) < steps]:
+            screen.print(_early_table(result, early))
 
 
-def _read(items: Path, topics: str | None, *, two_party: bool) -> dict[str, Network]:
+def _read(items: Path, topics: Sequence[str] | None, *, two_party: bool) -> dict[str, Network]:
     if topics is None:
         return {RELEVANT: read_network(items, two_party=two_party)}
-    return read_topics(items, topics, two_party=two_party)
+    by_column = read_topics(items, topics, two_party=two_party)
+    return {query: network for queries in by_column.values() for query, network in queries.items()}
 
 
 def _introduce(planned: Plan, searches: Searches) -> None:
@@ -77,25 +81,6 @@ def _introduce(planned: Plan, searches: Searches) -> None:
     )
     if len(network.relevant) < searches.steps:
         notes.print("there are fewer items than screenings: every search ends with all of them")
-
-
-def _run(planned: Plan, searches: Searches, *, processes: int, out: Path | None) -> dict[Task, Outcome]:
-    tasks, finished = planned.tasks(), dict[Task, Outcome]()
-    with ExitStack() as stack:
-        journal = None if out is None else stack.enter_context(Journal(out, searches))
-        if journal is not None:
-            finished = journal.finished
-        left = [task for task in tasks if task not in finished]
-        if len(left) < len(tasks):
-            notes.print(f"{len(tasks) - len(left):,} of {len(tasks):,} searches are there already")
-        bar = stack.enter_context(progress(f"{len(left):,} searches", len(left)))
-        for task, outcome in simulate(left, searches, processes=processes):
-            if journal is None:
-                finished[task] = outcome
-            else:
-                journal.add(task, outcome)
-            bar.advance()
-    return finished
 
 
 def _write(result: dict[str, Any], out: Path) -> None:
@@ -142,6 +127,25 @@ def _topics_table(result: dict[str, Any]) -> Table:
     for row, won in sorted(rows, key=lambda pair: -pair[0]["geometric_mean"]):
         figures = (_estimate(row["found"], decimals=1), f"{row['geometric_mean']:.2f}", str(won))
         table.add_row(row["label"], row["policy_label"], *figures)
+    return table
+
+
+def _early_table(result: dict[str, Any], early: Sequence[str]) -> Table:
+    """In the order of the table above it."""
+    topics = "topics" in result
+    table = Table(title="found in the first screenings" + (", geometric mean" if topics else ""))
+    table.add_column("model")
+    table.add_column("policy")
+    for at in early:
+        table.add_column(f"{int(at):,}", justify="right", no_wrap=True)
+    for row in sorted(
+        result["results"], key=lambda row: -(row["geometric_mean"] if topics else row["found"]["mean"])
+    ):
+        found = (
+            f"{row['geometric_mean_at'][at]:.2f}" if topics else _estimate(row["found_at"][at], decimals=1)
+            for at in early
+        )
+        table.add_row(row["label"], row["policy_label"], *found)
     return table
 
 

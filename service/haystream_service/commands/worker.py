@@ -7,6 +7,7 @@ from pathlib import Path
 
 from haystream_service.errors import UserError
 from haystream_service.settings import SettingsError, load
+from haystream_service.sparingly import Sparingly
 
 
 def run(*, config: Path | None = None) -> None:
@@ -18,6 +19,8 @@ def run(*, config: Path | None = None) -> None:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Sparingly())
     # Faust and aiokafka narrate every step of every rebalance.
     for chatty in ("faust", "mode", "aiokafka"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

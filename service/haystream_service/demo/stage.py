@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -21,9 +21,10 @@ from haystream_service.commands.console import notes
 from haystream_service.demo.bus import Bus, KafkaBus, MemoryBus
 from haystream_service.demo.play import NoAnswer
 from haystream_service.errors import UserError
+from haystream_service.kafka_connection import client_arguments, refusal
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
 from haystream_service.metrics import Metrics
-from haystream_service.settings import PREFIX, Settings, load
+from haystream_service.settings import PREFIX, Settings, load, variables
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.store.redis import RedisStore
@@ -98,8 +99,9 @@ async def stage() -> AsyncIterator[Stage]:
             reason = str(missing).splitlines()[0]
             yield Stage(await _in_memory(stack), f"{IN_MEMORY}: {reason}", IN_MEMORY)
             return
-        settings = load(environ={}, kafka=kafka, redis=redis, topic_prefix=fresh, redis_prefix=fresh, group=fresh)
-        worker = WorkerProcess(environment_of(settings))
+        names = {"topic_prefix": fresh, "redis_prefix": fresh, "group": fresh}
+        settings = load(environ={}, **{**kafka, **redis, **names})
+        worker = WorkerProcess(variables(settings))
         await started(stack, worker)  # which creates the topics
         bus = await _kafka_bus(stack, settings)
         with explained(worker):
@@ -110,32 +112,38 @@ def _named(variable: str) -> bool:
     return bool(os.environ.get(PREFIX + variable))
 
 
-async def _kafka(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
-    """Address and name of the Kafka to use. One that was named gets rid of our topics in the end."""
+def _about(server: str, named: Settings) -> dict[str, Any]:
+    """The settings of how a server is reached."""
+    return {name: getattr(named, name) for name in Settings.model_fields if name.split("_")[0] == server}
+
+
+async def _kafka(stack: AsyncExitStack, named: Settings) -> tuple[dict[str, Any], str]:
+    """How the Kafka to use is reached, and its name. One that was named gets rid of our topics in the end."""
     if not _named("KAFKA"):
         server = await started(stack, KafkaServer())
-        return server.bootstrap, f"Apache Kafka at {server.bootstrap} (started here)"
-    admin = AIOKafkaAdminClient(bootstrap_servers=named.kafka)
+        return {"kafka": server.bootstrap}, f"Apache Kafka at {server.bootstrap} (started here)"
+    admin = AIOKafkaAdminClient(**client_arguments(named))
     try:
         await admin.start()
     except KafkaError as error:
-        raise UserError(f"no Kafka answers at {named.kafka} (HAYSTREAM_KAFKA): {error}") from None
+        why = await refusal(named) or f"no Kafka answers at {named.kafka} (HAYSTREAM_KAFKA): {error}"
+        raise UserError(why) from None
     finally:
         await admin.close()
     stack.push_async_callback(_remove_topics, named)
-    return named.kafka, f"Apache Kafka at {named.kafka}"
+    return _about("kafka", named), f"Apache Kafka at {named.kafka}"
 
 
-async def _redis(stack: AsyncExitStack, named: Settings) -> tuple[str, str]:
-    """URL and name of the Redis to use. One that was named gets rid of our keys in the end."""
+async def _redis(stack: AsyncExitStack, named: Settings) -> tuple[dict[str, Any], str]:
+    """How the Redis to use is reached, and its name. One that was named gets rid of our keys in the end."""
     if not _named("REDIS"):
         server = await started(stack, ValkeyServer())
-        return server.url, f"Valkey at {server.url} (started here)"
-    store = RedisStore.connect(named.redis, prefix=named.redis_prefix)
+        return {"redis": server.url}, f"Valkey at {server.url} (started here)"
+    store = RedisStore.open(named)
     stack.push_async_callback(store.close)
     await store.ping()
     stack.push_async_callback(_remove_keys, store)
-    return named.redis, f"Redis at {named.redis.rpartition('@')[2]}"
+    return _about("redis", named), f"Redis at {named.redis}"
 
 
 async def started(stack: AsyncExitStack, server: Server) -> Server:
@@ -151,17 +159,11 @@ async def started(stack: AsyncExitStack, server: Server) -> Server:
     return server
 
 
-def environment_of(settings: Settings) -> dict[str, str]:
-    """What a worker needs to know of a demo's settings, as variables."""
-    given = settings.model_dump(include={"kafka", "redis", "topic_prefix", "redis_prefix", "group"})
-    return {PREFIX + name.upper(): str(value) for name, value in given.items()}
-
-
 async def _kafka_bus(stack: AsyncExitStack, settings: Settings) -> Bus:
     consumer = AIOKafkaConsumer(
-        settings.topic("next-items"), bootstrap_servers=settings.kafka, auto_offset_reset="earliest"
+        settings.topic("next-items"), **client_arguments(settings), auto_offset_reset="earliest"
     )
-    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, enable_idempotence=True)
+    producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
     for client in (consumer, producer):
         stack.push_async_callback(client.stop)
         await client.start()
@@ -180,7 +182,7 @@ def explained(worker: WorkerProcess) -> Iterator[None]:
 
 
 async def _remove_topics(settings: Settings) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    admin = AIOKafkaAdminClient(**client_arguments(settings))
     try:
         await admin.start()
         await admin.delete_topics([settings.topic(name) for name in TOPICS])
@@ -205,6 +207,7 @@ async def _in_memory(stack: AsyncExitStack) -> Bus:
         MemoryPublisher(broker),
         caught_up=consumer.caught_up,
         ends=consumer.ends,
+        again=consumer.again,
         metrics=Metrics(CollectorRegistry(), labelled_queries=1),
     )
     await asyncio.to_thread(warm)

@@ -6,6 +6,7 @@ Every reader takes a `rule`: it is asked about each whole message, and its answe
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from email.message import Message
 from email.parser import BytesHeaderParser
@@ -15,12 +16,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened
+from haystream.errors import Code
+from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened, too_large
 from haystream_service.wire import DEFAULT_LIMITS, Limits
 from haystream_service.wire.fields import ID_LENGTH
 
 Rule = Callable[[bytes], bool]
 """Whether a message is relevant."""
+
+MESSAGE_BYTES = 64 << 20
+"""Of a message, with its attachments. Mail servers take up to 50 MB or so."""
+HEADER_BYTES = 256 << 10
+"""Of all headers of a message: what mail servers take, and room for 1,000 recipients. Parsing addresses takes half
+a second a megabyte."""
+LINE_BYTES = 64 << 10
+"""Read at once: a line may be longer, and what follows is more of it."""
 
 # The parser that never raises; the modern policy's structured headers do, on mail as it is found.
 _PARSER = BytesHeaderParser()
@@ -32,20 +42,22 @@ def read_mbox(
     """The messages of an mbox file (or .gz of one), in their order. Raises `ImportFailed`."""
     item = partial(_item, collection=collection, limits=limits, rule=rule)
     with opened(path) as file:
-        message: list[bytes] = []
-        count, blank_before = 0, True
-        for line in file:
-            if blank_before and line.startswith(b"From "):
+        message = bytearray()
+        count, begins, blank_before = 0, True, True
+        while line := file.readline(LINE_BYTES):
+            if begins and blank_before and line.startswith(b"From "):
                 if count:
-                    yield item(f"{path.name}#{count}", b"".join(message))
-                count, message = count + 1, []
+                    yield item(f"{path.name}#{count}", bytes(message))
+                count, message = count + 1, bytearray()
             elif count:
-                message.append(line)
+                if len(message) <= MESSAGE_BYTES:  # `item` finds out that there is more
+                    message += line
             elif line.strip():
                 raise ImportFailed(f"{path} is not an mbox: it does not begin with a line 'From …'")
-            blank_before = not line.strip()
+            blank_before = begins and not line.strip()
+            begins = line.endswith(b"\n")
         if count:
-            yield item(f"{path.name}#{count}", b"".join(message))
+            yield item(f"{path.name}#{count}", bytes(message))
 
 
 def read_maildir(
@@ -98,7 +110,8 @@ def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Impo
         # A file name need not be text (a Maildir on a Latin-1 system): what is shown of it must be.
         where = os.fsencode(file.relative_to(root) if file != root else file.name).decode(errors="replace")
         try:
-            message = file.read_bytes()
+            with file.open("rb") as opened_file:
+                message = opened_file.read(MESSAGE_BYTES + 1)
         except OSError as error:
             yield Skipped(where, "unreadable", error.strerror or str(error))
             continue
@@ -106,18 +119,36 @@ def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Impo
 
 
 def _item(where: str, message: bytes, *, collection: str, limits: Limits, rule: Rule | None) -> Imported:
-    headers = _PARSER.parsebytes(message)
+    if len(message) > MESSAGE_BYTES:
+        return too_large(where, f"the message has more than {MESSAGE_BYTES} bytes")
+    head = _head(message)
+    if len(head) > HEADER_BYTES:
+        return too_large(where, f"the headers have {len(head)} bytes, at most {HEADER_BYTES} are taken")
+    headers = _PARSER.parsebytes(head)
+    try:
+        fields = _fields(headers, message, rule)
+    except RecursionError:  # Python's parsers call themselves for comments in comments, and for parts in parts
+        return Skipped(where, Code.INVALID_VALUE.value, "comments, groups or parts are nested too deeply")
+    return imported(where, {**fields, "collection": collection}, limits=limits)
+
+
+def _fields(headers: Message, message: bytes, rule: Rule | None) -> dict[str, Any]:
     senders = _addresses(headers, "From") or _addresses(headers, "Sender")
     fields: dict[str, Any] = {
         **_identity(headers, message),
-        "collection": collection,
         "sender": senders[0] if senders else None,
         "recipients": _addresses(headers, "To", "Cc", "Bcc"),
         "sent_at": _sent_at(headers),
     }
     if rule is not None:
         fields["labels"] = {"relevant": rule(message)}
-    return imported(where, fields, limits=limits)
+    return fields
+
+
+def _head(message: bytes) -> bytes:
+    """The headers: what comes before the first empty line."""
+    end = re.search(rb"\r?\n\r?\n|^\r?\n", message)
+    return message if end is None else message[: end.end()]
 
 
 def _identity(headers: Message, message: bytes) -> dict[str, str]:

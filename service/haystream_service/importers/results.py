@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from haystream.errors import Rejected
+from haystream.errors import Code, Rejected
 from haystream_service.errors import UserError
-from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, Limits, item_record
+from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, Limits, encode_record, item_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,18 @@ class ImportFailed(UserError):  # noqa: N818 - it reads as what happened
 def imported(where: str, fields: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -> Imported:
     """The item with these fields, or why it is none."""
     try:
-        return item_record(fields, limits=limits)
+        record = item_record(fields, limits=limits)
     except Rejected as rejected:
         return Skipped(where, rejected.code.value, rejected.detail)
+    size = len(encode_record(record))
+    if size > limits.message_bytes:
+        return too_large(where, f"the item would have {size} bytes, at most {limits.message_bytes} are taken")
+    return record
+
+
+def too_large(where: str, detail: str) -> Skipped:
+    """What is not even looked at, for its size."""
+    return Skipped(where, Code.TOO_LARGE.value, detail)
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from email.message import Message
 from email.parser import BytesParser
 
 MONEY_OR_FINANCE = re.compile(r"\b(money|finance)\b", re.IGNORECASE)
+SUBJECT = 10_000
+"""Characters of a subject that are read: decoding takes time with the square of their number."""
 _TAG = re.compile(r"<[^>]*>")
 _PARSER = BytesParser()
 
@@ -24,7 +26,7 @@ def money_or_finance(message: bytes) -> bool:
 
 
 def _subject(mail: Message) -> str:
-    raw = str(mail.get("Subject", ""))
+    raw = str(mail.get("Subject", ""))[:SUBJECT]
     try:
         return str(make_header(decode_header(raw)))
     except (ValueError, LookupError):  # reject nothing for its encoding: as it stands, then

@@ -4,16 +4,60 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TextIO
 
-from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened
+from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened, too_large
 from haystream_service.wire import DEFAULT_LIMITS, Limits
 
 SEPARATOR = ";"
 """Between the people in one cell."""
 SHOWN = 200
 """Characters of a wrong first line."""
+ROW = 1 << 20
+"""Characters of one row: an item of more could not be produced."""
+SKIMMED = 64 << 20
+"""Characters of one line that are skimmed for its end. What has none by then is no table: a packed file of a few
+megabytes can hold billions of characters."""
 TRUE, FALSE = {"1", "true", "yes", "relevant"}, {"0", "false", "no", "irrelevant"}
+
+
+class RowTooLarge(Exception):  # noqa: N818 - it becomes a `Skipped`
+    """More than ROW characters came, and no row ended."""
+
+
+class Lines:
+    """The lines of a text, of which no more than ROW characters are held. The row that is too large is left out."""
+
+    def __init__(self, path: Path, text: TextIO) -> None:
+        self.number = 0
+        """Of the last line read, from 1."""
+        self._path = path
+        self._text = text
+        self._of_row = 0
+
+    def begin_row(self) -> None:
+        """A row begins with the next line; only inside of quotes does it have more."""
+        self._of_row = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(ROW)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self._of_row += len(line)
+        if self._of_row < ROW:
+            return line
+        skimmed, rest = ROW, line
+        while rest and not rest.endswith(("\n", "\r")):
+            rest = self._text.readline(ROW)
+            skimmed += len(rest)
+            if skimmed > SKIMMED:
+                problem = f"line {self.number} has more than {SKIMMED} characters"
+                raise ImportFailed(f"{self._path} is no table: {problem}")
+        raise RowTooLarge
 
 
 def read_csv(
@@ -30,26 +74,41 @@ def read_csv(
         opened(path) as file,
         io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
     ):
-        rows = csv.DictReader(text)
-        _check_columns(path, rows.fieldnames, labels)
+        lines = Lines(path, text)
+        rows = csv.reader(lines)
+        columns = _columns(path, rows, labels)
         while True:
+            lines.begin_row()
             try:
-                row = next(rows, None)
+                cells = next(rows, None)
             except csv.Error as error:
-                yield Skipped(f"{path.name}:{rows.line_num + 1}", "unreadable", f"not CSV: {error}")
+                yield Skipped(f"{path.name}:{lines.number}", "unreadable", f"not CSV: {error}")
                 continue
-            if row is None:
+            except RowTooLarge:
+                yield too_large(f"{path.name}:{lines.number}", f"a row has more than {ROW} characters")
+                continue
+            if cells is None:
                 return
-            where = f"{path.name}:{rows.line_num}"
-            if None in row:  # where DictReader puts cells beyond the last column
-                yield Skipped(where, "unreadable", f"more cells than the {len(row) - 1} columns")
+            if not cells:
                 continue
+            where = f"{path.name}:{lines.number}"
+            if len(cells) > len(columns):
+                yield Skipped(where, "unreadable", f"more cells than the {len(columns)} columns")
+                continue
+            row = dict.fromkeys(columns) | dict(zip(columns, cells, strict=False))
             yield imported(where, _fields(row, collection, labels), limits=limits)
 
 
-def _check_columns(path: Path, columns: Any, labels: Sequence[str]) -> None:
-    have = set(columns or ())
-    shown = ", ".join(columns or ())[:SHOWN] or "none"
+def _columns(path: Path, rows: Iterator[list[str]], labels: Sequence[str]) -> list[str]:
+    """The names in the first line."""
+    try:
+        columns = next(filter(None, rows), [])
+    except csv.Error as error:
+        raise ImportFailed(f"{path} is no table: {error}") from None
+    except RowTooLarge:
+        raise ImportFailed(f"{path} is no table: its first line has more than {ROW} characters") from None
+    have = set(columns)
+    shown = ", ".join(columns)[:SHOWN] or "none"
     if not shown.isprintable():
         raise ImportFailed(f"{path} is no table: its first line is not text")
     if "item_id" not in have or not ({"sender", "recipients"} <= have or "participants" in have):
@@ -59,6 +118,7 @@ def _check_columns(path: Path, columns: Any, labels: Sequence[str]) -> None:
     for label in labels:
         if label not in have:
             raise ImportFailed(f"{path} has no column {label}; it has {shown}")
+    return columns
 
 
 def _fields(row: dict[str, str | None], collection: str, labels: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ One writer per query is the rule, but a paused process may wake up as a second o
 is a compare-and-set on the query's revision, in one atomic step: the loser gets `Fenced` and must load again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -69,6 +69,45 @@ class Change:
     """Row i is of the i-th participant or edge of the collection's log."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets of one partition, from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def around(self, other: "Span | None") -> "Span":
+        """The smallest span that holds both."""
+        return self if other is None else Span(min(self.first, other.first), max(self.last, other.last))
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why a query is stopped, and since when, in seconds since the epoch."""
+
+    code: str
+    detail: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is noted of a query beside its facts."""
+
+    attempts: frozenset[str] = frozenset()
+    """Batches of it that were begun and have not ended: of one that goes on, and of those that died of it."""
+    queries: Span | None = None
+    """Where settings lie that were read and not applied: they have to be read again."""
+    verdicts: Span | None = None
+    """The same of verdicts."""
+    quarantine: Quarantine | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether anything is to be read again."""
+        return self.queries is not None or self.verdicts is not None
+
+
 class Fenced(Exception):  # noqa: N818 - it is a word of the field
     """Another writer was here: the stored revision is not the expected one. Nothing was written.
 
@@ -84,6 +123,10 @@ class Fenced(Exception):  # noqa: N818 - it is a word of the field
 
 class StoreUnavailable(Exception):  # noqa: N818
     """The store did not answer, or not in time: try again. It is unknown whether a write was carried out."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The store does not let us in: a password or a permission. Once somebody has mended it, it goes on."""
 
 
 class Store(Protocol):
@@ -136,6 +179,53 @@ class Store(Protocol):
         """
         ...
 
+    async def begin_attempt(self, query_id: str, attempt: str) -> None:
+        """Note that a batch of the query begins, under a name of its own."""
+        ...
+
+    async def end_attempts(self, query_id: str, attempts: Collection[str]) -> None:
+        """Note that these came to an end, or no longer matter."""
+        ...
+
+    async def read_note(self, query_id: str) -> Note:
+        """What is noted of the query."""
+        ...
+
+    async def pass_over(self, query_id: str, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+        """Note that records of the query lie there and are not applied; widens what is noted."""
+        ...
+
+    async def take_up(self, query_id: str, partition: int, note: Note) -> None:
+        """Note that the query goes on and what was passed over is applied, if `note` is still what is noted."""
+        ...
+
+    async def quarantine(self, query_id: str, partition: int, why: Quarantine) -> None:
+        """Note that the query is stopped."""
+        ...
+
+    async def release(self, query_id: str) -> None:
+        """Note that the query may go on, as if nobody had begun a batch of it. It is listed until `take_up`."""
+        ...
+
+    async def quarantined(self) -> dict[str, int]:
+        """The queries that are stopped, or were and are not taken up, and the partitions that own them."""
+        ...
+
+    async def note_unknown(self, partition: int, query_id: str, verdicts: Span, *, room: int) -> None:
+        """Note where verdicts for a query lie that nobody has opened.
+
+        Of at most `room` queries of the partition; of further ones, only where the verdicts of all of them lie.
+        """
+        ...
+
+    async def read_unknown(self, partition: int, query_id: str) -> Span | None:
+        """Where verdicts for the query may lie that came before it was opened."""
+        ...
+
+    async def unknown(self) -> dict[str, int]:
+        """The queries that verdicts name and nobody has opened, as far as they are noted, and their partitions."""
+        ...
+
     async def generation(self) -> str | None:
         """The mark that `begin` left, or None where the store is empty (new, or lost)."""
         ...
@@ -149,7 +239,7 @@ class Store(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return if the store answers."""
+        """Return if the store answers and takes writes."""
         ...
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 They were checked when they came in, and a cold start reads them by the million.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 import orjson
@@ -10,6 +11,7 @@ import orjson
 from haystream.engines.base import Common
 from haystream.events import Item, Outcome, Verdict
 from haystream.tables import Changes
+from haystream_service.store.base import Note, Quarantine, Span
 from haystream_service.wire import finite, times
 
 
@@ -44,3 +46,29 @@ def read_shared(raw: bytes) -> tuple[Common, float]:
     value = orjson.loads(raw)
     discrepancy = value.pop("discrepancy")
     return Common(**value), discrepancy
+
+
+def encode_span(span: Span | None) -> str:
+    """`first last`, or nothing."""
+    return f"{span.first} {span.last}" if span else ""
+
+
+def read_span(raw: bytes | None) -> Span | None:
+    """What `encode_span` wrote."""
+    return Span(*map(int, raw.split())) if raw else None
+
+
+def encode_quarantine(why: Quarantine) -> bytes:
+    """The quarantine as JSON."""
+    return orjson.dumps(why)
+
+
+def read_note(attempts: Iterable[bytes], raw: Mapping[bytes, bytes]) -> Note:
+    """The note that a set and the fields of a hash make."""
+    why = raw.get(b"quarantine")
+    return Note(
+        frozenset(attempt.decode() for attempt in attempts),
+        read_span(raw.get(b"queries")),
+        read_span(raw.get(b"verdicts")),
+        Quarantine(**orjson.loads(why)) if why else None,
+    )

@@ -10,9 +10,16 @@
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
 | `P:{q:ID}:participants` | string | float64 (little-endian), row i = X, O, V of the i-th participant of the log |
 | `P:{q:ID}:edges` | string | float64 (little-endian), row i = n, y, covariance of the i-th edge of the log |
-| `P:partitions` | set | the partitions that have a set of their own |
+| `P:{q:ID}:note` | hash | queries, verdicts: `first last`, offsets to be read again; quarantine (JSON) |
+| `P:{q:ID}:attempts` | set | batches that were begun: by whoever has one in hand, or died of one |
+| `P:partitions` | set | the partitions that have keys of their own |
 | `P:partition:N` | set | ids of the queries saved from partition N of the queries topic |
+| `P:quarantined:N` | set | ids of the queries of partition N that are stopped, or were and have to be taken up |
+| `P:unknown:N` | hash | query_id → `first last`, offsets of verdicts for queries that nobody has opened |
 | `P:generation` | string | the mark that a store in use carries |
+| `P:probe` | string | nothing: what is written to see whether the server takes writes |
+
+Where there is no room in `P:unknown:N` for more queries, the empty id stands for all the others.
 
 `shared` is `{"base_rate", "mean_shift", "variance", "scale", "discrepancy"}`: what all rows are read with. It moves
 with every verdict, and no row with it: `haystream.tables` says why, and its `read` gives means and variances.
@@ -45,12 +52,20 @@ class Keys:
         return f"{self.prefix}:{{c:{collection.translate(_ESCAPES)}}}:{name}"
 
     def query(self, query_id: str, part: str) -> str:
-        """One of a query's keys: meta, verdicts, ranking, participants or edges."""
+        """One of a query's keys: meta, verdicts, ranking, participants, edges, note or attempts."""
         return f"{self.prefix}:{{q:{query_id.translate(_ESCAPES)}}}:{part}"
 
     def partition(self, partition: int) -> str:
         """The set of queries of a partition."""
         return f"{self.prefix}:partition:{partition}"
+
+    def quarantined(self, partition: int) -> str:
+        """The set of stopped queries of a partition."""
+        return f"{self.prefix}:quarantined:{partition}"
+
+    def unknown(self, partition: int) -> str:
+        """The hash of queries that verdicts of a partition name and nobody has opened."""
+        return f"{self.prefix}:unknown:{partition}"
 
     @property
     def partitions(self) -> str:
@@ -61,6 +76,11 @@ class Keys:
     def generation(self) -> str:
         """The mark of a store in use."""
         return f"{self.prefix}:generation"
+
+    @property
+    def probe(self) -> str:
+        """What is written to see whether the server takes writes."""
+        return f"{self.prefix}:probe"
 
     @property
     def everything(self) -> str:

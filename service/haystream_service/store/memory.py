@@ -7,7 +7,7 @@ method is one atomic step of the event loop.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
@@ -19,7 +19,10 @@ from haystream_service.store.base import (
     Appended,
     Change,
     Fenced,
+    Note,
     Position,
+    Quarantine,
+    Span,
     Store,
     StoredQuery,
 )
@@ -53,6 +56,11 @@ class MemoryStore(Store):
         self._saved: dict[str, _Saved] = {}
         self._snapshots: dict[tuple[str, str], bytes] = {}
         self._generation: str | None = None
+        self._notes: defaultdict[str, Note] = defaultdict(Note)
+        self._attempts: defaultdict[str, set[str]] = defaultdict(set)
+        self._quarantined: dict[str, int] = {}
+        self._unknown: defaultdict[int, dict[str, Span]] = defaultdict(dict)
+        self._rest: dict[int, Span] = {}
 
     @override
     async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
@@ -158,6 +166,66 @@ class MemoryStore(Store):
         )
 
     @override
+    async def begin_attempt(self, query_id: str, attempt: str) -> None:
+        self._attempts[query_id].add(attempt)
+
+    @override
+    async def end_attempts(self, query_id: str, attempts: Collection[str]) -> None:
+        self._attempts[query_id] -= set(attempts)
+
+    @override
+    async def read_note(self, query_id: str) -> Note:
+        return replace(self._notes.get(query_id, Note()), attempts=frozenset(self._attempts.get(query_id, ())))
+
+    @override
+    async def pass_over(self, query_id: str, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+        note = self._notes[query_id]
+        self._notes[query_id] = replace(
+            note,
+            queries=queries.around(note.queries) if queries else note.queries,
+            verdicts=verdicts.around(note.verdicts) if verdicts else note.verdicts,
+        )
+
+    @override
+    async def take_up(self, query_id: str, partition: int, note: Note) -> None:
+        now = self._notes[query_id]
+        if now.queries in {None, note.queries} and now.verdicts in {None, note.verdicts}:
+            self._notes[query_id] = replace(now, queries=None, verdicts=None)
+            self._quarantined.pop(query_id, None)
+            self._unknown[partition].pop(query_id, None)
+
+    @override
+    async def quarantine(self, query_id: str, partition: int, why: Quarantine) -> None:
+        self._notes[query_id] = replace(self._notes[query_id], quarantine=why)
+        self._quarantined[query_id] = partition
+
+    @override
+    async def release(self, query_id: str) -> None:
+        self._notes[query_id] = replace(self._notes[query_id], quarantine=None)
+        self._attempts.pop(query_id, None)
+
+    @override
+    async def quarantined(self) -> dict[str, int]:
+        return dict(self._quarantined)
+
+    @override
+    async def note_unknown(self, partition: int, query_id: str, verdicts: Span, *, room: int) -> None:
+        noted = self._unknown[partition]
+        if query_id in noted or len(noted) < room:
+            noted[query_id] = verdicts.around(noted.get(query_id))
+        else:
+            self._rest[partition] = verdicts.around(self._rest.get(partition))
+
+    @override
+    async def read_unknown(self, partition: int, query_id: str) -> Span | None:
+        noted, rest = self._unknown[partition].get(query_id), self._rest.get(partition)
+        return noted.around(rest) if noted else rest
+
+    @override
+    async def unknown(self) -> dict[str, int]:
+        return {query_id: partition for partition, noted in self._unknown.items() for query_id in noted}
+
+    @override
     async def generation(self) -> str | None:
         return self._generation
 
@@ -171,6 +239,8 @@ class MemoryStore(Store):
         self._logs.clear()
         self._saved.clear()
         self._snapshots.clear()
+        for noted in (self._notes, self._attempts, self._quarantined, self._unknown, self._rest):
+            noted.clear()
         self._generation = None
 
     @override

@@ -22,7 +22,7 @@ A table is limited by Redis to 512 MiB: 16 million edges a query.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha1
 from importlib.resources import files
@@ -30,39 +30,45 @@ from typing import Any, Self, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 from typing_extensions import override
 
 from haystream.events import Item
 from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
+from haystream_service.settings import Settings
 from haystream_service.store.base import (
     Appended,
     Change,
     Fenced,
+    Note,
     Position,
+    Quarantine,
+    Span,
     Store,
     StoredQuery,
     StoreUnavailable,
 )
-from haystream_service.store.facts import encode_shared, read_item, read_shared, read_verdict
+from haystream_service.store.connection import redis_client
+from haystream_service.store.facts import (
+    encode_quarantine,
+    encode_shared,
+    encode_span,
+    read_item,
+    read_note,
+    read_shared,
+    read_span,
+    read_verdict,
+)
 from haystream_service.store.keys import Keys
+from haystream_service.store.refusals import unavailable
 from haystream_service.store.tables import digest, fingerprint, packed, table
-from haystream_service.wire import decode_query, encode_item, encode_query, encode_verdict
+from haystream_service.wire import decode_stored_query, encode_item, encode_query, encode_verdict
 
 ITEMS_A_SCRIPT = 500
 """A script holds up every other client while it runs: this many items take about 2 ms."""
 KEYS_A_SCAN = 1000
 
 _ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT}
-# Errors that the server itself answers with while it cannot serve, as the first word of the text.
-_NOT_NOW = (
-    *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF"),
-    *("MOVED", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNBLOCKED"),
-)
 
 
 class Script:
@@ -85,21 +91,24 @@ class RedisStore(Store):
         self._save = Script("save.lua")
         self._load = Script("load.lua")
         self._read = Script("read.lua")
+        self._widen = Script("widen.lua")
+        self._take_up = Script("take_up.lua")
+        self._probe = Script("probe.lua")
 
     @classmethod
-    def connect(cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False) -> Self:
-        """A store on the server (or one node of the cluster) at `url`; connects at the first call.
+    def open(cls, settings: Settings, *, timeout: float = 5.0) -> Self:
+        """The store that the settings name; connects at the first call.
 
         The client neither waits nor tries again by itself: `timeout` and the callers do that, and count it.
         A blocking read takes a connection of its own from the pool, so it holds up nobody.
         """
-        options: dict[str, Any] = {
-            "protocol": 2,
-            "socket_timeout": None,
-            "socket_connect_timeout": timeout,
-            "retry": Retry(NoBackoff(), 0),
-        }
-        client = RedisCluster.from_url(url, **options) if cluster else Redis.from_url(url, **options)
+        client = redis_client(settings, connect_seconds=timeout)
+        return cls(client, prefix=settings.redis_prefix, timeout=timeout)
+
+    @classmethod
+    def connect(cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False) -> Self:
+        """A store on the server (or one node of the cluster) at `url`, as `open` does it."""
+        client = redis_client(Settings(redis=url, redis_cluster=cluster), connect_seconds=timeout)
         return cls(client, prefix=prefix, timeout=timeout)
 
     @override
@@ -150,10 +159,7 @@ class RedisStore(Store):
     @override
     async def query_ids(self, partition: int | None = None) -> set[str]:
         async with self._answering():
-            if partition is None:
-                partitions = [int(member) for member in await self._redis.smembers(self._keys.partitions)]
-            else:
-                partitions = [partition]
+            partitions = await self._partitions() if partition is None else [partition]
             members = [await self._redis.smembers(self._keys.partition(p)) for p in partitions]
         return {member.decode() for queries in members for member in queries}
 
@@ -166,7 +172,7 @@ class RedisStore(Store):
         flat, verdicts = found
         meta = dict(zip(flat[::2], flat[1::2], strict=True))
         return StoredQuery(
-            settings=decode_query(meta[b"settings"], query_id.encode()),
+            settings=decode_stored_query(meta[b"settings"], query_id.encode()),
             partition=int(meta[b"partition"]),
             revision=int(meta[b"revision"]),
             position=Position(
@@ -225,6 +231,86 @@ class RedisStore(Store):
         )
 
     @override
+    async def begin_attempt(self, query_id: str, attempt: str) -> None:
+        async with self._answering():
+            await self._redis.sadd(self._keys.query(query_id, "attempts"), attempt)
+
+    @override
+    async def end_attempts(self, query_id: str, attempts: Collection[str]) -> None:
+        if attempts:
+            async with self._answering():
+                await self._redis.srem(self._keys.query(query_id, "attempts"), *attempts)
+
+    @override
+    async def read_note(self, query_id: str) -> Note:
+        async with self._answering():
+            attempts = await self._redis.smembers(self._keys.query(query_id, "attempts"))
+            return read_note(attempts, await self._redis.hgetall(self._keys.query(query_id, "note")))
+
+    @override
+    async def pass_over(self, query_id: str, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+        arguments: list[str | int] = [0]
+        for field, span in (("queries", queries), ("verdicts", verdicts)):
+            if span is not None:
+                arguments += (field, span.first, span.last)
+        await self._run(self._widen, [self._keys.query(query_id, "note")], arguments)
+
+    @override
+    async def take_up(self, query_id: str, partition: int, note: Note) -> None:
+        spans = [encode_span(span) for span in (note.queries, note.verdicts)]
+        if await self._run(self._take_up, [self._keys.query(query_id, "note")], spans):
+            async with self._answering():
+                await self._redis.srem(self._keys.quarantined(partition), query_id)
+                await self._redis.hdel(self._keys.unknown(partition), query_id)
+
+    @override
+    async def quarantine(self, query_id: str, partition: int, why: Quarantine) -> None:
+        async with self._answering():
+            await self._redis.sadd(self._keys.partitions, partition)
+            await self._redis.sadd(self._keys.quarantined(partition), query_id)
+            await self._redis.hset(self._keys.query(query_id, "note"), "quarantine", encode_quarantine(why))
+
+    @override
+    async def release(self, query_id: str) -> None:
+        async with self._answering():
+            await self._redis.delete(self._keys.query(query_id, "attempts"))
+            await self._redis.hdel(self._keys.query(query_id, "note"), "quarantine")
+
+    @override
+    async def quarantined(self) -> dict[str, int]:
+        async with self._answering():
+            return {
+                member.decode(): partition
+                for partition in await self._partitions()
+                for member in await self._redis.smembers(self._keys.quarantined(partition))
+            }
+
+    @override
+    async def note_unknown(self, partition: int, query_id: str, verdicts: Span, *, room: int) -> None:
+        async with self._answering():
+            await self._redis.sadd(self._keys.partitions, partition)
+        await self._run(
+            self._widen, [self._keys.unknown(partition)], [room, query_id, verdicts.first, verdicts.last]
+        )
+
+    @override
+    async def read_unknown(self, partition: int, query_id: str) -> Span | None:
+        async with self._answering():
+            found = await self._redis.hmget(self._keys.unknown(partition), [query_id, ""])
+        noted, rest = map(read_span, found)
+        return noted.around(rest) if noted else rest
+
+    @override
+    async def unknown(self) -> dict[str, int]:
+        async with self._answering():
+            return {
+                name.decode(): partition
+                for partition in await self._partitions()
+                for name in await self._redis.hkeys(self._keys.unknown(partition))
+                if name
+            }
+
+    @override
     async def generation(self) -> str | None:
         async with self._answering():
             mark = await self._redis.get(self._keys.generation)
@@ -254,17 +340,22 @@ class RedisStore(Store):
                 async with self._redis.pipeline(transaction=False) as pipeline:
                     for key in batch:
                         pipeline.execute_command("UNLINK", key)
-                    await pipeline.execute()
+                    # Raised by the pipeline, an answer's code would be hidden in the middle of its text.
+                    for answer in await pipeline.execute(raise_on_error=False):
+                        if isinstance(answer, Exception):
+                            raise answer
 
     @override
     async def ping(self) -> None:
-        async with self._answering():
-            await self._redis.ping()
+        await self._run(self._probe, [self._keys.probe], [])
 
     @override
     async def close(self) -> None:
         async with self._answering():
             await self._redis.aclose()
+
+    async def _partitions(self) -> list[int]:
+        return [int(member) for member in await self._redis.smembers(self._keys.partitions)]
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         async with self._answering():
@@ -281,9 +372,10 @@ class RedisStore(Store):
                 yield
         except TimeoutError:
             raise StoreUnavailable(f"no answer from Redis within {self._timeout + extra:g} s") from None
-        except (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError) as error:
-            raise StoreUnavailable(f"Redis cannot be reached: {error}") from error
-        except ResponseError as error:
-            if not str(error).startswith(_NOT_NOW):
+        except (RedisError, RedisClusterException, OSError) as error:
+            if (try_again := unavailable(error)) is None:
                 raise
-            raise StoreUnavailable(f"Redis cannot serve now: {error}") from error
+            if isinstance(error, ReadOnlyError) and isinstance(self._redis, Redis):
+                # A replica now, to which this connection leads for ever: the address may be another's by now.
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise try_again from error

@@ -16,8 +16,8 @@ from haystream_service.errors import UserError
 from haystream_service.study import plots
 from haystream_service.study.markdown import table
 from haystream_service.study.models import MODELS
-from haystream_service.study.paired import Estimate, Pair, Study, read_study
-from haystream_service.study.plan import Setting
+from haystream_service.study.paired import Estimate, Study, read_study
+from haystream_service.study.plan import Pair, Setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ import numpy as np
 
 from haystream_service.commands.console import write_json
 from haystream_service.study.models import MODELS
-from haystream_service.study.network import Floats, Network, read_network
+from haystream_service.study.network import Floats, Network, read_network, read_topics
 
 ENOUGH = 5.0
 """Items that an edge, or a participant beside it, must have for its rate to be looked at."""
@@ -22,7 +22,7 @@ HIGH = 0.1
 
 
 def described(network: Network) -> dict[str, Any]:
-    """The rates of edges, by what their ends show elsewhere, and the prior's mean and sd of them."""
+    """The rates of edges, by what their ends show elsewhere, those of sets by size, and the prior's mean and sd."""
     items, rates = network.items_on, network.rates
     return {
         "rate": float((rates * items).sum() / items.sum()),
@@ -30,6 +30,7 @@ def described(network: Network) -> dict[str, Any]:
         "edges_without": float((rates == 0.0).mean()),
         "edges_half": int((rates >= 0.5).sum()),
         "ends": _by_ends(network),
+        "sets": _by_size(network),
         "prior": [
             {"mean": mean, "table": table, **_prior(network, mean, table)}
             for table in (1, 2, 3)
@@ -69,6 +70,27 @@ def _by_ends(network: Network) -> dict[str, Any]:
     }
 
 
+SIZES = (2, 4, 8, 16, 32, 64)
+"""Items in a set, from."""
+
+
+def _by_size(network: Network) -> dict[str, Any]:
+    """By the size of item sets: the rate, and how often, after one relevant item, another of the set is."""
+    items = np.bincount(network.item_set)
+    found = np.bincount(network.item_set, network.relevant)
+    again = found * (found - 1.0) / np.maximum(items - 1.0, 1.0)
+    groups = {}
+    for low, above in zip(SIZES, (*SIZES[1:], None), strict=True):
+        of = (items >= low) & (items < (above or np.inf))
+        relevant = float(found[of].sum())
+        groups[f"{low} or more" if above is None else f"{low} to {above - 1}"] = {
+            "sets": int(of.sum()),
+            "rate": relevant / float(items[of].sum()) if of.any() else None,
+            "after_one": float(again[of].sum()) / relevant if relevant else None,
+        }
+    return groups
+
+
 def _prior(network: Network, mean: float, table: float) -> dict[str, float]:
     expected, variance = MODELS["relevance"](network, {"mean": mean, "table": table}).posteriors()
     return {"rate": float(expected.mean()), "sd": float(np.sqrt(variance).mean())}
@@ -78,7 +100,13 @@ def main() -> None:
     """Describe the table that is named."""
     parser = argparse.ArgumentParser(description="The true rates of a network's edges, and the prior's.")
     parser.add_argument("items", type=Path, metavar="ITEMS.csv")
-    write_json(described(read_network(parser.parse_args().items)))
+    parser.add_argument("--topics", metavar="COLUMN", help="of the queries that this column names, each by itself")
+    given = parser.parse_args()
+    if given.topics is None:
+        write_json(described(read_network(given.items)))
+    else:
+        networks = read_topics(given.items, [given.topics])[given.topics]
+        write_json({name: described(network) for name, network in networks.items()})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The result of a simulation as tables of a Markdown page: models down, policies across; and topic by topic."""
+"""The result of a simulation as tables of a Markdown page: at the end, early, and topic by topic."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,8 @@ def write_markdown(result: Mapping[str, Any], folder: Path) -> None:
     """`results.md`. Raises `UserError`."""
     path = folder / "results.md"
     try:
-        path.write_text(markdown(result) + (by_topic(result) if "topics" in result else ""), encoding="utf-8")
+        topics = by_topic(result) if "topics" in result else ""
+        path.write_text(markdown(result) + early(result) + topics, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
 
@@ -31,6 +32,23 @@ def markdown(result: Mapping[str, Any]) -> str:
     return table(
         ["model", *policies], [[model, *(cells[model, policy] for policy in policies)] for model in models]
     )
+
+
+def early(result: Mapping[str, Any]) -> str:
+    """Found in the first screenings, a column a checkpoint, the most of each in bold; empty if there is none."""
+    rows, topics = result["results"], "topics" in result
+    lines = [[f"{row['label']}, {row['policy_label']}"] for row in rows]
+    for at in rows[0]["found_at"]:
+        found = [row["found_at"][at] for row in rows]
+        texts = [_estimate(of) for of in found]
+        values = [float(of["mean"]) for of in found]
+        if topics:
+            values = [row["geometric_mean_at"][at] for row in rows]
+            texts = [f"{text} / {value:.2f}" for text, value in zip(texts, values, strict=True)]
+        for line, text, value in zip(lines, texts, values, strict=True):
+            line.append(f"**{text}**" if value == max(values) else text)
+    header = ["found in", *(f"{int(at):,}" for at in rows[0]["found_at"])]
+    return "\n" + table(header, lines) if len(header) > 1 else ""
 
 
 def by_topic(result: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """A network whose items' relevance is known: what the study's searches go over."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from haystream.events import Item
 from haystream.query import share_of
 from haystream_service.errors import UserError
 from haystream_service.importers import Skipped, read_csv
+from haystream_service.importers.tables import FALSE, TRUE
 from haystream_service.sources import Source, read_source
 from haystream_service.wire import to_item
 
@@ -121,30 +122,48 @@ def read_network(path: Path, *, two_party: bool = False) -> Network:
     return _filled(known, path)
 
 
-def read_topics(path: Path, column: str, *, two_party: bool = False) -> dict[str, Network]:
-    """One network for each value of a table's column, in which the items with that value are relevant.
+def read_topics(path: Path, columns: Sequence[str], *, two_party: bool = False) -> dict[str, dict[str, Network]]:
+    """The queries of each of a table's columns: one network for each, by its name. They share one collection.
 
-    Empty cells and whole numbers below 1 are no topic, but their items are searched as well. All networks share
-    one collection. Raises `UserError`.
+    A column of yes and no (1, 0, true, false, …) is one query, of the column's name, to which the items with yes
+    are relevant. Of any other column each value is a query, to which the items with that value are relevant: it is
+    called by its value, or where there are several columns COLUMN=VALUE. Empty cells, and in such a column whole
+    numbers below 1, are no topic, but their items are searched as well. Raises `UserError`.
     """
+    if not columns:
+        raise UserError("name a column of topics")
     items: dict[str, Item] = {}
-    topic: dict[str, str] = {}
+    cells: dict[str, dict[str, object]] = {}
     skipped: Counter[str] = Counter()
-    for row in read_csv(path, collection=COLLECTION, labels=(column,)):
+    for row in read_csv(path, collection=COLLECTION, labels=columns):
         if isinstance(row, Skipped):
             skipped[row.code] += 1
             continue
         items.setdefault(row.item_id, to_item(row))
-        labels = row.labels if isinstance(row.labels, dict) else {}
-        topic.setdefault(row.item_id, str(labels.get(column, "")))
+        cells.setdefault(row.item_id, dict(row.labels) if isinstance(row.labels, dict) else {})
     every = network(path.name, items.values(), lambda _: False, two_party=two_party)
     every.skipped.update(skipped)
     _filled(every, path)
-    of_item = np.array([topic[item_id] for item_id in every.collection.item_ids])
-    topics = sorted(filter(_is_topic, {*of_item.tolist()}), key=lambda name: (_number(name) or np.inf, name))
-    if not topics:
-        raise UserError(f"{path} names no topic in its column {column}")
-    return {name: replace(every, relevant=of_item == name) for name in topics}
+    found = {}
+    for column in columns:
+        of_item = np.array([str(cells[item_id].get(column, "")) for item_id in every.collection.item_ids])
+        prefix = f"{column}=" if len(columns) > 1 else ""
+        found[column] = {
+            name: replace(every, relevant=relevant) for name, relevant in _topics(column, prefix, of_item).items()
+        }
+        if not found[column]:
+            raise UserError(f"{path} names no topic in its column {column}")
+    return found
+
+
+def _topics(column: str, prefix: str, of_item: NDArray[np.str_]) -> dict[str, NDArray[np.bool_]]:
+    """By the query's name, which items are relevant to it, shape (items,)."""
+    values = {*of_item.tolist()} - {""}
+    if {value.lower() for value in values} <= TRUE | FALSE:
+        yes = np.isin(of_item, [value for value in values if value.lower() in TRUE])
+        return {column: yes} if yes.any() else {}
+    topics = sorted(filter(_is_topic, values), key=lambda name: (_number(name) or np.inf, name))
+    return {prefix + name: of_item == name for name in topics}
 
 
 def _filled(known: Network, path: Path) -> Network:
@@ -159,4 +178,4 @@ def _number(name: str) -> int | None:
 
 def _is_topic(name: str) -> bool:
     number = _number(name)
-    return bool(name) and (number is None or number > 0)
+    return number is None or number > 0

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from haystream.policies import POLICIES
 from haystream_service.study.journal import finished_in
 from haystream_service.study.models import MODELS
-from haystream_service.study.plan import Setting
+from haystream_service.study.plan import Pair, Setting
 from haystream_service.study.report import geometric_mean
 
 Floats = NDArray[np.float64]
-Pair = tuple[Setting, Setting]
-"""A model and a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def read_study(folder: Path, *, at: int | None = None) -> Study:
     """
     finished = finished_in(folder)
     queries = sorted({task.query for task in finished})
-    hits = {task: sum(at is None or hit <= at for hit in outcome.hits) for task, outcome in finished.items()}
+    hits = {task: len(outcome.hits) if at is None else outcome.found(at) for task, outcome in finished.items()}
     found: defaultdict[Pair, dict[int, Floats]] = defaultdict(dict)
     for task in hits:
         if task.query == queries[0]:

@@ -1,4 +1,4 @@
-"""What a simulation is to run: every setting of every model, under every setting of every policy, over again."""
+"""What a simulation is to run: settings of models under settings of policies, over again."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,11 @@ from haystream.policies import POLICIES
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 
-POLICY_OPTIONS: Mapping[str, tuple[str, ...]] = {"epsilon-greedy": ("epsilon",), "look-ahead": ("horizon",)}
+POLICY_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "epsilon-greedy": ("epsilon",),
+    "look-ahead": ("horizon",),
+    "look-ahead-by-set": ("horizon",),
+}
 
 Given = Mapping[str, tuple[float, ...]]
 """The values to try of each option, by its name, or by model.name."""
@@ -30,6 +34,10 @@ class Setting(NamedTuple):
         return " ".join([self.name, *(f"{name}={value:g}" for name, value in self.options)])
 
 
+Pair = tuple[Setting, Setting]
+"""A model and a policy."""
+
+
 class Task(NamedTuple):
     """One search."""
 
@@ -43,15 +51,19 @@ class Task(NamedTuple):
 class Plan:
     """The searches of a simulation. Run r has the same seed, so the same order of items, under every setting."""
 
-    models: tuple[Setting, ...]
-    policies: tuple[Setting, ...]
+    pairs: tuple[Pair, ...]
     queries: tuple[str, ...]
     runs: int
 
     @property
-    def pairs(self) -> Iterable[tuple[Setting, Setting]]:
-        """Every model with every policy, in order."""
-        return product(self.models, self.policies)
+    def models(self) -> tuple[Setting, ...]:
+        """The pairs', in order."""
+        return tuple(dict.fromkeys(model for model, _ in self.pairs))
+
+    @property
+    def policies(self) -> tuple[Setting, ...]:
+        """The pairs', in order."""
+        return tuple(dict.fromkeys(policy for _, policy in self.pairs))
 
     def tasks(self) -> list[Task]:
         """Run by run, so that early results are of every setting."""
@@ -60,7 +72,9 @@ class Plan:
 
 
 def plan(models: Sequence[str], policies: Sequence[str], queries: Iterable[str], runs: int, given: Given) -> Plan:
-    """The plan for these names. An option with several values makes as many settings of all that have it.
+    """Every model of these names with every policy.
+
+    An option with several values makes as many settings of all that have it.
 
     Raises:
         UserError: an unknown name, an option that none of the named have, or a value that a policy cannot have.
@@ -79,9 +93,28 @@ def plan(models: Sequence[str], policies: Sequence[str], queries: Iterable[str],
         if spelt not in known:
             names = ", ".join(sorted(name for name in known if "." not in name)) or "none"
             raise UserError(f"there is no option {spelt!r} to what is simulated: expected one of {names}")
-    made = Plan(_settings(model_options, given), _settings(policy_options, given), tuple(queries), runs)
+    pairs = product(_settings(model_options, given), _settings(policy_options, given))
+    made = Plan(tuple(pairs), tuple(queries), runs)
     for setting in made.policies:
         policy(setting)
+    return made
+
+
+def pair(text: str) -> Pair:
+    """`MODEL:POLICY`, or with options `MODEL OPTION=VALUE …:POLICY OPTION=VALUE …`. Raises `UserError`."""
+    sides = [side.split() for side in text.split(":")]
+    if len(sides) != 2 or not all(sides):
+        raise UserError(f"{text!r} is no pair: expected MODEL:POLICY")
+    given = {}
+    for name, *options in sides:
+        for option in options:
+            spelt, _, value = option.partition("=")
+            try:
+                given[f"{name}.{spelt}"] = (float(value),)
+            except ValueError:
+                raise UserError(f"{text!r}: expected name=number, not {option!r}") from None
+    (model, *_), (policy, *_) = sides
+    (made,) = plan([model], [policy], (), 0, given).pairs
     return made
 
 

@@ -16,6 +16,14 @@ from haystream_service.study.simulation import PERCENTILES, Outcome, Searches, t
 Floats = NDArray[np.float64]
 Finished = Mapping[Task, Outcome]
 
+CHECKPOINTS = (100, 300, 500, 1000)
+"""Screenings at which it is said what was found: where analysts stop."""
+
+
+def checkpoints(screened: int) -> tuple[int, ...]:
+    """Those of `CHECKPOINTS` that searches of so many screenings come to."""
+    return tuple(at for at in CHECKPOINTS if at <= screened)
+
 
 def estimate(values: Floats) -> dict[str, float | None]:
     """Mean and its standard error (None of a single value)."""
@@ -57,18 +65,27 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
 
 def write_tables(result: dict[str, Any], folder: Path) -> None:
     """`results.csv`, and `curves.csv` or `topics.csv`. Raises `UserError`."""
-    rows = result["results"]
+    rows, at = result["results"], list(result["results"][0]["found_at"])
     if "topics" in result:
         write_csv(
             folder / "results.csv",
-            ("model", "policy", "found", "found_se", "geometric_mean"),
-            ((r["label"], r["policy_label"], *r["found"].values(), r["geometric_mean"]) for r in rows),
+            ("model", "policy", *_columns("found", at), "geometric_mean", *(f"geometric_mean_at_{n}" for n in at)),
+            (
+                (
+                    r["label"],
+                    r["policy_label"],
+                    *_found(r),
+                    r["geometric_mean"],
+                    *(r["geometric_mean_at"][n] for n in at),
+                )
+                for r in rows
+            ),
         )
         write_csv(
             folder / "topics.csv",
-            ("topic", "relevant", "model", "policy", "found", "found_se"),
+            ("topic", "relevant", "model", "policy", *_columns("found", at)),
             (
-                (topic["topic"], topic["relevant"], r["label"], r["policy_label"], *found["found"].values())
+                (topic["topic"], topic["relevant"], r["label"], r["policy_label"], *_found(found))
                 for r in rows
                 for topic, found in zip(result["topics"], r["topics"], strict=True)
             ),
@@ -77,12 +94,17 @@ def write_tables(result: dict[str, Any], folder: Path) -> None:
     above = [f"above_p{p}" for p in PERCENTILES]
     write_csv(
         folder / "results.csv",
-        ("model", "policy", *(f for name in ("found", "edge_changes", *above) for f in (name, f"{name}_se"))),
+        (
+            "model",
+            "policy",
+            *_columns("found", at),
+            *(f for name in ("edge_changes", *above) for f in (name, f"{name}_se")),
+        ),
         (
             (
                 r["label"],
                 r["policy_label"],
-                *r["found"].values(),
+                *_found(r),
                 *r["edge_changes"].values(),
                 *(figure for name in above for figure in r[name].values()),
             )
@@ -94,6 +116,16 @@ def write_tables(result: dict[str, Any], folder: Path) -> None:
         ("screened", *(f"{r['label']}, {r['policy_label']}" for r in rows)),
         zip(range(1, len(rows[0]["curve"]) + 1), *(r["curve"] for r in rows), strict=True),
     )
+
+
+def _columns(name: str, at: Iterable[str]) -> list[str]:
+    """Of a figure at the end, and at the checkpoints; each with its standard error."""
+    return [column for of in (name, *(f"{name}_at_{n}" for n in at)) for column in (of, f"{of}_se")]
+
+
+def _found(row: Mapping[str, Any]) -> list[float | None]:
+    """What `_columns` are the names of."""
+    return [figure for found in (row["found"], *row["found_at"].values()) for figure in found.values()]
 
 
 def _what(plan: Plan, searches: Searches, network: Network) -> dict[str, Any]:
@@ -126,6 +158,7 @@ def _result(plan: Plan, finished: Finished, pair: tuple[Setting, Setting], netwo
     return {
         **_named(*pair),
         "found": estimate(curves[:, -1]),
+        "found_at": {str(at): estimate(curves[:, at - 1]) for at in checkpoints(curves.shape[1])},
         "edge_changes": estimate(np.array([outcome.edge_changes for outcome in outcomes], dtype=np.float64)),
         **{f"above_p{p}": estimate(above[:, column]) for column, p in enumerate(PERCENTILES)},
         "curve": curves.mean(axis=0).round(4).tolist(),
@@ -140,16 +173,27 @@ def _curve(outcome: Outcome) -> Floats:
 
 
 def _over_topics(plan: Plan, finished: Finished, pair: tuple[Setting, Setting]) -> dict[str, Any]:
-    found = np.array(
-        [[len(finished[Task(*pair, query, run)].hits) for run in range(plan.runs)] for query in plan.queries],
-        dtype=np.float64,
-    )
+    outcomes = [[finished[Task(*pair, query, run)] for run in range(plan.runs)] for query in plan.queries]
+    screened = outcomes[0][0].screened
+
+    def found(at: int) -> Floats:
+        """Shape (topics, runs)."""
+        return np.array([[outcome.found(at) for outcome in row] for row in outcomes], dtype=np.float64)
+
+    end, early = found(screened), {str(at): found(at) for at in checkpoints(screened)}
     return {
         **_named(*pair),
-        "found": estimate(found.mean(axis=0)),
-        "geometric_mean": geometric_mean(found.mean(axis=1)),
+        "found": estimate(end.mean(axis=0)),
+        "found_at": {at: estimate(then.mean(axis=0)) for at, then in early.items()},
+        "geometric_mean": geometric_mean(end.mean(axis=1)),
+        "geometric_mean_at": {at: geometric_mean(then.mean(axis=1)) for at, then in early.items()},
         "topics": [
-            {"topic": query, "found": estimate(row)} for query, row in zip(plan.queries, found, strict=True)
+            {
+                "topic": query,
+                "found": estimate(end[number]),
+                "found_at": {at: estimate(then[number]) for at, then in early.items()},
+            }
+            for number, query in enumerate(plan.queries)
         ],
     }
 

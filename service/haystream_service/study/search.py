@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from haystream.events import Policy
 from haystream.policies import POLICIES, Posteriors
 from haystream.query import share_of
-from haystream.tournament import RESOLUTION
-from haystream_service.study.models.base import Floats, Model
+from haystream.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
+from haystream.tournament import RESOLUTION, TERMS
+from haystream_service.study.models.base import Learning, Model
 from haystream_service.study.network import Ints, Network
 
 
@@ -52,20 +53,29 @@ def search(network: Network, model: Model, policy: Policy, *, steps: int, seed: 
     """Screen `steps` items, or all if there are fewer. `seed` (in place of the policy's) decides all chance."""
     items = len(network.relevant)
     order = np.random.default_rng(seed).permutation(items).astype(np.int32)
-    queue = _Queue(network, order)
-    entry, policy = POLICIES[policy.name], replace(policy, seed=seed)
-    key, left = network.collection.graph.edge_key, network.items_on.copy()
+    queue, policy = _Queue(network, order), replace(policy, seed=seed)
+    entry, key = POLICIES[policy.name], network.collection.graph.edge_key
+    left, seen = network.items_on.copy(), np.zeros(network.edges)
+    of_edges = np.zeros(network.edges)  # nothing asks for it where sets are scored
+    slope, base_rate = np.zeros(network.edges), 0.0
     edges_of = [network.collection.sets.edges(which) for which in range(len(network.collection.sets))]
 
     screened = np.empty(min(steps, items), dtype=np.int32)
     for place in range(len(screened)):
         mean, variance = model.posteriors()
-        score = entry.score(Posteriors(mean, variance, key, left, place + 1), policy)
-        which = queue.first(score)
+        if entry.score is not None:
+            of_edges = entry.score(Posteriors(mean, variance, key, left, place + 1), policy)
+        if isinstance(model, Learning):
+            slope, base_rate = model.common()
+        readings = EdgeReadings(mean, variance, slope, seen, of_edges)
+        which = queue.first(readings, base_rate, horizon=policy.horizon if entry.score is None else 0)
         item = screened[place] = queue.take(which)
+        relevant, share = bool(network.relevant[item]), share_of(len(edges_of[which]))
         for edge in edges_of[which]:
-            left[edge] -= share_of(len(edges_of[which]))
-        model.observe(edges_of[which], bool(network.relevant[item]))
+            left[edge] -= share
+            seen[edge] += share
+        queue.judge(which, relevant)
+        model.observe(edges_of[which], relevant)
     return Run(screened, network.item_set[screened], network.relevant[screened])
 
 
@@ -81,27 +91,30 @@ class _Queue:
         self._end = np.cumsum(np.bincount(network.item_set, minlength=sets))
         self._next = np.concatenate([[0], self._end[:-1]])
         self._tie = self._place[self._next]
-        self._start, self._edge = network.set_start[:-1], network.set_edge
-        self._size = np.diff(network.set_start)
-        self._alone = bool((self._size == 1).all())
-        self._closed: Floats = np.zeros(sets)
-        """−inf where nothing is left."""
+        self._edges = SetEdges(network.set_start, network.set_edge)
+        self._all = np.arange(sets, dtype=np.int32)
+        items = np.bincount(network.item_set, minlength=sets).astype(np.int64)
+        none = np.zeros(sets, np.int64)
+        self._counts = SetCounts(items.copy(), items, none.copy(), none.copy(), none)
+        self._score, self._terms = np.empty(sets), np.empty((sets, TERMS))
 
-    def first(self, score: Floats) -> int:
-        """The set of the item that comes first: shape of `score` is (edges,)."""
-        of_set = score[self._edge]
-        if not self._alone:
-            of_set = np.add.reduceat(of_set, self._start) / self._size
-        of_set = np.round(of_set / RESOLUTION) + self._closed
-        best = np.flatnonzero(of_set == of_set.max())
+    def first(self, readings: EdgeReadings, base_rate: float, *, horizon: int) -> int:
+        """The set of the item that comes first."""
+        score_sets(self._all, self._edges, readings, self._counts, base_rate, horizon, self._score, self._terms)
+        score = np.round(self._score / RESOLUTION)
+        best = np.flatnonzero(score == score.max())
         return int(best[np.argmin(self._tie[best])])
+
+    def judge(self, which: int, relevant: bool) -> None:
+        """Count a verdict on an item of a set."""
+        self._counts.screened[which] += 1
+        self._counts.relevant[which] += relevant
 
     def take(self, which: int) -> int:
         """The first unscreened item of a set, which leaves the queue."""
         place = self._next[which]
         self._next[which] += 1
-        if self._next[which] == self._end[which]:
-            self._closed[which] = -np.inf
-        else:
+        self._counts.left[which] -= 1
+        if self._next[which] < self._end[which]:
             self._tie[which] = self._place[place + 1]
         return int(self._item[place])

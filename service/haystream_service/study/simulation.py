@@ -2,6 +2,7 @@
 
 import os
 import signal
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -31,6 +32,10 @@ class Outcome:
     edge_changes: int
     above: tuple[float, ...]
     """Items screened on edges above each of `PERCENTILES`; an item of k edges counts 1/k for each."""
+
+    def found(self, at: int) -> int:
+        """The relevant items it found in its first `at` screenings."""
+        return bisect_right(self.hits, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from haystream_service.wire.decoding import (
     decode_item,
     decode_query,
     decode_ranking,
+    decode_stored_query,
     decode_verdict,
     item_record,
     to_item,
 )
 from haystream_service.wire.encoding import (
+    dead_letter_key,
     encode_dead_letter,
     encode_item,
     encode_query,
@@ -21,6 +23,8 @@ from haystream_service.wire.encoding import (
     encode_record,
     encode_verdict,
 )
+from haystream_service.wire.fields import as_id
+from haystream_service.wire.fitting import fit_letter, fit_ranking
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.lines import decode_line, encode_line
 from haystream_service.wire.records import (
@@ -39,11 +43,14 @@ __all__ = [
     "NextItems",
     "QueryRecord",
     "VerdictRecord",
+    "as_id",
+    "dead_letter_key",
     "decode_dead_letter",
     "decode_item",
     "decode_line",
     "decode_query",
     "decode_ranking",
+    "decode_stored_query",
     "decode_verdict",
     "encode_dead_letter",
     "encode_item",
@@ -52,6 +59,8 @@ __all__ = [
     "encode_ranking",
     "encode_record",
     "encode_verdict",
+    "fit_letter",
+    "fit_ranking",
     "item_record",
     "to_item",
 ]

@@ -21,6 +21,7 @@ from haystream.events import (
     Verdict,
 )
 from haystream.models import MODELS
+from haystream.models.ranges import check_ranges
 from haystream_service.wire import times
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read, rejection, short
@@ -43,13 +44,20 @@ TABLES = {"table-1": TABLE_1, "table-2": TABLE_2}
 
 def decode_query(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Query:
     """A query's settings. The key must be its query_id. Raises `Rejected`."""
+    return _in_range(decode_stored_query(value, key, limits=limits))
+
+
+def decode_stored_query(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Query:
+    """Settings that were taken once, whatever ranges there were then. Raises `Rejected`."""
+    _check_key_size(key, limits.key_bytes)
     record = read(QueryRecord, value, limit=limits.message_bytes)
     _check_key(key, "query_id", record.query_id)
-    return to_query(record, limits=limits)
+    return _query(record, limits)
 
 
 def decode_item(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Item:
     """An item. The key, where there is one, must be its item_id. Raises `Rejected`."""
+    _check_key_size(key, limits.key_bytes)
     record = read(ItemRecord, value, limit=limits.message_bytes)
     if key is not None:
         _check_key(key, "item_id", record.item_id)
@@ -58,6 +66,7 @@ def decode_item(value: bytes | None, key: bytes | None, *, limits: Limits = DEFA
 
 def decode_verdict(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
     """A verdict. The key must be its query_id. Raises `Rejected`."""
+    _check_key_size(key, limits.key_bytes)
     record = read(VerdictRecord, value, limit=limits.message_bytes)
     _check_key(key, "query_id", record.query_id)
     return to_verdict(record)
@@ -89,15 +98,7 @@ def item_record(fields: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -
 
 def to_query(record: QueryRecord, *, limits: Limits = DEFAULT_LIMITS) -> Query:
     """The settings as the core knows them. Raises `Rejected`."""
-    return Query(
-        query_id=record.query_id,
-        collection=record.collection,
-        prior=_prior(record.prior, limits),
-        policy=_policy(record.policy),
-        engine=record.engine,
-        top=record.top,
-        status=record.status,
-    )
+    return _in_range(_query(record, limits))
 
 
 def to_verdict(record: VerdictRecord) -> Verdict:
@@ -140,6 +141,11 @@ _OUR_OWN = 1 << 30
 """No bound worth the name: what we publish ourselves, read back."""
 
 
+def _check_key_size(key: bytes | None, limit: int) -> None:
+    if key is not None and len(key) > limit:
+        raise Rejected(Code.TOO_LARGE, f"the key has {len(key)} bytes, at most {limit} are taken")
+
+
 def _check_key(key: bytes | None, name: str, value: str) -> None:
     if key is None:
         raise Rejected(Code.KEY_MISMATCH, f"the record has no key; it should be its {name}, {short(value)}")
@@ -171,6 +177,23 @@ def _decided_at(text: str) -> int:
     if not times.in_range(moment):
         raise Rejected(Code.OUT_OF_RANGE, f"decided_at: should lie in 1970 to 2099, got {short(text)}")
     return times.to_microseconds(moment)
+
+
+def _in_range(query: Query) -> Query:
+    check_ranges(query.prior, MODELS[query.prior.model].ranges)
+    return query
+
+
+def _query(record: QueryRecord, limits: Limits) -> Query:
+    return Query(
+        query_id=record.query_id,
+        collection=record.collection,
+        prior=_prior(record.prior, limits),
+        policy=_policy(record.policy),
+        engine=record.engine,
+        top=record.top,
+        status=record.status,
+    )
 
 
 def _prior(record: PriorRecord, limits: Limits) -> Prior:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from haystream.errors import Code, QueryFailed
 from haystream.models import MODELS
 from haystream_service.wire import finite, times
+from haystream_service.wire.fitting import fit_ranking
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from haystream.errors import Rejected
     from haystream.events import Item, Prior, Query, Verdict
-    from haystream.ranking import Ranking
+    from haystream.ranking import RankedItem, Ranking
     from haystream_service.wire.records import ItemRecord
+
+DETAIL = 2000
+"""Characters of a dead letter's detail: some say what was sent, and nobody bounds that."""
 
 
 def encode_query(query: Query) -> bytes:
@@ -69,16 +75,21 @@ def encode_verdict(verdict: Verdict) -> bytes:
     )
 
 
-def encode_ranking(query_id: str, ranking: Ranking, *, revision: int, published_at: int) -> bytes:
+def encode_ranking(
+    query_id: str, ranking: Ranking, *, revision: int, published_at: int, limits: Limits = DEFAULT_LIMITS
+) -> bytes:
     """A value of the topic `next-items`; `published_at` in microseconds since the epoch.
+
+    Of an item with more participants than `limits.named` the others are counted, and so are items that do not fit
+    into `limits.ranking_bytes`.
 
     `Ranking` and what it holds have the wire's field names, so orjson writes them as they are: this runs
     once per published verdict.
 
     Raises:
-        ValueError: a number is not finite; nothing that could be mistaken for a ranking is published.
+        QueryFailed: NOT_FINITE; nothing that could be mistaken for a ranking is published.
     """
-    return finite.dumps(
+    value = _dumped(
         {
             "query_id": query_id,
             "revision": revision,
@@ -88,9 +99,11 @@ def encode_ranking(query_id: str, ranking: Ranking, *, revision: int, published_
             "found": ranking.found,
             "expected_remaining": ranking.expected_remaining,
             "discrepancy": ranking.discrepancy,
-            "items": ranking.items,
+            "items": [_ranked(item, limits.named) for item in ranking.items],
+            "items_cut": 0,
         }
     )
+    return fit_ranking(value, limits.ranking_bytes)
 
 
 def encode_dead_letter(
@@ -100,18 +113,40 @@ def encode_dead_letter(
     topic: str,
     partition: int,
     offset: int,
+    key: bytes | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
-    """A value of the topic `dead-letters`. A payload above `limits.dead_letter_bytes` is cut there."""
+    """A value of the topic `dead-letters`. A payload or key above its limit is cut there; its length is told."""
     payload = payload or b""
     return orjson.dumps(
         {
             "source": {"topic": topic, "partition": partition, "offset": offset},
-            "error": {"code": error.code, "detail": error.detail},
+            "error": {"code": error.code, "detail": error.detail[:DETAIL]},
+            "key_base64": None if key is None else base64.b64encode(key[: limits.key_bytes]).decode("ascii"),
+            "key_bytes": len(key or b""),
             "payload_base64": base64.b64encode(payload[: limits.dead_letter_bytes]).decode("ascii"),
             "payload_bytes": len(payload),
         }
     )
+
+
+def dead_letter_key(key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> bytes | None:
+    """The key of a dead letter: its source's, or none where that is longer than a key may be."""
+    return key if key is not None and len(key) <= limits.key_bytes else None
+
+
+def _dumped(ranking: dict[str, Any]) -> bytes:
+    try:
+        return finite.dumps(ranking)
+    except ValueError as error:
+        raise QueryFailed(Code.NOT_FINITE, f"the ranking cannot be told: {error}") from None
+
+
+def _ranked(item: RankedItem, named: int) -> RankedItem | dict[str, Any]:
+    more = len(item.participants) - named
+    if more <= 0:
+        return item
+    return {**asdict(item), "participants": item.participants[:named], "participants_cut": more}
 
 
 def _prior(prior: Prior) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 ID_LENGTH = 512
 NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
@@ -10,6 +10,7 @@ NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
 Id = Annotated[str, StringConstraints(min_length=1, max_length=ID_LENGTH, pattern=NO_CONTROL_CHARACTERS)]
 """1 to 512 characters, none of them a control character: ids end up in keys, logs and terminals."""
 Text = Annotated[str, StringConstraints(max_length=4096)]
+# These three are what any version took; a model's own ranges (`Model.ranges`) are closer.
 Probability = Annotated[float, Field(gt=0, lt=1)]
 """Strictly between 0 and 1: certainty could never be moved by a verdict."""
 Concentration = Annotated[float, Field(gt=0, le=1e6)]
@@ -24,3 +25,14 @@ class Record(BaseModel):
     """A JSON object: types are strict (a number is no string), unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+_ID = TypeAdapter(Id)
+
+
+def as_id(key: bytes | None) -> str | None:
+    """The id that a record's key is, or None where it is none."""
+    try:
+        return None if key is None else _ID.validate_python(key.decode())
+    except (UnicodeDecodeError, ValidationError):
+        return None

@@ -9,6 +9,8 @@ class Limits:
 
     message_bytes: int = 1 << 20
     """Kafka's own default bound on a record; more could not be produced with a broker's defaults."""
+    key_bytes: int = 2048
+    """Of a record's key. An id of 512 characters, the longest that is taken, has no more bytes."""
     recipients: int = 1000
     """Of one item with a sender. It adds that many edges at most."""
     participants: int = 64
@@ -17,6 +19,10 @@ class Limits:
     """Participants with a prior mean of their own, in one query."""
     dead_letter_bytes: int = 512 << 10
     """Of a rejected payload, kept in its dead letter. Base64 adds a third, and all must fit in a record."""
+    ranking_bytes: int = (16 << 20) - 4096
+    """Of a ranking: what next-items is created to take, less the record's key and frame."""
+    named: int = 64
+    """Of one ranked item's participants in a ranking: as many as an item without roles may have."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -11,6 +11,9 @@ from haystream.errors import Code, Rejected
 from haystream_service.wire.fields import Record
 from haystream_service.wire.records import BY_NAME, BY_VALUE
 
+PLAIN_NAME = 64
+"""Characters of a field's name in a detail; a longer one is shortened. Watch-lists make ids into names."""
+
 R = TypeVar("R", bound=Record)
 
 # Parts that pydantic puts into an error's path and that are in nobody's JSON.
@@ -94,5 +97,6 @@ def _path(loc: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += ("." if text else "") + (part if part.isidentifier() else short(part))
+            plain = part.isidentifier() and len(part) <= PLAIN_NAME
+            text += ("." if text else "") + (part if plain else short(part))
     return text

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from haystream.errors import Code
-from haystream.events import Outcome, Status
+from haystream.events import Outcome, Prior, Status
 from haystream.models import MODELS
+from haystream.models.ranges import Ranges
 from haystream_service.wire.fields import (
     Concentration,
     Correlation,
@@ -22,6 +23,8 @@ from haystream_service.wire.fields import (
 
 BY_NAME, BY_VALUE = "(name)", "(table)"
 """Which kind of `prior.conditional` is given; pydantic puts these into the path of an error."""
+
+DEFAULT_MODEL = Prior().model
 
 Beta = tuple[Concentration, Concentration]
 TableName = Literal["table-1", "table-2"]
@@ -46,13 +49,39 @@ else:
     KnownModel = Literal[tuple(MODELS)]
 
 
+def _ranges_by_model() -> list[JsonValue]:
+    """What the JSON Schema says of the models' ranges: for each, that if it is the one, then …"""
+    return [_if_model(name, model.ranges) for name, model in MODELS.items()]
+
+
+def _if_model(name: str, ranges: Ranges) -> JsonValue:
+    bounds: dict[str, JsonValue] = {}
+    for field, (least, most) in ranges.items():
+        number: JsonValue = {"minimum": least, "maximum": most}  # of null these say nothing
+        match field:
+            case "participants":
+                bounds[field] = {"additionalProperties": number}
+            case "conditional":
+                beta: JsonValue = {"prefixItems": [number, number]}
+                bounds[field] = {"properties": dict.fromkeys(("00", "01", "10", "11"), beta)}
+            case _:
+                bounds[field] = number
+    named: dict[str, JsonValue] = {"properties": {"model": {"const": name}}}
+    if name != DEFAULT_MODEL:
+        named["required"] = ["model"]
+    return {"if": named, "then": {"properties": bounds}}
+
+
 class PriorRecord(Record):
     """What is believed before any verdict. A number that is not given is the model's default.
 
-    `weight`, `participant` and `edge` belong to the model `rates`; `conditional` to `relevance`.
+    `weight`, `participant` and `edge` belong to the model `rates`; `conditional` to `relevance`. Numbers have to be
+    in the ranges that the model declares (`Model.ranges`).
     """
 
-    model: KnownModel = "rates"
+    model_config = ConfigDict(json_schema_extra={"allOf": _ranges_by_model()})
+
+    model: KnownModel = DEFAULT_MODEL
     mean: Probability | None = None
     correlation: Correlation | None = None
     conditional: Annotated[
@@ -66,9 +95,11 @@ class PriorRecord(Record):
 
 
 class PolicyRecord(Record):
-    """How edge posteriors become scores. `horizon` belongs to the policy `look-ahead`."""
+    """How edge posteriors become scores. `horizon` belongs to the two that look ahead."""
 
-    name: Literal["look-ahead", "greedy", "epsilon-greedy", "bayes-ucb", "thompson"] = "look-ahead"
+    name: Literal["look-ahead-by-set", "look-ahead", "greedy", "epsilon-greedy", "bayes-ucb", "thompson"] = (
+        "look-ahead-by-set"
+    )
     epsilon: Share = 0.1
     seed: Seed = 0
     horizon: Top = 20
@@ -137,6 +168,8 @@ class RankedItemRecord(Record):
     mean: float
     sd: float
     participants: tuple[Id, ...]
+    participants_cut: Count = 0
+    """How many more there are than `participants` names."""
     because: tuple[ShareRecord, ...]
 
 
@@ -152,6 +185,8 @@ class NextItems(Record):
     expected_remaining: EstimateRecord
     discrepancy: float
     items: tuple[RankedItemRecord, ...]
+    items_cut: Count = 0
+    """How many more there are in the ranking than fit into the message."""
 
 
 class SourceRecord(Record):
@@ -174,6 +209,9 @@ class DeadLetter(Record):
 
     source: SourceRecord
     error: ErrorRecord
+    key_base64: str | None = None
+    key_bytes: Count = 0
+    """The key's full length; `key_base64` may hold less."""
     payload_base64: str
     payload_bytes: Count = 0
-    """The payload's full length; `payload_base64` may hold less (`Limits.dead_letter_bytes`)."""
+    """The payload's full length; `payload_base64` may hold less."""

@@ -22,6 +22,8 @@ class OrderedAcks:
     """The records of one partition that were delivered and are not acknowledged yet."""
 
     def __init__(self) -> None:
+        self.in_hand = 0
+        """How many of them are still being worked on; the others wait for an earlier one."""
         self._pending: deque[_Pending] = deque()
 
     def __len__(self) -> int:
@@ -31,8 +33,10 @@ class OrderedAcks:
         """The record's `ack`, to be taken in the order of delivery. It calls `release` once, in that order."""
         entry = _Pending(release)
         self._pending.append(entry)
+        self.in_hand += 1
 
         def ack() -> None:
+            self.in_hand -= not entry.done
             entry.done = True
             while self._pending and self._pending[0].done:
                 self._pending.popleft().release()

@@ -1,4 +1,4 @@
-"""The Faust app: three agents that hand records to the worker, and the rebalances.
+"""The Faust app: two agents that hand queries and verdicts to the worker, and the rebalances.
 
 Nothing is decoded, retried or acknowledged here. What Faust does by itself and must not: an exception in an
 agent skips the message and commits it, so none may leave one; its own web pages; its own topics.
@@ -6,15 +6,16 @@ agent skips the message and commits it, so none may leave one; its own web pages
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import faust
+from faust.transport.drivers import aiokafka
 from faust.types import TP
-from yarl import URL
 
+from haystream_service.kafka_connection import READ_COMMITTED, faust_arguments
 from haystream_service.settings import Settings
-from haystream_service.worker.fetching import Transport
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.worker import Worker
@@ -27,11 +28,17 @@ HEARTBEAT_SECONDS = 3.0
 REQUEST_SECONDS = 30.0
 
 
-def build_app(settings: Settings, worker: Worker, partitions: Partitions, *, data_dir: Path) -> faust.App:
-    """The app, not started. It connects to nothing before that."""
+OWNED = (Kind.QUERY, Kind.VERDICT)
+"""What an agent reads: partition n of both belongs to the owner of its queries."""
+
+
+def build_app(
+    settings: Settings, worker: Worker, partitions: Partitions, *, agents: set[Kind], data_dir: Path
+) -> faust.App:
+    """The app, not started. It connects to nothing before that. `agents` holds the kinds whose agents are alive."""
     app = faust.App(
         settings.group,
-        broker=[URL(f"kafka://{server}") for server in settings.kafka.split(",")],
+        **faust_arguments(settings),
         version=1,
         autodiscover=False,
         store="memory://",
@@ -48,13 +55,9 @@ def build_app(settings: Settings, worker: Worker, partitions: Partitions, *, dat
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
         broker_request_timeout=REQUEST_SECONDS,
     )
-    app.transport = Transport(app.conf.broker_consumer, app)  # before anybody asks for `app.consumer`
-    app.consumer.items_topic = partitions.topic(Kind.ITEM)
-    for kind, handler in (
-        (Kind.QUERY, worker.on_query),
-        (Kind.ITEM, worker.on_item),
-        (Kind.VERDICT, worker.on_verdict),
-    ):
+    app.transport = _Transport(app.conf.broker_consumer, app)  # before anybody asks for `app.consumer`
+    flow = Flow(app.consumer, partitions, settings.mailbox_size)
+    for kind in OWNED:
         topic = app.topic(
             partitions.topic(kind),
             key_type=bytes,
@@ -62,10 +65,10 @@ def build_app(settings: Settings, worker: Worker, partitions: Partitions, *, dat
             key_serializer="raw",
             value_serializer="raw",
         )
-        app.agent(topic, name=f"haystream-{kind}")(_reader(kind, handler, worker, partitions))
+        app.agent(topic, name=f"haystream-{kind}")(_alive(kind, agents, _reader(kind, worker, partitions, flow)))
 
     async def assigned(_: Any, assigned: set[TP], **__: Any) -> None:
-        partitions.assign(assigned)
+        partitions.assign(assigned, app.consumer)
         await worker.assign(partitions.numbers(Kind.QUERY, assigned))
 
     async def revoked(_: Any, revoked: set[TP], **__: Any) -> None:
@@ -77,18 +80,75 @@ def build_app(settings: Settings, worker: Worker, partitions: Partitions, *, dat
     return app
 
 
-def _reader(
-    kind: Kind, handler: Callable[[Record], Awaitable[None]], worker: Worker, partitions: Partitions
-) -> Callable[[Any], Awaitable[None]]:
+def _reader(kind: Kind, worker: Worker, partitions: Partitions, flow: "Flow") -> Callable[[Any], Awaitable[None]]:
     async def read(stream: Any) -> None:
         events: AsyncIterator[Any] = stream.noack().events()
         async for event in events:
-            record = partitions.record(kind, event)
+            message = event.message
+            record = partitions.record(kind, message, message.timestamp, release=event.ack)
             try:
-                await handler(record)
+                await worker.on_record(flow.bounded(record))
             except Exception as bug:  # noqa: BLE001 - a bug: reading stops here, and the process ends
                 worker.fail(bug)
                 await asyncio.Event().wait()
             partitions.handed(record)
 
     return read
+
+
+def _alive(
+    kind: Kind, agents: set[Kind], read: Callable[[Any], Awaitable[None]]
+) -> Callable[[Any], Awaitable[None]]:
+    async def reading(stream: Any) -> None:
+        agents.add(kind)
+        try:
+            await read(stream)
+        finally:
+            agents.discard(kind)
+
+    return reading
+
+
+class Flow:
+    """Bounds how many records of one partition are in hand: a query that stands still fills its own partition, and
+    nobody else waits for it.
+
+    Faust's `pause_partitions` would drop what is fetched already; what it does when a buffer is full does not.
+    """
+
+    def __init__(self, consumer: Any, partitions: Partitions, most: int) -> None:
+        self._consumer = consumer
+        self._partitions = partitions
+        self._most = most
+
+    def bounded(self, record: Record) -> Record:
+        """The record; its partition is fetched no further while too many are in hand."""
+        tp = TP(record.topic, record.partition)
+
+        def ack() -> None:
+            record.ack()
+            if self._partitions.has(tp) and self._partitions.in_hand(tp) < self._most // 2:
+                self._consumer.on_buffer_drop(tp)  # does nothing where it is fetched
+
+        if self._partitions.in_hand(tp) >= self._most:
+            self._consumer.on_buffer_full(tp)
+        return replace(record, ack=ack)
+
+
+class _Thread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust has no types
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # Faust has no setting for this but with its own transactions.
+        consumer._isolation_level = READ_COMMITTED
+        return consumer
+
+
+class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
+    def _new_consumer_thread(self) -> Any:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Transport(aiokafka.Transport):  # type: ignore[misc]
+    """Kafka, of which only what is committed is read."""
+
+    Consumer = _Consumer

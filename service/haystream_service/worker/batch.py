@@ -2,18 +2,28 @@
 
 from dataclasses import dataclass, field
 
-from haystream.errors import Rejected
+from haystream.errors import Code, Rejected
 from haystream.events import Query, Verdict
 from haystream_service.store.base import Position
+from haystream_service.wire import decode_query, decode_verdict
 from haystream_service.worker.records import Kind, Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """An event for a query, with the record it came in."""
+    """An event for a query, or why there is none, with the record it came in."""
 
     record: Record
-    event: Query | Verdict
+    event: Query | Verdict | Rejected
+    again: bool = False
+    """Whether the record was passed over when it came, and is read once more."""
+
+
+def decode(record: Record) -> Query | Verdict:
+    """The settings or the verdict that the record holds. Raises `Rejected`."""
+    if record.kind is Kind.QUERY:
+        return decode_query(record.value, record.key)
+    return decode_verdict(record.value, record.key)
 
 
 @dataclass(slots=True, eq=False)
@@ -27,9 +37,56 @@ class Batch:
     told: set[Delivery] = field(default_factory=set)
     """Those rejected that have their dead letter."""
 
+    stale: set[Delivery] = field(default_factory=set)
+    """Settings that were restated after newer ones had come: those have to be said once more."""
+
+    def __post_init__(self) -> None:
+        for delivery in self.deliveries:
+            if isinstance(delivery.event, Rejected):
+                self.rejected[delivery] = delivery.event
+
+    def add(self, deliveries: list[Delivery]) -> None:
+        """Take more in."""
+        self.deliveries += deliveries
+        self.__post_init__()
+
+    def add_again(self, deliveries: list[Delivery]) -> None:
+        """Put before the others what was passed over when it came."""
+        self.deliveries[:0] = deliveries
+
+    def forget_again(self) -> None:
+        """Undo `add_again`."""
+        self.deliveries = [delivery for delivery in self.deliveries if not delivery.again]
+
+    def parts(self, most: int) -> "list[Batch]":
+        """The batch itself, or, where much was passed over, batches of at most so many; settings come first."""
+        if not any(delivery.again for delivery in self.deliveries):
+            return [self]
+        ordered = self.of(Kind.QUERY) + self.of(Kind.VERDICT)
+        parts = [Batch(ordered[at : at + most], told=self.told) for at in range(0, len(ordered), most)]
+        for part in parts:
+            part.rejected.update((d, self.rejected[d]) for d in part.deliveries if d in self.rejected)
+        return parts
+
+    def reject_all(self, error: Rejected) -> None:
+        """Reject what is not rejected yet."""
+        for delivery in self.deliveries:
+            self.rejected.setdefault(delivery, error)
+
     def of(self, kind: Kind) -> list[Delivery]:
         """The deliveries of one kind, in order."""
         return [delivery for delivery in self.deliveries if delivery.record.kind is kind]
+
+    @property
+    def hides_settings(self) -> int | None:
+        """The last offset at which a record of queries is not what holds, and compaction would keep it; or None."""
+        lasting = {Code.QUARANTINED, Code.WRONG_PARTITION}
+        hiding = [
+            delivery.record.offset
+            for delivery in self.of(Kind.QUERY)
+            if delivery in self.stale or (delivery in self.rejected and self.rejected[delivery].code not in lasting)
+        ]
+        return max(hiding, default=None)
 
     @property
     def known(self) -> bool:
@@ -41,7 +98,7 @@ class Batch:
         queries = [delivery.record.offset for delivery in self.of(Kind.QUERY)]
         verdicts = [delivery.record.offset for delivery in self.of(Kind.VERDICT)]
         return Position(
-            queries_offset=max(queries, default=saved.queries_offset),
-            verdicts_offset=max(verdicts, default=saved.verdicts_offset),
+            queries_offset=max([*queries, saved.queries_offset]),
+            verdicts_offset=max([*verdicts, saved.verdicts_offset]),
             cursor=cursor,
         )

@@ -9,8 +9,8 @@ from haystream.collection import Collection
 from haystream.errors import Code, Rejected
 from haystream.events import Item
 from haystream_service.store.base import Appended
+from haystream_service.wire import decode_item
 from haystream_service.worker.exclusive import Exclusive
-from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.snapshots import Snapshots
@@ -19,9 +19,8 @@ CHUNK = 5000
 """Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
 ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
-LINGER = 0.2
-"""The share of `item_publish_seconds` for which items are gathered on their way into the log: one round trip for
-many. Nobody waits for an item as an analyst does for the answer to a verdict."""
+DECODED_AT_ONCE = 100
+"""Items decoded between two looks at the event loop: some 2 ms."""
 WAIT_SECONDS = 2.0
 """How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
 
@@ -35,42 +34,38 @@ class NewItem:
 
 
 class Intake:
-    """Takes items into the logs of their collections, one call to the store a batch."""
+    """Takes items into the logs of their collections."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._mailboxes: dict[str, Mailbox[NewItem]] = {}
+        self._in_hand = 0
 
     def __len__(self) -> int:
-        """Items that wait."""
-        return sum(map(len, self._mailboxes.values()))
+        """Items on their way."""
+        return self._in_hand
 
-    async def put(self, record: Record, item: Item) -> None:
-        """Leave an item for its collection; waits while too many wait there."""
-        mailbox = self._mailboxes.get(item.collection)
-        if mailbox is None:
-            mailbox = self._mailboxes[item.collection] = self._open(item.collection)
-        await mailbox.put(NewItem(record, item))
+    async def take(self, records: Sequence[Record]) -> None:
+        """Return when every record is in its collection's log, or a dead letter, and acknowledged."""
+        self._in_hand += len(records)
+        try:
+            by_collection = await self._decode(records)
+            await asyncio.gather(*(self._append(name, some) for name, some in by_collection.items()))
+        finally:
+            self._in_hand -= len(records)
 
-    async def drained(self) -> None:
-        """Return when every item is in its log and acknowledged."""
-        await asyncio.gather(*(mailbox.drained() for mailbox in list(self._mailboxes.values())))
-
-    async def drop(self) -> None:
-        """Forget what waits, without acknowledging it."""
-        await asyncio.gather(*(mailbox.drop() for mailbox in list(self._mailboxes.values())))
-
-    def _open(self, collection: str) -> Mailbox[NewItem]:
-        async def handle(batch: list[NewItem]) -> None:
-            await asyncio.sleep(LINGER * self._shared.limits.item_publish_seconds)
-            await self._append(collection, [*batch, *mailbox.take()])
-            if not len(mailbox):
-                # Anybody can name a collection: one that is quiet takes no memory.
-                self._mailboxes.pop(collection, None)
-
-        limits = self._shared.limits
-        mailbox = Mailbox(handle, max_batch=limits.max_batch, size=limits.mailbox_size, on_bug=self._shared.on_bug)
-        return mailbox
+    async def _decode(self, records: Sequence[Record]) -> dict[str, list[NewItem]]:
+        by_collection: dict[str, list[NewItem]] = {}
+        for number, record in enumerate(records, start=1):
+            try:
+                item = decode_item(record.value, record.key)
+            except Rejected as error:
+                await self._shared.reject(record, error)
+                record.ack()
+            else:
+                by_collection.setdefault(item.collection, []).append(NewItem(record, item))
+            if number % DECODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return by_collection
 
     async def _append(self, collection: str, batch: Sequence[NewItem]) -> None:
         shared = self._shared

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from haystream.collection import Collection
-from haystream.errors import Rejected
+from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query, Verdict
 from haystream.query import QueryState
 from haystream_service.store.base import Change, Position
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.records import Clock
+from haystream_service.worker.records import Clock, Kind
 
 LIGHT_EVENTS = 300
 """New items and verdicts that are folded in where the event loop runs: they take some milliseconds. A thread
@@ -26,6 +26,12 @@ class Loaded:
     state: QueryState
     revision: int = 0
     saved: Position = field(default_factory=Position)
+    backlog: tuple[int, int] = 0, 0
+    """Where queries and verdicts ended when it was loaded: what lies before may have been in hand elsewhere."""
+    settings_offset: int = -1
+    """Where the settings that hold came from, or a later offset that is saved."""
+    unsaved_settings: bool = False
+    """Whether the state has other settings than the store: those could not be computed."""
     published: bool = False
     """Whether this process has published a ranking of the query."""
     finished: bool = False
@@ -35,6 +41,9 @@ class Loaded:
     took: float = 0.0
     """Seconds that folding in the last batch took."""
 
+    def __post_init__(self) -> None:
+        self.settings_offset = self.saved.queries_offset
+
     def heavy(self, batch: Batch) -> bool:
         """Whether folding the batch in may take so long that others should not wait for it."""
         state = self.state
@@ -42,6 +51,16 @@ class Loaded:
         # A first batch settles, or at least saves, everything; new settings may ask for another engine.
         afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
         return afresh or events > LIGHT_EVENTS or self.took > LIGHT_SECONDS
+
+    def may_kill(self, batch: Batch) -> bool:
+        """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
+        ends = dict(zip((Kind.QUERY, Kind.VERDICT), self.backlog, strict=True))
+        again = any(delivery.record.offset < ends[delivery.record.kind] for delivery in batch.deliveries)
+        return again or (self.heavy(batch) and not self.idle(batch))
+
+    def idle(self, batch: Batch) -> bool:
+        """Whether there is nothing to fold in."""
+        return not batch.deliveries and self.revision > 0 and len(self.state.collection) == self.state.cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +74,15 @@ class Folded:
 
 
 def restore(settings: Query, verdicts: Sequence[Verdict], collection: Collection, tolerance: float) -> QueryState:
-    """The state that the facts make, settled."""
-    state = QueryState(settings, collection, tolerance=tolerance)
+    """The state that the facts make, settled.
+
+    Raises:
+        QueryFailed: this version cannot serve the settings, which an earlier one took.
+    """
+    try:
+        state = QueryState(settings, collection, tolerance=tolerance)
+    except Rejected as refused:
+        raise QueryFailed(refused.code, refused.detail) from None
     for verdict in verdicts:
         state.apply_verdict(verdict)
     state.settle()
@@ -71,31 +97,41 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock) -> Folde
     began = clock.monotonic()
     state = loaded.state
     batch.applied.clear()  # of a try that was fenced
+    batch.stale.clear()
     for delivery in batch.deliveries:
         if delivery in batch.rejected:
             continue
         try:
-            if _apply(loaded, delivery):
+            if _apply(loaded, batch, delivery):
                 batch.applied.add(delivery)
         except Rejected as error:
             batch.rejected[delivery] = error
     state.catch_up()
     folded = None
-    if batch.applied or loaded.revision == 0 or state.cursor != loaded.saved.cursor or loaded.finished:
+    unsaved = loaded.finished or loaded.unsaved_settings or loaded.revision == 0
+    if batch.applied or unsaved or state.cursor != loaded.saved.cursor:
         folded = _change(loaded, batch, partition, clock)
         loaded.finished = False
     loaded.took = clock.monotonic() - began
     return folded
 
 
-def _apply(loaded: Loaded, delivery: Delivery) -> bool:
-    event = delivery.event
+def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:
+    event, record = delivery.event, delivery.record
     if isinstance(event, Verdict):
         # Whatever its offset: facts are sets.
         return loaded.state.apply_verdict(event)
-    # Old settings that come again must not undo newer ones.
-    new = delivery.record.offset > loaded.saved.queries_offset
-    return new and (loaded.state.apply_settings(event) or loaded.revision == 0)
+    assert isinstance(event, Query)
+    # Old settings that come again must not undo newer ones, nor may those that were restated too late.
+    if record.offset <= loaded.saved.queries_offset:
+        return False
+    if record.restates is not None and record.restates < loaded.settings_offset:
+        if event != loaded.state.settings:
+            batch.stale.add(delivery)
+        return False
+    changed = loaded.state.apply_settings(event) or loaded.revision == 0
+    loaded.settings_offset = record.offset
+    return changed
 
 
 def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folded:
@@ -112,7 +148,9 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
     # waits for those.
     loaded.owed = bool(batch.deliveries) and state.unfinished
     applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
-    new_settings = loaded.revision == 0 or any(isinstance(event, Query) for event in applied)
+    new_settings = (
+        loaded.revision == 0 or loaded.unsaved_settings or any(isinstance(event, Query) for event in applied)
+    )
     change = Change(
         query_id=query_id,
         partition=partition,

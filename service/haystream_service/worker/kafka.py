@@ -2,36 +2,46 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.structs import RecordMetadata
 
 from haystream_service.errors import UserError
+from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
+from haystream_service.wire import fit_letter, fit_ranking
+from haystream_service.worker import topics
+from haystream_service.worker.records import RESTATES, SOURCES, BrokerRefused, BrokerUnavailable, Kind
 
 log = logging.getLogger(__name__)
 
 RANKING_BYTES = 16 << 20
 """A ranking of 10,000 items, the most that a query may ask for, takes some 5 MB: Kafka's default is 1 MB."""
+LETTER_BYTES = 1 << 20
+"""Base64 adds a third to the 512 KiB of a payload that a dead letter holds."""
 ACKNOWLEDGE_SECONDS = 30.0
 """Then a publish is tried again. A broker that moves its leaders takes a few seconds, one that restarts more."""
 DAY = 24 * 60 * 60 * 1000
 TOPIC_ALREADY_EXISTS = 36
 
-SOURCES = ("queries", "items", "verdicts")
-"""Topics that must have equally many partitions: their partition n goes to one worker."""
+OWNED = (SOURCES[Kind.QUERY], SOURCES[Kind.VERDICT])
+"""Topics that must have equally many partitions: partition n of both goes to the owner of its queries."""
 TOPICS: Mapping[str, Mapping[str, str]] = {
-    "queries": {"cleanup.policy": "compact"},
-    # The log of record: Redis is rebuilt from these.
+    # The log of record: Redis is rebuilt from these. Compacted, it would lose settings to what comes after.
+    "queries": {"cleanup.policy": "delete", "retention.ms": "-1"},
     "items": {"cleanup.policy": "delete", "retention.ms": "-1"},
     "verdicts": {"cleanup.policy": "delete", "retention.ms": "-1"},
     "next-items": {"cleanup.policy": "compact", "max.message.bytes": str(RANKING_BYTES)},
-    "dead-letters": {"cleanup.policy": "delete", "retention.ms": str(30 * DAY)},
+    "dead-letters": {
+        "cleanup.policy": "delete",
+        "retention.ms": str(30 * DAY),
+        "max.message.bytes": str(LETTER_BYTES),
+    },
 }
 """Every topic, and what it is created with."""
 
@@ -39,38 +49,44 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
 @asynccontextmanager
 async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     """A connected admin client. Whatever Kafka does not answer becomes `BrokerUnavailable`."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    admin = AIOKafkaAdminClient(**client_arguments(settings))
     try:
         await admin.start()
         yield admin
     except (KafkaError, OSError) as error:
+        if (why := await refusal(settings)) is not None:
+            raise BrokerRefused(why) from error
         raise BrokerUnavailable(f"Kafka at {settings.kafka} does not answer: {error!r}") from error
     finally:
         with suppress(KafkaError, OSError):
             await admin.close()
 
 
-async def ensure_topics(settings: Settings) -> int:
-    """Create the topics that are missing; the number of partitions of the source topics.
+async def ensure_topics(settings: Settings) -> dict[str, int]:
+    """Create the topics that are missing, check the others; the number of partitions of each, by its short name.
 
     Raises:
         BrokerUnavailable: Kafka did not answer, or would not create one now.
-        UserError: the source topics that exist differ in their number of partitions.
+        UserError: queries and verdicts differ in their number of partitions, or a topic cannot be worked with.
     """
     async with _admin(settings) as admin:
         existing = await _partitions(admin, settings)
-        counts = {name: existing[name] for name in SOURCES if name in existing}
+        counts = {name: existing[name] for name in OWNED if name in existing}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{settings.topic(name)} has {count}" for name, count in counts.items())
             raise UserError(
-                f"the topics of queries, items and verdicts need equally many partitions, but {listed}. "
-                "Make them anew, or name others with HAYSTREAM_TOPIC_PREFIX"
+                f"the topics of queries and verdicts need equally many partitions, but {listed}. "
+                "Copy them to new topics with `haystream repartition`"
             )
+        configured = await topics.configurations(admin, [settings.topic(name) for name in existing])
+        found = {name: configured[settings.topic(name)] for name in existing if settings.topic(name) in configured}
+        topics.check(settings, found, TOPICS)
         partitions = next(iter(counts.values()), settings.partitions)
+        counted = {name: existing.get(name, partitions) for name in TOPICS}
         missing = [
             NewTopic(
                 name=settings.topic(name),
-                num_partitions=partitions,
+                num_partitions=counted[name],
                 replication_factor=settings.replication,
                 topic_configs=dict(config),
             )
@@ -83,7 +99,7 @@ async def ensure_topics(settings: Settings) -> int:
                 if code not in {0, TOPIC_ALREADY_EXISTS}:
                     raise BrokerUnavailable(f"Kafka did not create topic {topic}: error {code} {message}")
                 log.info("topic %s is there", topic)
-    return partitions
+    return counted
 
 
 async def _partitions(admin: AIOKafkaAdminClient, settings: Settings) -> dict[str, int]:
@@ -97,25 +113,43 @@ async def _partitions(admin: AIOKafkaAdminClient, settings: Settings) -> dict[st
     }
 
 
-async def committed_offsets(settings: Settings) -> dict[TopicPartition, int]:
-    """What the group has committed in our source topics: the next offset to read, above 0. May be empty."""
-    ours = {settings.topic(name) for name in SOURCES}
+async def partitions_of(settings: Settings, name: str) -> range:
+    """The partitions of one of our topics, none where there is no such topic. Raises `BrokerUnavailable`."""
     async with _admin(settings) as admin:
-        offsets = await admin.list_consumer_group_offsets(settings.group)
-    return {tp: found.offset for tp, found in offsets.items() if tp.topic in ours and found.offset > 0}
+        return range((await _partitions(admin, settings)).get(name, 0))
+
+
+async def committed_offsets(settings: Settings) -> dict[TopicPartition, int]:
+    """What our groups have committed in the source topics: the next offset to read, above 0. May be empty."""
+    committed: dict[TopicPartition, int] = {}
+    async with _admin(settings) as admin:
+        for group, names in _groups(settings).items():
+            offsets = await admin.list_consumer_group_offsets(group)
+            committed |= {
+                tp: found.offset for tp, found in offsets.items() if tp.topic in names and found.offset > 0
+            }
+    return committed
 
 
 async def active_members(settings: Settings) -> list[str]:
-    """The client ids and hosts of the group's members."""
+    """The client ids and hosts of our groups' members."""
     async with _admin(settings) as admin:
-        answers = await admin.describe_consumer_groups([settings.group])
+        # One at a time: of two in one answer aiokafka cannot read the second.
+        answers = [a for group in _groups(settings) for a in await admin.describe_consumer_groups([group])]
     groups: list[dict[str, Any]] = [group for answer in answers for group in answer.to_object()["groups"]]
     return [f"{m['client_id']} {m['client_host']}" for group in groups for m in group["members"]]
 
 
 async def commit(settings: Settings, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit for a group without members. Raises `BrokerUnavailable`."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka, group_id=settings.group, enable_auto_commit=False)
+    """Commit for groups without members. Raises `BrokerUnavailable`."""
+    for group, names in _groups(settings).items():
+        ours = {tp: offset for tp, offset in offsets.items() if tp.topic in names}
+        if ours:
+            await _commit(settings, group, ours)
+
+
+async def _commit(settings: Settings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    consumer = AIOKafkaConsumer(**consumer_arguments(settings), group_id=group)
     try:
         await consumer.start()
         consumer.assign(list(offsets))
@@ -126,21 +160,45 @@ async def commit(settings: Settings, offsets: Mapping[TopicPartition, int]) -> N
         await consumer.stop()
 
 
-class KafkaPublisher:
-    """A `Publisher` with an idempotent producer. A producer that has failed for good is replaced."""
+def _groups(settings: Settings) -> dict[str, set[str]]:
+    """Each of our consumer groups, with the topics that it reads."""
+    return {
+        settings.group: {settings.topic(name) for name in OWNED},
+        settings.items_group: {settings.topic(SOURCES[Kind.ITEM])},
+    }
 
-    def __init__(self, settings: Settings) -> None:
+
+class KafkaPublisher:
+    """A `Publisher` with an idempotent producer. A producer that has failed for good is replaced.
+
+    What a topic refuses for its size is cut to what it takes.
+    """
+
+    def __init__(self, settings: Settings, *, landed: Callable[[str, int, int], None] = lambda *_: None) -> None:
         self._settings = settings
+        self._landed = landed
+        """Is told the query, the partition and the offset of a ranking that the broker has."""
+        self._takes: dict[str, int] = {}
+        """By topic, how long a value it takes, where it has refused one."""
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
 
     async def publish_ranking(self, query_id: str, value: bytes) -> None:
         """Write to next-items, keyed by the query."""
-        await self._send("next-items", query_id.encode(), value)
+        at = await self._send_fitting("next-items", query_id.encode(), value, fit_ranking)
+        self._landed(query_id, at.partition, at.offset)
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Write to dead-letters, keyed as the rejected record was."""
-        await self._send("dead-letters", key, value)
+        await self._send_fitting("dead-letters", key, value, fit_letter)
+
+    async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
+        """Write to that partition of queries, keyed by the query."""
+        headers = [(RESTATES, str(restates).encode())]
+        try:
+            await self._send("queries", query_id.encode(), value, partition=partition, headers=headers)
+        except MessageSizeTooLargeError:
+            log.warning("the settings of query %r are longer than queries takes, and were not restated", query_id)
 
     async def close(self) -> None:
         """Stop; what is under way is finished first."""
@@ -149,13 +207,38 @@ class KafkaPublisher:
             with suppress(KafkaError, OSError):
                 await producer.stop()
 
-    async def _send(self, topic: str, key: bytes | None, value: bytes) -> None:
+    async def _send_fitting(
+        self, name: str, key: bytes | None, value: bytes, fit: Callable[[bytes, int], bytes]
+    ) -> RecordMetadata:
+        topic = self._settings.topic(name)
+        while True:
+            fitted = fit(value, self._takes.get(topic, len(value)))
+            try:
+                return await self._send(name, key, fitted)
+            except MessageSizeTooLargeError:
+                self._takes[topic] = await self._taken(topic, len(fitted))
+
+    async def _taken(self, topic: str, refused: int) -> int:
+        """How long a value the topic takes, having refused one of so many bytes."""
+        async with _admin(self._settings) as admin:
+            configured = (await topics.configurations(admin, [topic])).get(topic, {})
+        takes = int(configured.get("max.message.bytes", refused)) - topics.OVERHEAD
+        if takes >= refused:  # it is not the topic's own configuration that speaks
+            takes = refused // 2
+        mend = topics.command(self._settings, topic, {"max.message.bytes": str(RANKING_BYTES)})
+        if takes < topics.LEAST_MESSAGE_BYTES - topics.OVERHEAD:
+            raise BrokerUnavailable(f"topic {topic} refused a message of {refused} bytes. Mend it with: {mend}")
+        log.warning("topic %s takes %d bytes: what is longer is cut to that. Mend it with: %s", topic, takes, mend)
+        return takes
+
+    async def _send(self, topic: str, key: bytes | None, value: bytes, **where: Any) -> RecordMetadata:
         try:
             producer = await self._started()
             async with asyncio.timeout(ACKNOWLEDGE_SECONDS):
-                await producer.send_and_wait(self._settings.topic(topic), value, key=key)
+                return await producer.send_and_wait(self._settings.topic(topic), value, key=key, **where)
         except MessageSizeTooLargeError:
-            raise  # it would be too large the next time as well
+            await self.close()  # the broker misses a sequence number now
+            raise
         except TimeoutError:
             raise BrokerUnavailable(f"Kafka did not acknowledge within {ACKNOWLEDGE_SECONDS:g} s") from None
         except (KafkaError, OSError) as error:
@@ -167,7 +250,7 @@ class KafkaPublisher:
         async with self._starting:
             if self._producer is None:
                 producer = AIOKafkaProducer(
-                    bootstrap_servers=self._settings.kafka,
+                    **client_arguments(self._settings),
                     enable_idempotence=True,
                     max_request_size=RANKING_BYTES,
                 )
@@ -178,13 +261,3 @@ class KafkaPublisher:
                     raise
                 self._producer = producer
             return self._producer
-
-
-async def end_offsets(
-    consumer: AIOKafkaConsumer, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """The offset that each partition's next record will get. Raises `BrokerUnavailable`."""
-    try:
-        return dict(await consumer.end_offsets(list(partitions)))
-    except (KafkaError, OSError) as error:
-        raise BrokerUnavailable(f"Kafka did not tell its end offsets: {error!r}") from error

@@ -1,7 +1,8 @@
-"""A bounded mailbox: events of one key, handled in batches by one task at a time.
+"""A mailbox: events of one key, handled in batches by one task at a time.
 
 What waits when the handler is free is one batch, so a burst coalesces and a lone event goes straight through.
-The task lives only while there is something to do: a million idle mailboxes cost no task.
+The task lives only while there is something to do: a million idle mailboxes cost no task. Leaving an event never
+waits, so a slow handler holds up nobody else; whoever brings the events bounds how many are under way.
 """
 
 import asyncio
@@ -16,8 +17,9 @@ E = TypeVar("E")
 class Mailbox(Generic[E]):
     """Events in, batches out, in order, never two batches at once.
 
-    An exception from `handle` is a bug: it goes to `on_bug`, and the mailbox handles nothing more, so nothing
-    of that batch or after it is ever acknowledged.
+    `rest` is called after every batch, and should return as soon as the mailbox is `due`. An exception from either
+    is a bug: it goes to `on_bug`, and the mailbox handles nothing more, so nothing of that batch or after it is
+    ever acknowledged.
     """
 
     def __init__(
@@ -25,49 +27,37 @@ class Mailbox(Generic[E]):
         handle: Callable[[list[E]], Awaitable[None]],
         *,
         max_batch: int,
-        size: int,
         on_bug: Callable[[BaseException], None],
+        rest: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._handle = handle
+        self._rest = rest
         self._max_batch = max_batch
-        self._size = size
         self._on_bug = on_bug
         self._waiting: deque[E] = deque()
         self._poked = False
         self._broken = False
         self._task: asyncio.Task[None] | None = None
-        self._space = asyncio.Event()
         self._came = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._handled = asyncio.Event()
+        self._handled.set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def put(self, event: E) -> None:
-        """Leave an event; waits while the mailbox is full."""
-        while len(self._waiting) >= self._size:
-            self._space.clear()
-            await self._space.wait()
-        self.post(event)
-
     def post(self, event: E) -> None:
-        """Leave an event even if the mailbox is full."""
+        """Leave an event."""
         self._waiting.append(event)
-        self._came.set()
         self._work()
 
     def poke(self) -> None:
         """Have the handler called even if no event waits (with an empty batch, then)."""
         self._poked = True
-        self._came.set()
         self._work()
 
     def take(self) -> list[E]:
         """Take what waits, at most a batch. The handler may use it to add to the batch it has."""
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_batch))]
-        self._space.set()
-        return batch
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_batch))]
 
     @property
     def due(self) -> bool:
@@ -83,37 +73,50 @@ class Mailbox(Generic[E]):
         with suppress(TimeoutError):
             await asyncio.wait_for(self._came.wait(), seconds)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, nothing is being handled, and resting has come to its end."""
+        return self._task is None
+
     async def drained(self) -> None:
-        """Return when nothing waits and nothing is being handled."""
-        await self._idle.wait()
+        """Return when nothing waits and nothing is being handled; it may be resting."""
+        await self._handled.wait()
 
     async def drop(self) -> bool:
         """Forget what waits and stop the handler where it is; True if it was in the middle of a batch."""
         task = self._task
         self._waiting.clear()
         self._poked = False
-        self._space.set()
         if task is None:
             return False
         task.cancel()
         await asyncio.wait([task])
+        if self._task is task:  # it was cancelled before its first step, and has tidied up nothing
+            self._task = None
+            self._handled.set()
         return True
 
     def _work(self) -> None:
-        if self._task is None and not self._broken:
-            self._idle.clear()
-            self._task = asyncio.create_task(self._run())
+        self._came.set()
+        if not self._broken:
+            self._handled.clear()
+            if self._task is None:
+                self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
             while self.due:
                 self._poked = False
                 await self._handle(self.take())
+                if not self.due:
+                    self._handled.set()
+                if self._rest is not None:
+                    await self._rest()
         except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
             self._broken = True
             self._on_bug(bug)
         finally:
             self._task = None
-            self._idle.set()
+            self._handled.set()
             if self.due:  # left while this task was being cancelled
                 self._work()

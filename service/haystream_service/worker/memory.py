@@ -6,16 +6,16 @@ when a worker crashes, comes back, or shares the partitions with another.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
+from haystream_service.store.base import Span
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import Clock, Kind, Record, SystemClock
+from haystream_service.worker.records import SOURCES, Clock, Kind, Record, SystemClock
 from haystream_service.worker.worker import Worker
 
-SOURCES = {Kind.QUERY: "queries", Kind.ITEM: "items", Kind.VERDICT: "verdicts"}
-"""The topic of each kind of record, without the prefix that real topics have."""
+ITEMS_AT_ONCE = 1000
 
 Where = tuple[str, int]
 """A topic and a partition."""
@@ -28,6 +28,7 @@ class Message:
     key: bytes | None
     value: bytes | None
     timestamp: float
+    restates: int | None = None
 
 
 class MemoryBroker:
@@ -43,9 +44,12 @@ class MemoryBroker:
 
     def produce(self, topic: str, key: bytes | None, value: bytes | None) -> int:
         """Append a message; messages of one key share a partition. The offset it got."""
-        where = (topic, crc32(key or b"") % self.partitions)
+        return self.append((topic, crc32(key or b"") % self.partitions), key, value)
+
+    def append(self, where: Where, key: bytes | None, value: bytes | None, *, restates: int | None = None) -> int:
+        """Append a message to a partition. The offset it got."""
         log = self._logs[where]
-        log.append(Message(key, value, self._clock.now()))
+        log.append(Message(key, value, self._clock.now(), restates))
         self._grown[where].set()
         return len(log) - 1
 
@@ -95,6 +99,10 @@ class MemoryPublisher:
         """Append to dead-letters."""
         self._broker.produce("dead-letters", key, value)
 
+    async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
+        """Append to that partition of queries."""
+        self._broker.append((SOURCES[Kind.QUERY], partition), query_id.encode(), value, restates=restates)
+
 
 class MemoryConsumer:
     """Reads partitions of the three source topics from where the group stands, and feeds them to a worker."""
@@ -119,17 +127,24 @@ class MemoryConsumer:
         queries, verdicts = (self._broker.end((SOURCES[kind], partition)) for kind in (Kind.QUERY, Kind.VERDICT))
         return queries, verdicts
 
+    async def again(self, kind: Kind, partition: int, key: bytes, span: Span) -> list[Record]:
+        """The partition's records of that key in the span."""
+        where = (SOURCES[kind], partition)
+        offsets = range(span.first, min(span.last + 1, self._broker.end(where)))
+        read = [(offset, await self._broker.read(where, offset)) for offset in offsets]
+        records = [self._as_record(kind, where, offset, message, lambda: None) for offset, message in read]
+        return [record for record in records if record.key == key]
+
     async def assign(self, worker: Worker, partitions: set[int]) -> None:
         """Read these partitions for the worker, and no others: a rebalance, as Kafka's eager protocol does it."""
         await self.stop()
         await worker.revoke(partitions)
         await worker.assign(partitions)
-        handlers = {Kind.QUERY: worker.on_query, Kind.ITEM: worker.on_item, Kind.VERDICT: worker.on_verdict}
-        for kind, handler in handlers.items():
+        for kind, topic in SOURCES.items():
             for partition in partitions:
-                where = (SOURCES[kind], partition)
+                where = (topic, partition)
                 self._acks[where] = OrderedAcks()
-                task = self._tasks[where] = asyncio.create_task(self._deliver(kind, where, handler))
+                task = self._tasks[where] = asyncio.create_task(self._deliver(kind, where, worker))
                 task.add_done_callback(lambda _: self._moved.set())
 
     async def stop(self) -> None:
@@ -153,18 +168,30 @@ class MemoryConsumer:
             self._moved.clear()
             await self._moved.wait()
 
-    async def _deliver(self, kind: Kind, where: Where, handler: Callable[[Record], Awaitable[None]]) -> None:
-        topic, partition = where
+    async def _deliver(self, kind: Kind, where: Where, worker: Worker) -> None:
         offset = self._broker.committed.get(where, 0)
         while True:
-            message = await self._broker.read(where, offset)
-            ack = self._acks[where].track(lambda after=offset + 1: self._commit(where, after))  # type: ignore[misc]
-            await handler(
-                Record(kind, topic, partition, offset, message.timestamp, message.key, message.value, ack)
-            )
-            offset += 1
+            await self._broker.read(where, offset)
+            if kind is Kind.ITEM:
+                end = min(self._broker.end(where), offset + ITEMS_AT_ONCE)
+                await worker.on_items([await self._record(kind, where, n) for n in range(offset, end)])
+                offset = end
+            else:
+                await worker.on_record(await self._record(kind, where, offset))
+                offset += 1
             self._handed[where] = offset
             self._moved.set()
+
+    async def _record(self, kind: Kind, where: Where, offset: int) -> Record:
+        ack = self._acks[where].track(lambda: self._commit(where, offset + 1))
+        return self._as_record(kind, where, offset, await self._broker.read(where, offset), ack)
+
+    def _as_record(
+        self, kind: Kind, where: Where, offset: int, message: Message, ack: Callable[[], None]
+    ) -> Record:
+        return Record(
+            kind, *where, offset, message.timestamp, message.key, message.value, ack, restates=message.restates
+        )
 
     def _commit(self, where: Where, after: int) -> None:
         self._broker.committed[where] = after

@@ -1,63 +1,97 @@
-"""What this process has read and acknowledged of the partitions that Faust gave it."""
+"""What this process has read and acknowledged of the partitions that are its own."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from faust.types import TP
+from aiokafka import TopicPartition
 from prometheus_client import Gauge
 
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import BrokerUnavailable, Clock, Kind, Record
+from haystream_service.worker.records import SOURCES, BrokerUnavailable, Clock, Kind, Record, restates
 
-TOPICS = {Kind.QUERY: "queries", Kind.ITEM: "items", Kind.VERDICT: "verdicts"}
 LOOK_SECONDS = 0.05
 """Between two looks at how far the queries are read, while a verdict waits for its query."""
 QUIET_SECONDS = 1.0
-"""A partition that Kafka says is read to its end, and that hands over nothing for so long, is read: the last
-offset of a topic need not be a record (a transaction's marker, for one, takes an offset too)."""
+"""A partition that was fetched to its end, and of which nothing was handed over for so long, is read: the last
+offset of a topic need not be a record (a transaction's marker, or a record of one that was given up)."""
 STALL_SECONDS = 60.0
-"""A partition with lag that stands still for so long is reported. A cold start of a large query takes less."""
+"""A partition with lag that stands still for so long is told of. A cold start of a large query takes less."""
+
+
+class Consumer(Protocol):
+    """What fetches partitions: Faust's consumer, or aiokafka's."""
+
+    async def position(self, partition: Any) -> int | None:
+        """The offset to be fetched next."""
+        ...
+
+
+class EndOffsets(Protocol):
+    """Says how far partitions go."""
+
+    async def __call__(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset up to which each can be read. Raises `BrokerUnavailable`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A partition that has something to read and does not move."""
+
+    partition: TopicPartition
+    done: int
+    end: int
+    in_hand: int
+    seconds: float
+
+    def __str__(self) -> str:
+        where = f"{self.partition.topic}/{self.partition.partition}"
+        since = f"for {self.seconds:.0f} s, {self.in_hand} in hand"
+        return f"{where} stands at {self.done} of {self.end} {since}"
 
 
 class Partitions:
-    """Acknowledgements, progress and lag, by topic and partition. `consumer` is set once the app is built."""
+    """Acknowledgements, progress and lag, by topic and partition."""
 
-    consumer: Any
-
-    def __init__(self, settings: Settings, metrics: Metrics, clock: Clock) -> None:
-        self.assigned: set[TP] = set()
-        self.stuck: list[str] = []
+    def __init__(self, settings: Settings, metrics: Metrics, clock: Clock, end_offsets: EndOffsets) -> None:
+        self.stalled: list[Stall] = []
         """Partitions that stood still at the last look although there was something to read."""
-        self.deaf = False
-        """Whether one of them has no record of its topic in hand: the consumer has stopped fetching."""
-        self._topics = {kind: settings.topic(name) for kind, name in TOPICS.items()}
+        self._topics = {kind: settings.topic(name) for kind, name in SOURCES.items()}
         self._metrics = metrics
         self._clock = clock
-        self._acks: dict[TP, OrderedAcks] = {}
-        self._handed: dict[TP, tuple[int, float]] = {}
+        self._end_offsets = end_offsets
+        self._consumers: dict[TopicPartition, Consumer] = {}
+        """Of every partition that is assigned."""
+        self._acks: dict[TopicPartition, OrderedAcks] = {}
+        self._handed: dict[TopicPartition, tuple[int, float]] = {}
         """The offset after the last record handed to the worker, and when that was."""
-        self._done: dict[TP, tuple[int, float]] = {}
+        self._done: dict[TopicPartition, tuple[int, float]] = {}
         """The offset after the last record acknowledged, and when it last moved or had no lag."""
 
     def topic(self, kind: Kind) -> str:
         """The full name of the topic that brings this kind of record."""
         return self._topics[kind]
 
-    def numbers(self, kind: Kind, partitions: Iterable[TP]) -> set[int]:
+    def of(self, kind: Kind) -> set[TopicPartition]:
+        """The partitions of that topic that are assigned."""
+        return {tp for tp in self._consumers if tp.topic == self._topics[kind]}
+
+    def numbers(self, kind: Kind, partitions: Iterable[TopicPartition]) -> set[int]:
         """The partitions of that topic among these."""
         return {tp.partition for tp in partitions if tp.topic == self._topics[kind]}
 
-    def assign(self, assigned: set[TP]) -> None:
-        """These are this process's now."""
-        self.assigned = set(assigned)
+    def assign(self, assigned: Iterable[TopicPartition], consumer: Consumer) -> None:
+        """These are this process's now, fetched by that consumer."""
+        self._consumers.update((TopicPartition(*tp), consumer) for tp in assigned)
 
-    def revoke(self, revoked: set[TP]) -> None:
+    def revoke(self, revoked: Iterable[TopicPartition]) -> None:
         """These are taken away: what is still under way in them acknowledges nothing any more."""
-        self.assigned -= revoked
         for tp in revoked:
+            self._consumers.pop(tp, None)
             if tp in self._acks:
                 self._acks.pop(tp).forget()
             self._handed.pop(tp, None)
@@ -65,87 +99,98 @@ class Partitions:
             for gauge in (self._metrics.consumer_lag, self._metrics.consumer_offset):
                 _remove(gauge, tp)
 
-    def record(self, kind: Kind, event: Any) -> Record:
-        """The record of a Faust event, to be acknowledged in any order."""
-        message = event.message
-        tp, after = message.tp, message.offset + 1
+    def record(
+        self, kind: Kind, message: Any, timestamp: float, *, release: Callable[[], object] = lambda: None
+    ) -> Record:
+        """The record of a message, to be acknowledged in any order; `release` is called in the order of offsets.
 
-        def release() -> None:
+        `timestamp` is in seconds: Faust's messages have them, aiokafka's are in milliseconds.
+        """
+        tp, after = TopicPartition(message.topic, message.partition), message.offset + 1
+        self._done.setdefault(tp, (message.offset, self._clock.monotonic()))
+
+        def released() -> None:
             self._done[tp] = (after, self._clock.monotonic())
-            event.ack()
+            release()
 
-        acks = self._acks.setdefault(tp, OrderedAcks())
         return Record(
             kind=kind,
             topic=message.topic,
             partition=message.partition,
             offset=message.offset,
-            timestamp=message.timestamp,
+            timestamp=timestamp,
             key=message.key,
             value=message.value,
-            ack=acks.track(release),
+            ack=self._acks.setdefault(tp, OrderedAcks()).track(released),
+            restates=restates(message.headers),
         )
+
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether the partition is assigned."""
+        return tp in self._consumers
+
+    def in_hand(self, tp: TopicPartition) -> int:
+        """How many of the partition's records are being worked on."""
+        return self._acks[tp].in_hand if tp in self._acks else 0
 
     def handed(self, record: Record) -> None:
         """The worker has the record."""
-        self._handed[TP(record.topic, record.partition)] = (record.offset + 1, self._clock.monotonic())
+        self._handed[TopicPartition(record.topic, record.partition)] = (
+            record.offset + 1,
+            self._clock.monotonic(),
+        )
 
     async def caught_up(self, partition: int) -> None:
         """Return when the queries partition was handed to the worker as far as it goes now."""
-        tp = TP(self._topics[Kind.QUERY], partition)
+        tp = TopicPartition(self._topics[Kind.QUERY], partition)
         began = self._clock.monotonic()
-        end = (await self._ends(tp))[tp]
+        end = (await self._end_offsets([tp]))[tp]
         while True:
             offset, when = self._handed.get(tp, (0, began))
-            quiet = self._clock.monotonic() - max(when, began)
-            if offset >= end or (quiet > QUIET_SECONDS and (await self.consumer.position(tp) or 0) >= end):
+            quiet = self._clock.monotonic() - max(when, began) > QUIET_SECONDS
+            if offset >= end or (quiet and await self._position(tp) >= end):
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
     async def ends(self, partition: int) -> tuple[int, int]:
         """The offsets that the partition's next query and next verdict will get."""
-        queries, verdicts = (TP(self._topics[kind], partition) for kind in (Kind.QUERY, Kind.VERDICT))
-        ends = await self._ends(queries, verdicts)
+        queries, verdicts = (TopicPartition(self._topics[kind], partition) for kind in (Kind.QUERY, Kind.VERDICT))
+        ends = await self._end_offsets([queries, verdicts])
         return ends[queries], ends[verdicts]
 
     async def look(self) -> None:
-        """Bring the lag metrics, `stuck` and `deaf` up to date."""
-        if not self.assigned:
-            self.stuck, self.deaf = [], False
-            return
-        ends = await self.consumer.highwaters(*self.assigned)
+        """Bring the lag metrics and `stalled` up to date. Raises `BrokerUnavailable`."""
+        ends = await self._end_offsets(list(self._consumers)) if self._consumers else {}
         now = self._clock.monotonic()
-        stuck, deaf = [], False
-        for tp in sorted(self.assigned & ends.keys()):
-            done, moved = await self._progress(tp, now)
+        stalled = []
+        for tp in sorted(self._consumers.keys() & ends.keys()):
+            done, moved = await self._progress(tp, ends[tp], now)
             lag = max(0, ends[tp] - done)
             self._metrics.consumer_lag.labels(tp.topic, tp.partition).set(lag)
             self._metrics.consumer_offset.labels(tp.topic, tp.partition).set(done)
             if lag == 0:
                 self._done[tp] = (done, now)
             elif now - moved > STALL_SECONDS:
-                # An agent hands over one record of its topic at a time: one that waits holds up the others.
-                held = sum(len(acks) for other, acks in self._acks.items() if other.topic == tp.topic)
-                stuck.append(f"{tp.topic}/{tp.partition} stands at {done} of {ends[tp]}, {held} in hand")
-                deaf = deaf or held == 0
-        self.stuck, self.deaf = stuck, deaf
+                stalled.append(Stall(tp, done, ends[tp], self.in_hand(tp), now - moved))
+        self.stalled = stalled
 
-    async def _progress(self, tp: TP, now: float) -> tuple[int, float]:
+    async def _progress(self, tp: TopicPartition, end: int, now: float) -> tuple[int, float]:
+        """The offset before which all is done, and when that last moved."""
+        in_hand = len(self._acks.get(tp, ()))
         if tp not in self._done:
-            # Nothing is acknowledged yet; what is in hand was read after the position to start from.
-            position = await self.consumer.position(tp) or 0
-            self._done[tp] = (max(0, position - len(self._acks.get(tp, ()))), now)
-        return self._done[tp]
+            self._done.setdefault(tp, (await self._position(tp), now))
+        done, moved = self._done[tp]
+        if done < end and not in_hand and await self._position(tp) >= end:
+            return end, now  # what is left is no record
+        return done, moved
 
-    async def _ends(self, *partitions: TP) -> Mapping[TP, int]:
+    async def _position(self, tp: TopicPartition) -> int:
         try:
-            ends: Mapping[TP, int] = await self.consumer.highwaters(*partitions)
-        except Exception as error:  # try again: they are of many kinds
-            topics = ", ".join(sorted({tp.topic for tp in partitions}))
-            raise BrokerUnavailable(f"Kafka did not say how far {topics} goes: {error!r}") from error
-        return ends
+            return (await self._consumers[tp].position(tp) or 0) if tp in self._consumers else 0
+        except Exception as error:  # try again: they are of many kinds, and come with a rebalance
+            raise BrokerUnavailable(f"{tp.topic}/{tp.partition} has no position now: {error!r}") from error
 
 
-def _remove(gauge: Gauge, tp: TP) -> None:
+def _remove(gauge: Gauge, tp: TopicPartition) -> None:
     if (tp.topic, str(tp.partition)) in gauge._metrics:
         gauge.remove(tp.topic, tp.partition)

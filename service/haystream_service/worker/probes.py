@@ -1,6 +1,6 @@
 """/metrics, /healthz and /readyz of a worker. Nothing else is served: Faust's own pages are off."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -13,7 +13,7 @@ class Probes:
         self,
         registry: CollectorRegistry,
         *,
-        ready: Callable[[], Awaitable[list[str]]],
+        ready: Callable[[], list[str]],
         healthy: Callable[[], list[str]],
     ) -> None:
         self._registry = registry
@@ -45,7 +45,7 @@ class Probes:
         return _answer(self._healthy())
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return _answer(await self._ready())
+        return _answer(self._ready())
 
 
 def _answer(reasons: list[str]) -> web.Response:

@@ -1,22 +1,24 @@
-"""The one writer of a query: applies its events in batches, saves, publishes, and then acknowledges."""
+"""The one writer of a query: its mailbox, its state in memory, and what is done when nobody waits."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import cast
+from contextlib import suppress
 
-from haystream.errors import Code, Rejected
+from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Query, Verdict
 from haystream.query import QueryState
-from haystream_service.metrics import QueryNumbers
-from haystream_service.store.base import Fenced
-from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.collections import Follower, Followers
-from haystream_service.worker.folding import Folded, Loaded, fold, restore
+from haystream_service.store.base import Fenced, Note
+from haystream_service.worker.batch import Batch, Delivery, decode
+from haystream_service.worker.collections import Followers
+from haystream_service.worker.committing import Committing
+from haystream_service.worker.folding import Folded, Loaded, fold
 from haystream_service.worker.mailbox import Mailbox
+from haystream_service.worker.opening import Opening
 from haystream_service.worker.records import Kind, Record
-from haystream_service.worker.shared import Shared, StateLost
+from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
+from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +43,18 @@ class QueryOwner:
         self.query_id = query_id
         self.partition = partition
         self._shared = shared
-        self._followers = followers
         self._on_unknown = on_unknown
         self._loaded: Loaded | None = None
-        self._follower: Follower | None = None
+        self._opening = Opening(query_id, partition, shared, followers, on_growth=self.wake)
+        self._committing = Committing(query_id, partition, shared)
         self._tending = Tending(shared.clock)
-        self._settings_came = asyncio.Event()
-        self._finish_timer: asyncio.TimerHandle | None = None
-        limits = shared.limits
+        self._troubles = Troubles(query_id, partition, shared)
+        self._elsewhere: int | None = None
+        """The partition that owns the query, where that is another."""
+        self._tending_raised = False
+        self._timer: asyncio.TimerHandle | None = None
         self.mailbox: Mailbox[Delivery] = Mailbox(
-            self._handle, max_batch=limits.max_batch, size=limits.mailbox_size, on_bug=shared.on_bug
+            self._handle, rest=self._tend, max_batch=shared.limits.max_batch, on_bug=shared.on_bug
         )
 
     @property
@@ -58,212 +62,226 @@ class QueryOwner:
         """The state in memory, for reading."""
         return self._loaded.state if self._loaded else None
 
-    async def deliver(self, record: Record, event: Query | Verdict) -> None:
-        """Leave an event; waits while too many verdicts do. Settings never wait: verdicts may wait for them."""
-        delivery = Delivery(record, event)
+    @property
+    def revision(self) -> int | None:
+        """The revision that was saved last, as far as this process knows; None where it is not in memory."""
+        return self._loaded.revision if self._loaded and self._loaded.revision else None
+
+    def publish_again(self) -> None:
+        """Publish the newest ranking once more, as after a load."""
+        if self._loaded is not None:
+            self._loaded.published = False
+            self.wake()
+
+    def idle(self) -> bool:
+        """Whether there is nothing left to do but to wait for what comes: all is saved, published and tended."""
+        loaded = self._loaded
+        if loaded is None:
+            return self.mailbox.idle
+        unsaved = loaded.finished or loaded.owed or loaded.saved.cursor < len(loaded.state.collection)
+        return self.mailbox.idle and not unsaved and not loaded.state.unfinished
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the query is in quarantine."""
+        return self._troubles.stopped is not None
+
+    def deliver(self, record: Record, event: Query | Verdict | Rejected) -> None:
+        """Leave an event, or why a record under the query's key is none."""
         if isinstance(event, Query):
-            self._settings_came.set()
-            self.mailbox.post(delivery)
-        else:
-            await self.mailbox.put(delivery)
+            self._opening.settings_came.set()
+        self.mailbox.post(Delivery(record, event))
 
     def wake(self) -> None:
         """Load the query if it is not in memory, and take in what its collection got since."""
         self.mailbox.poke()
 
+    def wake_listed(self) -> None:
+        """The same for a query that is stopped, or was when it was last in memory."""
+        self._troubles.listed = True
+        self.wake()
+
     async def suspend(self) -> None:
         """Forget what waits, and the state too if it was in the middle of a batch."""
         if await self.mailbox.drop():
             self._loaded = None
+            await self._troubles.abandon()
+        self._opening.settings_came.clear()  # if they had, they come again
 
     def release(self) -> None:
         """Let go of everything; to be called when the mailbox is idle, or by the handler as its last act."""
         self._loaded = None
-        if self._finish_timer is not None:
-            self._finish_timer.cancel()
-        if self._follower is not None:
-            self._followers.leave(self._follower.collection.name, self.query_id)
-        self._shared.metrics.queries.forget(self.query_id)
-
-    def _finish(self, loaded: Loaded) -> None:
-        """Publish again what was made with estimates; a batch that comes before does."""
-        loaded.finished = True
-        if self._finish_timer is None:
-            limit = self._shared.limits.item_publish_seconds
-            self._finish_timer = asyncio.get_running_loop().call_later(limit, self._finish_due)
-
-    def _finish_due(self) -> None:
-        self._finish_timer = None
-        self.wake()
-
-    async def _handle(self, deliveries: list[Delivery]) -> None:
-        batch = Batch(deliveries)
-        while True:
-            try:
-                await self._apply(batch)
-            except Fenced as fenced:
-                self._shared.metrics.fenced_writes.inc()
-                log.warning("%s; loading it again", fenced)
-                self._loaded = None
-            else:
-                break
-        await self._tend()
-
-    async def _tend(self) -> None:
-        """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
-        loaded, follower = self._loaded, self._follower
-        if loaded is None or follower is None:
-            return
-        unfinished = loaded.state.unfinished or loaded.owed
-        if await self._tending.until_due(loaded.state, follower.exclusive, self.mailbox):
-            if unfinished:
-                self._finish(loaded)
-            await follower.snapshots.keep(loaded.state.settings)
-
-    async def _apply(self, batch: Batch) -> None:
-        loaded = self._loaded = self._loaded or await self._load()
-        if loaded is None:
-            batch.deliveries += await self._settings_or_all_read(batch)
-            loaded = self._loaded = await self._open(batch)
-        folded = None
-        if loaded is None:
-            self._refuse_all(batch)
-        else:
-            folded = await self._fold(loaded, batch)
-        await self._tell_rejected(batch)
-        if loaded is None:
-            self._acknowledge(batch)
-            self._settings_came.clear()
-            if not len(self.mailbox):
-                self._on_unknown(self)
-            return
-        if folded is not None:
-            await self._save_and_publish(loaded, folded)
-        elif batch.known or not loaded.published:
-            # The crash that brought these again may have come between the save and the publish.
-            await self._publish_again()
-        loaded.published = True
-        self._acknowledge(batch)
-
-    # ---- getting hold of the query ----
-
-    async def _load(self) -> Loaded | None:
-        shared = self._shared
-        async with shared.loads:
-            stored = await shared.retry(lambda: shared.store.load_query(self.query_id))
-            if stored is None:
-                # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
-                await shared.check_not_lost()
-                return None
-            await shared.check_same_topics(stored)
-            follower = await self._follow(stored.settings, at_least=stored.position.cursor)
-            facts = stored.settings, stored.verdicts, follower.collection, shared.limits.tolerance
-            state = await follower.exclusive(lambda: restore(*facts), in_thread=True)
-        self._show(state)
-        return Loaded(state, stored.revision, stored.position)
-
-    async def _follow(self, settings: Query, *, at_least: int = 0) -> Follower:
-        """The query's collection, with all that its log holds now."""
-        shared, name = self._shared, settings.collection
-        count = await shared.retry(lambda: shared.store.item_count(name))
-        if count < at_least:
-            raise StateLost(f"collection {name!r} has {count} items and query {self.query_id!r} saw {at_least}")
-        if self._follower is not None and self._follower.collection.name != name:
-            self._followers.leave(self._follower.collection.name, self.query_id)  # of settings that were refused
-        follower = self._follower = self._followers.join(name, self.query_id, self.wake)
-        await follower.reach(count)
-        await follower.snapshots.recall(settings)
-        return follower
-
-    async def _settings_or_all_read(self, batch: Batch) -> list[Delivery]:
-        """Wait for the query's settings, as long as they may still come; what came meanwhile."""
-        if not batch.deliveries or batch.of(Kind.QUERY):
-            return []
-        shared = self._shared
-        waits = [
-            asyncio.ensure_future(shared.retry(lambda: shared.caught_up(self.partition))),
-            asyncio.ensure_future(self._settings_came.wait()),
-        ]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in done:
-                wait.result()
-        finally:
-            for wait in waits:
-                wait.cancel()
-        more: list[Delivery] = []
-        while taken := self.mailbox.take():
-            more += taken
-        return more
-
-    async def _open(self, batch: Batch) -> Loaded | None:
-        """The new query that the first good settings in the batch ask for."""
-        for delivery in batch.of(Kind.QUERY):
-            settings = cast(Query, delivery.event)
-            follower = await self._follow(settings)
-            try:
-                return Loaded(QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance))
-            except Rejected as error:
-                batch.rejected[delivery] = error
-        return None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._opening.leave()
+        if self._elsewhere is None:
+            self._shared.metrics.queries.forget(self.query_id)
 
     # ---- one batch ----
 
+    async def _handle(self, deliveries: list[Delivery]) -> None:
+        batch = Batch(deliveries)
+        while not await self._tried(batch):
+            self._loaded = None
+
+    async def _tried(self, batch: Batch) -> bool:
+        """Whether the batch is dealt with; else it has to be done again, from the stored state."""
+        try:
+            passed = None
+            if self._loaded is None and self._elsewhere is None:
+                passed = await self._get_hold(batch)
+            if self._loaded is None:
+                await self._refuse(batch)
+                return True
+            for part in batch.parts(self._shared.limits.max_batch):
+                folded = await self._fold(self._loaded, part)
+                await self._committing.commit(self._loaded, part, folded)
+            if passed is not None:
+                await self._troubles.taken_up(passed)
+        except Fenced as fenced:
+            self._shared.metrics.fenced_writes.inc()
+            log.warning("%s; loading it again", fenced)
+            return False
+        except QueryFailed as failure:
+            await self._troubles.stop(failure)
+            return False
+        except Broken as bug:
+            await self._troubles.raised(bug)
+            return False
+        await self._troubles.went_well(self._loaded.saved)
+        if self._troubles.suspect:
+            self._wake_after(CALM_SECONDS)
+        return True
+
+    async def _get_hold(self, batch: Batch) -> Note | None:
+        """Load or open the query, if it can be, and add to the batch what was passed over; the note of that.
+
+        What comes while its settings are waited for is added to the batch, too.
+        """
+        batch.forget_again()
+        note = await self._troubles.read()
+        if self._troubles.stopped is not None:
+            return None
+        async with self._shared.loads:
+            stored = await self._opening.stored()
+        if stored is None:
+            note = await self._open(batch, note)
+        elif stored.partition != self.partition:
+            self._elsewhere = stored.partition
+        else:
+            again = await self._again(note)
+            async with self._shared.loads:
+                self._loaded = await self._opening.load(stored, again, self._troubles)
+            self._committing.show(self._loaded.state)
+            batch.add_again(again)
+        return note if self._loaded and (note.passed or self._troubles.listed) else None
+
+    async def _open(self, batch: Batch, note: Note) -> Note:
+        """Open the query if its settings are there, or come; its note, with the verdicts that came before them."""
+        if batch.deliveries and not batch.of(Kind.QUERY) and note.queries is None:
+            await self._opening.settings_or_all_read()
+            while taken := self.mailbox.take():
+                batch.add(taken)
+        if batch.of(Kind.QUERY) or note.queries is not None:
+            note = await self._troubles.adopt_unknown(note)
+            batch.add_again(await self._again(note))
+            self._loaded = await self._opening.open(batch)
+        return note
+
+    async def _again(self, note: Note) -> list[Delivery]:
+        """What was passed over and is an event, read once more."""
+        shared, key = self._shared, self.query_id.encode()
+        deliveries = []
+        for kind, span in ((Kind.QUERY, note.queries), (Kind.VERDICT, note.verdicts)):
+            if span is not None:
+                records = await shared.retry(lambda k=kind, s=span: shared.again(k, self.partition, key, s))  # type: ignore[misc]
+                for record in records:
+                    with suppress(Rejected):  # which has its dead letter
+                        deliveries.append(Delivery(record, decode(record), again=True))
+        return deliveries
+
+    async def _refuse(self, batch: Batch) -> None:
+        """Reject a batch for a query that is stopped, that another partition owns, or that nobody has opened."""
+        if self._troubles.stopped is not None:
+            await self._troubles.pass_over(batch)
+            self._wake_after(self._shared.limits.release_seconds)
+        elif self._elsewhere is not None:
+            batch.reject_all(wrong_partition(self.query_id, self._elsewhere, self.partition))
+        else:
+            await self._troubles.pass_over_unknown(batch)
+        await self._committing.commit(None, batch, None)
+        self._opening.settings_came.clear()
+        # Anybody can name a query: one that nobody opened takes no memory.
+        if self._troubles.stopped is None and self._elsewhere is None and not len(self.mailbox):
+            self._on_unknown(self)
+
     async def _fold(self, loaded: Loaded, batch: Batch) -> Folded | None:
         """Apply what is in the batch, and what the collection got since."""
-        assert self._follower is not None
-        folded = await self._follower.exclusive(
-            lambda: fold(loaded, batch, partition=self.partition, clock=self._shared.clock),
-            in_thread=loaded.heavy(batch),
-        )
-        if folded is not None:
-            self._shared.metrics.engine_settle.observe(folded.settle_seconds)
-            self._shared.metrics.touched_participants.observe(folded.touched)
-        return folded
+        follower = self._opening.follower
+        assert follower is not None
+        heavy = loaded.heavy(batch)
 
-    def _refuse_all(self, batch: Batch) -> None:
-        for delivery in batch.deliveries:
-            unknown = Rejected(Code.UNKNOWN_QUERY, f"nobody has opened query {self.query_id!r}")
-            batch.rejected.setdefault(delivery, unknown)
+        async def folded() -> Folded | None:
+            with computing():
+                return await follower.exclusive(
+                    lambda: fold(loaded, batch, partition=self.partition, clock=self._shared.clock), in_thread=heavy
+                )
 
-    async def _tell_rejected(self, batch: Batch) -> None:
-        # Before the save: what the saved position says was read is then sure to have its dead letter.
-        for delivery, error in batch.rejected.items():
-            if delivery not in batch.told:
-                await self._shared.reject(delivery.record, error)
-                batch.told.add(delivery)
+        if loaded.may_kill(batch):
+            async with self._troubles.attempt(loaded.saved):
+                result = await folded()
+        else:
+            result = await folded()
+        if result is not None:
+            self._shared.metrics.engine_settle.observe(result.settle_seconds)
+            self._shared.metrics.touched_participants.observe(result.touched)
+        return result
 
-    async def _save_and_publish(self, loaded: Loaded, folded: Folded) -> None:
-        shared, change = self._shared, folded.change
-        await shared.retry(lambda: shared.store.save_query(change))
-        loaded.revision, loaded.saved = change.revision, change.position
-        await self._publish(change.ranking)
-        self._show(loaded.state)
+    # ---- when nobody waits ----
 
-    async def _publish(self, value: bytes) -> None:
-        shared = self._shared
-        await shared.retry(lambda: shared.publisher.publish_ranking(self.query_id, value))
-        shared.metrics.rankings_published.inc()
+    async def _tend(self) -> None:
+        """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
+        loaded, follower = self._loaded, self._opening.follower
+        if loaded is None or follower is None:
+            return
+        unfinished = loaded.state.unfinished or loaded.owed
+        try:
+            with computing():
+                done = await self._tending.until_due(loaded.state, follower.exclusive, self.mailbox)
+        except Broken as bug:
+            await self._stop_tending(bug)
+            return
+        if done:
+            self._tending_raised = False
+            if unfinished:
+                # Publish again what was made with estimates; a batch that comes before does.
+                loaded.finished = True
+                self._wake_after(self._shared.limits.item_publish_seconds)
+            await follower.snapshots.keep(loaded.state.settings)
 
-    async def _publish_again(self) -> None:
-        shared = self._shared
-        # From the store: this process's copy of the query may be older than that.
-        value = await shared.retry(lambda: shared.store.read_ranking(self.query_id))
-        if value is not None:
-            await self._publish(value)
+    async def _stop_tending(self, bug: Broken) -> None:
+        """Load the query again, and where tending raised before, stop it."""
+        self._loaded = None
+        log.error("query %r, tending: %s", self.query_id, bug, exc_info=bug.__cause__)
+        if self._tending_raised:
+            await self._troubles.stop(QueryFailed(Code.QUARANTINED, f"tending it raised {bug}"))
+        self._tending_raised = True
+        self.wake()
 
-    def _acknowledge(self, batch: Batch) -> None:
-        metrics, now = self._shared.metrics, self._shared.clock.now()
-        if batch.deliveries:
-            metrics.batch_events.labels("query").observe(len(batch.deliveries))
-        for delivery in batch.deliveries:
-            record = delivery.record
-            if delivery not in batch.rejected:
-                self._shared.count(record, "applied" if delivery in batch.applied else "known")
-                if record.kind is Kind.VERDICT:
-                    metrics.verdict_to_ranking.observe(max(0.0, now - record.timestamp))
-            record.ack()
+    def _wake_after(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
 
-    def _show(self, state: QueryState) -> None:
-        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), state.drift)
-        self._shared.metrics.queries.report(self.query_id, numbers)
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self.wake()
+
+
+def wrong_partition(query_id: str, owner: int, here: int) -> Rejected:
+    """Why a record of the query is not taken from this partition."""
+    return Rejected(
+        Code.WRONG_PARTITION,
+        f"query {query_id!r} was opened on partition {owner}, and this came on {here}. Have every producer choose "
+        "the partition by the murmur2 hash of the key, with librdkafka by partitioner=murmur2_random "
+        "(docs/wire-format.md, Partitions)",
+    )

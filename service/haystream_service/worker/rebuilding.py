@@ -2,27 +2,32 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
-from uuid import uuid4
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from haystream.errors import Code
 from haystream_service.errors import UserError
+from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.wire import as_id, decode_dead_letter
 from haystream_service.worker import kafka
-from haystream_service.worker.records import BrokerUnavailable, Kind, Publisher, Record
+from haystream_service.worker.marks import check_mark, described, mark
+from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Publisher, Record
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits
+from haystream_service.worker.shared import Limits, StateLost, TopicsGrown
+from haystream_service.worker.stretches import again, as_record, by_time
 from haystream_service.worker.worker import Worker
 
-ORDER = ((Kind.ITEM, "items"), (Kind.QUERY, "queries"), (Kind.VERDICT, "verdicts"))
+ORDER = (Kind.ITEM, Kind.QUERY, Kind.VERDICT)
 """Items first, so that a query is opened on the whole collection; verdicts last, so that none waits."""
-POLL_MS = 1000
 
 
 class Counter(Protocol):
@@ -42,14 +47,27 @@ class Held:
 
     rankings: dict[str, bytes] = field(default_factory=dict)
     rejected: int = 0
+    refused_settings: dict[str, str] = field(default_factory=dict)
+    """By the id that is their key, why settings were rejected last."""
+    restated: dict[str, tuple[int, bytes, int]] = field(default_factory=dict)
 
     async def publish_ranking(self, query_id: str, value: bytes) -> None:
         """Keep it, in place of an earlier one."""
         self.rankings[query_id] = value
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
-        """Count it."""
+        """Count it, and keep what it says of settings."""
+        letter, _ = decode_dead_letter(value)
+        if letter.error.code == Code.QUARANTINED:
+            return  # new, perhaps, and told of by itself
         self.rejected += 1
+        query_id = as_id(key)
+        if query_id is not None and letter.source.topic.endswith(f".{SOURCES[Kind.QUERY]}"):
+            self.refused_settings[query_id] = f"{letter.error.code}: {letter.error.detail}"
+
+    async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
+        """Keep what has to be written once more."""
+        self.restated[query_id] = partition, value, restates
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,10 @@ class Rebuilt:
     records: int
     queries: int
     rejected: int
+    stopped: dict[str, str]
+    """Queries that could not be computed, with the reason."""
+    lost: dict[str, str]
+    """Queries that verdicts name or that were there before, and that nothing opens any more, with the reason."""
 
 
 class Rebuild:
@@ -70,15 +92,23 @@ class Rebuild:
         self._publisher = publisher
         self._metrics = Metrics(new_registry(), labelled_queries=0)
         self._retry = Retry(self._metrics)
-        self._partitions = 0
+        self._partitions: dict[str, int] = {}
 
     async def check(self) -> None:
         """Raise `UserError` where a server does not answer, or while workers are members of the group."""
         try:
             await self._store.ping()
             members = await kafka.active_members(self._settings)
+            queries = self._settings.topic(SOURCES[Kind.QUERY])
+            partitions = len(await kafka.partitions_of(self._settings, SOURCES[Kind.QUERY]))
+            before = await self._store.generation()
         except (BrokerUnavailable, StoreUnavailable) as error:
             raise UserError(f"{str(error).rstrip('.')}. Nothing was changed") from None
+        with suppress(StateLost):  # of other topics, or of none
+            try:
+                check_mark(before or "", described(queries, partitions) if partitions else "")
+            except TopicsGrown as grown:
+                raise UserError(f"{grown}, and rebuild from those. Nothing was changed") from None
         if members:
             raise UserError(
                 f"the group {self._settings.group} still has members: {', '.join(members)}. Stop the workers first"
@@ -93,68 +123,108 @@ class Rebuild:
         """
         settings, held = self._settings, Held()
         self._partitions = await self._retry(lambda: kafka.ensure_topics(settings))
+        before = await self._retry(self._store.query_ids)
         await self._retry(self._store.wipe)
         worker = Worker(
             self._store,
             held,
             caught_up=_at_once,
             ends=_never,
+            again=partial(again, settings),
             metrics=self._metrics,
             limits=Limits(
                 max_batch=settings.max_batch,
-                mailbox_size=settings.mailbox_size,
                 tolerance=settings.tolerance,
             ),
         )
         read: dict[TopicPartition, int] = {}
         records = 0
-        handlers = {Kind.ITEM: worker.on_item, Kind.QUERY: worker.on_query, Kind.VERDICT: worker.on_verdict}
         try:
-            for kind, name in ORDER:
-                records += await self._replay(kind, settings.topic(name), handlers[kind], read, progress)
-                await _unless_failed(worker, worker.drain())
+            for kind in ORDER:
+                records += await self._replay(kind, worker, read, progress)
         finally:
             await worker.close()
         for query_id, value in held.rankings.items():
             await self._retry(lambda q=query_id, v=value: self._publisher.publish_ranking(q, v))  # type: ignore[misc]
+        for query_id, restated in held.restated.items():
+            await self._retry(lambda q=query_id, r=restated: self._publisher.restate_settings(q, *r))  # type: ignore[misc]
         await self._retry(lambda: kafka.commit(settings, read))
-        mark = uuid4().hex
-        await self._retry(lambda: self._store.begin(mark))
-        return Rebuilt(records, len(held.rankings), held.rejected)
+        fresh = mark(described(settings.topic(SOURCES[Kind.QUERY]), self._partitions[SOURCES[Kind.QUERY]]))
+        await self._retry(lambda: self._store.begin(fresh))
+        return Rebuilt(
+            records, len(held.rankings), held.rejected, await self._stopped(), await self._lost(before, held)
+        )
+
+    async def _stopped(self) -> dict[str, str]:
+        notes = {q: await self._retry(lambda q=q: self._store.read_note(q)) for q in await self._quarantined()}  # type: ignore[misc]
+        return {
+            q: f"{note.quarantine.code}: {note.quarantine.detail}" for q, note in notes.items() if note.quarantine
+        }
+
+    async def _lost(self, before: set[str], held: Held) -> dict[str, str]:
+        there = await self._retry(self._store.query_ids) | await self._quarantined()
+        named = await self._retry(self._store.unknown)
+        why = dict.fromkeys(named, "verdicts name it, and no record opens it")
+        why |= dict.fromkeys(before, "Redis had it, and no record opens it")
+        why |= {query_id: f"its settings were rejected: {text}" for query_id, text in held.refused_settings.items()}
+        return {query_id: why[query_id] for query_id in sorted(why.keys() - there)}
+
+    async def _quarantined(self) -> set[str]:
+        return set(await self._retry(self._store.quarantined))
 
     async def _replay(
         self,
         kind: Kind,
-        topic: str,
-        handler: Callable[[Record], Awaitable[None]],
+        worker: Worker,
         read: dict[TopicPartition, int],
         progress: Callable[[str, int], Counter],
     ) -> int:
         """Hand over every record of the topic; `read` gets the end offsets. The number of records."""
-        consumer = AIOKafkaConsumer(bootstrap_servers=self._settings.kafka, enable_auto_commit=False)
+        topic = self._settings.topic(SOURCES[kind])
+        consumer = AIOKafkaConsumer(**consumer_arguments(self._settings))
         try:
             await consumer.start()
-            partitions = [TopicPartition(topic, p) for p in range(self._partitions)]
+            partitions = [TopicPartition(topic, p) for p in range(self._partitions[SOURCES[kind]])]
             consumer.assign(partitions)
             await consumer.seek_to_beginning(*partitions)
-            ends = await kafka.end_offsets(consumer, partitions)
+            ends = await consumer.end_offsets(partitions)
             read.update(ends)
             behind = {tp: end - await consumer.position(tp) for tp, end in ends.items()}
             counter = progress(topic, sum(behind.values()))
             records = 0
-            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
-                for tp, messages in (await consumer.getmany(timeout_ms=POLL_MS)).items():
-                    for message in messages:
-                        if message.offset >= ends[tp]:
-                            break
-                        await handler(_record(kind, message))
-                        records += 1
-                        counter.advance()
+            async for messages in by_time(consumer, ends):
+                for some in _one_after_the_other([as_record(kind, message, _no_ack) for message in messages]):
+                    await _unless_failed(worker, _hand_over(worker, kind, some))
+                records += len(messages)
+                counter.advance(len(messages))
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
         finally:
             await consumer.stop()
         return records
+
+
+def _one_after_the_other(records: Sequence[Record]) -> list[list[Record]]:
+    """The same records in lists that have no key on two partitions: whoever opens a query first owns it."""
+    lists: list[list[Record]] = [[]]
+    seen: dict[bytes, int] = {}
+    for record in records:
+        keyed = record.key is not None and record.kind is Kind.QUERY
+        if keyed and seen.setdefault(record.key or b"", record.partition) != record.partition:
+            lists.append([])
+            seen = {record.key or b"": record.partition}
+        lists[-1].append(record)
+    return lists
+
+
+async def _hand_over(worker: Worker, kind: Kind, records: Sequence[Record]) -> None:
+    """Return when the records are worked off: so many are in memory at once, and no more."""
+    if kind is Kind.ITEM:
+        await worker.on_items(records)
+        return
+    for record in records:
+        await worker.on_record(record)
+    await worker.drain()
 
 
 async def _unless_failed(worker: Worker, work: Awaitable[None]) -> None:
@@ -174,19 +244,6 @@ async def _at_once(_: int) -> None:
 async def _never(_: int) -> tuple[int, int]:
     """No end is below what was seen: the wiped store has seen nothing."""
     return sys.maxsize, sys.maxsize
-
-
-def _record(kind: Kind, message: ConsumerRecord) -> Record:
-    return Record(
-        kind=kind,
-        topic=message.topic,
-        partition=message.partition,
-        offset=message.offset,
-        timestamp=message.timestamp / 1000,
-        key=message.key,
-        value=message.value,
-        ack=_no_ack,
-    )
 
 
 def _no_ack() -> None:

@@ -1,10 +1,12 @@
 """What passes between the worker and whatever carries its messages: Kafka, or the in-memory transport."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from haystream_service.store.base import Span
 
 
 class Kind(StrEnum):
@@ -15,12 +17,18 @@ class Kind(StrEnum):
     VERDICT = "verdict"
 
 
+SOURCES: Mapping[Kind, str] = {Kind.QUERY: "queries", Kind.ITEM: "items", Kind.VERDICT: "verdicts"}
+"""The topic that brings each kind of record, without the prefix that real topics have."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """A message as it was read, and the way to acknowledge it.
 
     `timestamp` is in seconds since the epoch. `ack` may be called in any order, and more than once: the
     transport commits an offset only when everything before it is acknowledged too.
+    `restates` is of settings that the worker wrote once more (`Publisher.restate_settings`): the offset after which
+    they still held.
     """
 
     kind: Kind
@@ -31,14 +39,19 @@ class Record:
     key: bytes | None
     value: bytes | None
     ack: Callable[[], None]
+    restates: int | None = None
 
 
 class BrokerUnavailable(Exception):  # noqa: N818 - it says what is the matter, like StoreUnavailable
     """The broker did not acknowledge: try again. The message may have been written all the same."""
 
 
+class BrokerRefused(BrokerUnavailable):
+    """The broker does not let us in: a password, a certificate or a permission. Somebody has to mend it."""
+
+
 class Publisher(Protocol):
-    """Where results go. Both methods return after the broker's acknowledgement, or raise `BrokerUnavailable`."""
+    """Where results go. All methods return after the broker's acknowledgement, or raise `BrokerUnavailable`."""
 
     async def publish_ranking(self, query_id: str, value: bytes) -> None:
         """Write to next-items, keyed by the query."""
@@ -46,6 +59,10 @@ class Publisher(Protocol):
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Write to dead-letters, keyed as the rejected record was."""
+        ...
+
+    async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
+        """Write to that partition of queries the settings that hold there, in spite of a record at an offset."""
         ...
 
 
@@ -76,5 +93,18 @@ class SystemClock:
 Ends = Callable[[int], Awaitable[tuple[int, int]]]
 """The offsets that a partition's next records will get, in the queries topic and in the verdicts topic. May raise
 `BrokerUnavailable`."""
+Again = Callable[[Kind, int, bytes, Span], Awaitable[list[Record]]]
+"""The records of a kind, a partition and a key between two offsets, read once more, as far as they still are there.
+To acknowledge them does nothing. May raise `BrokerUnavailable`."""
 CaughtUp = Callable[[int], Awaitable[None]]
-"""Returns when a partition of the queries topic was read (handed to `Worker.on_query`) as far as it goes now."""
+"""Returns when a partition of the queries topic was read (handed to `Worker.on_record`) as far as it goes now."""
+RESTATES = "haystream-restates"
+"""The header of a record that bears `Record.restates`, in decimal."""
+
+
+def restates(headers: Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None) -> int | None:
+    """What a record's headers say of `Record.restates`."""
+    for name, value in dict(headers or ()).items():
+        if name == RESTATES and value.isdigit():
+            return int(value)
+    return None

@@ -25,17 +25,28 @@ class Retry:
     def __init__(self, metrics: Metrics, *, rng: random.Random | None = None) -> None:
         self._metrics = metrics
         self._rng = rng or random.Random()
+        self._troubles: dict[object, str] = {}
+
+    @property
+    def troubles(self) -> list[str]:
+        """Why the calls that have no answer yet have none, each reason once."""
+        return sorted(set(self._troubles.values()))
 
     async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
         """The answer of the first call that gets one. Waits twice as long each time, with full jitter."""
         delay = FIRST_SECONDS
-        while True:
-            try:
-                return await call()
-            except (StoreUnavailable, BrokerUnavailable) as error:
-                server = "redis" if isinstance(error, StoreUnavailable) else "kafka"
-                self._metrics.server_errors.labels(server).inc()
-                log.warning("%s; trying again", error)
-            await asyncio.sleep(self._rng.uniform(0, delay))
-            delay = min(2 * delay, LONGEST_SECONDS)
-            self._metrics.server_retries.labels(server).inc()
+        this = object()
+        try:
+            while True:
+                try:
+                    return await call()
+                except (StoreUnavailable, BrokerUnavailable) as error:
+                    server = "redis" if isinstance(error, StoreUnavailable) else "kafka"
+                    self._metrics.server_errors.labels(server).inc()
+                    log.warning("%s; trying again", error)
+                    self._troubles[this] = str(error)
+                await asyncio.sleep(self._rng.uniform(0, delay))
+                delay = min(2 * delay, LONGEST_SECONDS)
+                self._metrics.server_retries.labels(server).inc()
+        finally:
+            self._troubles.pop(this, None)

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import faust
 
@@ -16,14 +17,21 @@ from haystream.warm import warm
 from haystream_service.errors import UserError
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
+from haystream_service.store.base import StoreRefused
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
-from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics
+from haystream_service.worker.ends import KafkaEnds
+from haystream_service.worker.items import ItemsReader
+from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics, partitions_of
+from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
-from haystream_service.worker.records import SystemClock
+from haystream_service.worker.rankings import OwnRankings
+from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind, SystemClock
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits, StateLost
+from haystream_service.worker.shared import Limits, StateLost, TopicsGrown
+from haystream_service.worker.stretches import again
+from haystream_service.worker.watch import Watch
 from haystream_service.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -32,8 +40,10 @@ SWITCH_SECONDS = 0.0005
 """How long a thread that tends keeps the interpreter while the event loop wants it: a tenth of Python's default,
 which a verdict would wait for several times on its way."""
 
-LOOK_SECONDS = 5.0
-"""Between two looks at the lag."""
+LOOK_SECONDS = 1.0
+"""Between two looks whether all is well."""
+COUNT_SECONDS = 15.0
+"""Between two looks whether the topics have more partitions than they had."""
 LOST_SECONDS = 2.0
 """Between two looks whether a lost store was rebuilt."""
 
@@ -51,43 +61,48 @@ class Server:
         self.settings = settings
         self.metrics = Metrics(registry, labelled_queries=settings.labelled_queries)
         self.retry = Retry(self.metrics)
-        self.store = RedisStore.connect(
-            settings.redis, prefix=settings.redis_prefix, cluster=settings.redis_cluster
-        )
-        self.publisher = KafkaPublisher(settings)
-        self.partitions = Partitions(settings, self.metrics, SystemClock())
+        self.store = RedisStore.open(settings)
+        self.publisher = KafkaPublisher(settings, landed=lambda *where: self.rankings.landed(*where))
+        self.ends = KafkaEnds(settings)
+        self.partitions = Partitions(settings, self.metrics, SystemClock(), self.ends)
         self.worker = Worker(
             self.store,
             self.publisher,
             caught_up=self.partitions.caught_up,
             ends=self.partitions.ends,
+            again=partial(again, settings),
             metrics=self.metrics,
+            retry=self.retry,
             limits=Limits(
                 max_batch=settings.max_batch,
-                mailbox_size=settings.mailbox_size,
                 item_publish_seconds=settings.item_publish_seconds,
                 tolerance=settings.tolerance,
             ),
         )
+        self.rankings = OwnRankings(settings, self.worker, self.retry)
+        self.agents: set[Kind] = set()
+        self.watch = Watch(self.worker, self.partitions, self.agents, self.metrics, SystemClock())
+        self.items = ItemsReader(settings, self.worker, self.partitions, self.retry)
         self.probes = Probes(registry, ready=self.ready, healthy=self.unhealthy)
         self.app: faust.App | None = None
         self.waiting_for: str | None = "starting"
+        self.topics = ""
+        """Where the records come from, as the store's mark bears it."""
 
-    async def ready(self) -> list[str]:
-        """Why not to count on it; nothing where it works."""
-        reasons = [self.waiting_for] if self.waiting_for else []
-        if self.app is not None and self.app.rebalancing:
-            reasons.append("partitions are being moved")
-        reasons += await self.worker.ready() if not reasons else []
-        reasons += self.partitions.stuck
+    def ready(self) -> list[str]:
+        """Why not to count on it; nothing where it works. Asks nobody: it is what the last look saw."""
+        if self.waiting_for is not None:
+            reasons = [self.waiting_for]
+        elif self.app is None or self.app.rebalancing:
+            reasons = ["partitions are being moved"]
+        else:
+            reasons = [*self.worker.troubles(), *self.watch.troubles]
         self.metrics.ready.set(not reasons)
         return reasons
 
     def unhealthy(self) -> list[str]:
-        """Why a restart would help; nothing where it would not."""
-        if self.worker.failed.done():
-            return ["a bug stopped it"]
-        return self.partitions.stuck if self.partitions.deaf else []
+        """Why a restart would help; nothing where it would not. The process also ends by itself then."""
+        return ["a bug stopped it"] if self.worker.failed.done() else []
 
 
 async def serve(settings: Settings) -> int:
@@ -103,22 +118,32 @@ async def serve(settings: Settings) -> int:
         server = Server(settings)
         stack.push_async_callback(server.store.close)
         stack.push_async_callback(server.publisher.close)
+        stack.push_async_callback(server.ends.close)
         stack.push_async_callback(server.worker.close)
+        stack.callback(server.watch.close)
         await _serve_probes(server, stack)
         if not await _unless(stop, _prepare(server)):
             return 0
-        app = server.app = build_app(settings, server.worker, server.partitions, data_dir=data_dir)
-        server.partitions.consumer = app.consumer
+        app = server.app = build_app(
+            settings, server.worker, server.partitions, agents=server.agents, data_dir=data_dir
+        )
         server.waiting_for = None
-        async with _running(app, server.worker), _in_background(_look(server)):
+        async with (
+            _running(app, server.worker),
+            _in_background(server.items.run(), server) as items,
+            _in_background(server.rankings.run(), server),
+            _in_background(_look(server), server),
+            _in_background(_count(server), server),
+        ):
             ended = asyncio.ensure_future(app.wait_until_stopped())
             stopping = asyncio.ensure_future(stop.wait())
             waits: set[asyncio.Future[None]] = {ended, server.worker.failed, stopping}  # type: ignore[arg-type]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             server.waiting_for = "stopping"
+            server.ready()  # for its metric
             by_signal = stop.is_set() and not server.worker.failed.done()
             if by_signal:
-                await _drain(app, server)
+                await _drain(app, server, items)
             else:
                 log.critical("stopping after a failure", exc_info=app.crash_reason)
             ended.cancel()
@@ -153,20 +178,37 @@ async def _prepare(server: Server) -> bool:
     settings = server.settings
     await asyncio.to_thread(warm)
     server.waiting_for = f"waiting for Kafka at {settings.kafka}"
-    await server.retry(lambda: ensure_topics(settings))
+    counts = await _unless_refused(server, lambda: ensure_topics(settings))
+    queries = SOURCES[Kind.QUERY]
+    server.topics = described(settings.topic(queries), counts[queries])
+    server.waiting_for = "waiting for Redis"
+    await _unless_refused(server, server.store.ping)
     while True:
         server.waiting_for = f"waiting for Kafka at {settings.kafka}"
         committed = await server.retry(lambda: committed_offsets(settings))
         server.waiting_for = "waiting for Redis"
         try:
-            await server.worker.start(begun_before=bool(committed))
-        except StateLost as lost:
+            await server.worker.start(begun_before=bool(committed), topics=server.topics)
+        except (StateLost, TopicsGrown) as lost:
             # Nothing is read until `haystream rebuild` has left a mark; then this one goes on by itself.
             log.error("%s", lost)
             server.waiting_for = str(lost)
             await asyncio.sleep(LOST_SECONDS)
         else:
             return True
+
+
+async def _unless_refused(server: Server, call: Callable[[], Awaitable[T]]) -> T:
+    """The answer of the first call that gets one. A password or a permission that is wrong from the start is said
+    at once; one that is changed while the worker runs is waited for."""
+
+    async def once() -> T:
+        try:
+            return await call()
+        except (StoreRefused, BrokerRefused) as refused:
+            raise UserError(str(refused)) from None
+
+    return await server.retry(once)
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
@@ -202,28 +244,38 @@ def _tell_failure(done: asyncio.Future[None], worker: Worker) -> None:
 
 
 @asynccontextmanager
-async def _in_background(work: Awaitable[None]) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work)
+async def _in_background(work: Coroutine[Any, Any, None], server: Server) -> AsyncIterator[asyncio.Task[None]]:
+    """The work as a task, which ends with the context; a failure of it is the worker's."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: _tell_failure(done, server.worker))
     try:
-        yield
+        yield task
     finally:
         task.cancel()
+        await asyncio.wait([task])
+
+
+async def _count(server: Server) -> None:
+    """Raise `TopicsGrown` once partitions are added to the topics."""
+    settings, queries = server.settings, SOURCES[Kind.QUERY]
+    while True:
+        await asyncio.sleep(COUNT_SECONDS)
+        with suppress(BrokerUnavailable):
+            count = len(await partitions_of(settings, queries))
+            check_mark(mark(server.topics), described(settings.topic(queries), count))
 
 
 async def _look(server: Server) -> None:
     while True:
+        await server.watch.look()
+        server.ready()  # for its metric
         await asyncio.sleep(LOOK_SECONDS)
-        try:
-            await server.partitions.look()
-        except Exception as error:  # noqa: BLE001 - try again: a look that fails must end nothing
-            server.metrics.server_errors.labels("kafka").inc()
-            log.warning("cannot tell the lag: %r", error)
-        await server.ready()  # for its metric
 
 
-async def _drain(app: faust.App, server: Server) -> None:
+async def _drain(app: faust.App, server: Server, items: asyncio.Future[None]) -> None:
     """Take no more records; save, publish and commit those in hand, as far as there is time."""
     log.info("stopping: finishing what is in hand")
+    server.items.stop()
     consumer = app.consumer
     consumer.stop_flow()
     app.flow_control.suspend()
@@ -232,5 +284,6 @@ async def _drain(app: faust.App, server: Server) -> None:
         async with asyncio.timeout(server.settings.drain_seconds):
             await server.worker.drain()
             await consumer.commit()
+            await asyncio.wait([items])
     except TimeoutError:
         log.warning("not finished within %g s; the rest will be delivered again", server.settings.drain_seconds)

@@ -4,14 +4,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 from haystream.engines.local import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoredQuery
-from haystream_service.wire import encode_dead_letter
-from haystream_service.worker.records import CaughtUp, Clock, Ends, Publisher, Record
+from haystream_service.wire import dead_letter_key, encode_dead_letter
+from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Publisher, Record
 from haystream_service.worker.retry import Retry
+from haystream_service.worker.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +28,29 @@ class TopicsReplaced(Exception):  # noqa: N818
     """The topics are not those that the store was made from: offsets begin anew. A person has to decide."""
 
 
+class TopicsGrown(Exception):  # noqa: N818
+    """The topics have other partitions than when the store was made: a query's records come on another than it."""
+
+
+class Stalled(Exception):  # noqa: N818
+    """Something does not move, and nobody is to blame: only a new process helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How much the worker takes at once."""
 
     max_batch: int = 1000
-    mailbox_size: int = 10_000
     item_publish_seconds: float = 0.25
     """How often new items are let in, in a batch of their own. Verdicts never wait for them."""
     tolerance: float = DEFAULT_TOLERANCE
+    deaths: int = 3
+    """Processes in a row that end while they compute a query, until it is stopped. The first of them may have
+    computed others beside it; a kill from outside looks the same."""
+    unknown: int = 10_000
+    """Queries of a partition that verdicts name and nobody has opened, that are told apart."""
+    release_seconds: float = 2.0
+    """Between two looks whether a query that is stopped was released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +65,28 @@ class Shared:
     limits: Limits
     caught_up: CaughtUp
     ends: Ends
+    again: Again
     on_bug: Callable[[BaseException], None]
     generation: Callable[[], str | None]
     """The store's mark, as it was when the worker started."""
+    process: str = field(default_factory=lambda: uuid4().hex)
+    """Tells this process from those that died."""
+    attempts: Turns = field(default_factory=Turns)
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
     """Held while a query is loaded: an assignment brings many at once, and each may be large."""
 
     async def reject(self, record: Record, rejected: Rejected) -> None:
         """Make the record a dead letter; returns when the broker has it. Acknowledging is the caller's."""
         letter = encode_dead_letter(
-            rejected, record.value, topic=record.topic, partition=record.partition, offset=record.offset
+            rejected,
+            record.value,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
         )
-        await self.retry(lambda: self.publisher.publish_dead_letter(record.key, letter))
+        key = dead_letter_key(record.key)
+        await self.retry(lambda: self.publisher.publish_dead_letter(key, letter))
         self.metrics.dead_letters.labels(rejected.code.value).inc()
         self.count(record, "rejected")
         log.warning("%s %d/%d rejected: %s", record.topic, record.partition, record.offset, rejected)
@@ -75,8 +101,10 @@ class Shared:
         if mark != self.generation():
             raise StateLost(f"the store's mark was {self.generation()!r} and is {mark!r}: run `haystream rebuild`")
 
-    async def check_same_topics(self, stored: StoredQuery) -> None:
-        """Raise `TopicsReplaced` if the query has seen offsets that its partition does not have yet.
+    async def check_same_topics(self, stored: StoredQuery) -> tuple[int, int]:
+        """The `ends` of the query's partition.
+
+        Raises `TopicsReplaced` if the query has seen offsets that its partition does not have yet.
 
         New settings would pass for old ones that come again. Topics that were made anew and have grown past
         what was seen are not found out.
@@ -90,3 +118,4 @@ class Shared:
                     f"{stored.partition}, which ends at {end}: the topic was deleted, or cut off. Bring its "
                     "records back and run `haystream rebuild`"
                 )
+        return ends

@@ -2,24 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from uuid import uuid4
+from collections.abc import Collection, Iterable, Sequence
 
 from haystream.errors import Rejected
 from haystream.query import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
-from haystream_service.wire import decode_item, decode_query, decode_verdict
+from haystream_service.wire import as_id, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
+from haystream_service.worker.marks import check_mark, mark
 from haystream_service.worker.queries import QueryOwner
-from haystream_service.worker.records import CaughtUp, Clock, Ends, Publisher, Record, SystemClock
+from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record, SystemClock
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits, Shared, StateLost, TopicsReplaced
+from haystream_service.worker.shared import Limits, Shared, Stalled, StateLost, TopicsGrown, TopicsReplaced
 
 log = logging.getLogger(__name__)
 
-NO_BUGS = (StateLost, TopicsReplaced)
-"""What ends a worker as a bug does, but is said in a line: a person has to mend it."""
+NO_BUGS = (StateLost, TopicsReplaced, TopicsGrown, Stalled)
+"""What ends a worker as a bug does, but is said in a line."""
 
 
 class Worker:
@@ -27,6 +27,7 @@ class Worker:
 
     `caught_up` and `ends` are the transport's: the first returns when a partition of the queries topic was read
     to its end.
+    `again` reads records once more.
     `failed` is a future that gets the first bug's exception. Then nothing more is acknowledged, and the
     process ought to end: what was not acknowledged is delivered again to the next one.
     """
@@ -38,9 +39,11 @@ class Worker:
         *,
         caught_up: CaughtUp,
         ends: Ends,
+        again: Again,
         metrics: Metrics,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._generation: str | None = None
@@ -49,61 +52,75 @@ class Worker:
             publisher=publisher,
             metrics=metrics,
             clock=clock or SystemClock(),
-            retry=Retry(metrics),
+            retry=retry or Retry(metrics),
             limits=limits or Limits(),
             caught_up=caught_up,
             ends=ends,
+            again=again,
             on_bug=self.fail,
             generation=lambda: self._generation,
         )
         self._intake = Intake(self._shared)
         self._followers = Followers(self._shared)
-        self._owners: dict[str, QueryOwner] = {}
+        self._owners: dict[tuple[str, int], QueryOwner] = {}
+        """By query and partition: where producers choose partitions differently, several have records of it."""
         self._partitions: set[int] | None = None
         self._loading: asyncio.Task[None] | None = None
         metrics.mailbox_events.labels("query").set_function(self._waiting)
+        metrics.quarantined_queries.set_function(self._stopped)
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
 
-    async def start(self, *, begun_before: bool = False) -> None:
+    async def start(self, *, begun_before: bool = False, topics: str = "") -> None:
         """Look at the store's mark, or leave one. Call it before anything else.
 
+        `topics` says which the records come from (`kafka.described`); the mark bears it.
+
         Raises:
-            StateLost: there is no mark although the worker's group has `begun_before`.
+            StateLost: there is no mark although the worker's group has `begun_before`, or it is of other topics.
+            TopicsGrown: it is of these topics, with another number of partitions.
         """
         shared = self._shared
         if begun_before and await shared.retry(shared.store.generation) is None:
             raise StateLost("the store is empty, but records were committed: run `haystream rebuild`")
-        fresh = uuid4().hex
+        fresh = mark(topics)
         self._generation = await shared.retry(lambda: shared.store.begin(fresh))
+        check_mark(self._generation, topics)
 
     # ---- records ----
 
-    async def on_query(self, record: Record) -> None:
-        """Take a record of the queries topic; it is acknowledged later. Never raises for a bad one."""
+    async def on_record(self, record: Record) -> None:
+        """Take a record; it is acknowledged later. Never raises for a bad one.
+
+        A query or verdict waits for nothing here, but for the dead letter where it is neither.
+        """
+        try:
+            match record.kind:
+                case Kind.QUERY:
+                    self._on_query(record)
+                case Kind.VERDICT:
+                    verdict = decode_verdict(record.value, record.key)
+                    self._owner(verdict.query_id, record.partition).deliver(record, verdict)
+                case Kind.ITEM:
+                    await self.on_items([record])
+        except Rejected as error:
+            await self._shared.reject(record, error)
+            record.ack()
+
+    async def on_items(self, records: Sequence[Record]) -> None:
+        """Return when these records of the items topic are in their logs, or dead letters, and acknowledged."""
+        await self._intake.take(records)
+
+    def _on_query(self, record: Record) -> None:
         try:
             query = decode_query(record.value, record.key)
-        except Rejected as error:
-            await self._refuse(record, error)
+        except Rejected as rejected:
+            # A bad record stands under a query's key as well: the owner sees to it that the settings survive that.
+            query_id = as_id(record.key)
+            if query_id is None:
+                raise
+            self._owner(query_id, record.partition).deliver(record, rejected)
         else:
-            await self._owner(query.query_id, record.partition).deliver(record, query)
-
-    async def on_item(self, record: Record) -> None:
-        """Take a record of the items topic; it is acknowledged later. Never raises for a bad one."""
-        try:
-            item = decode_item(record.value, record.key)
-        except Rejected as error:
-            await self._refuse(record, error)
-        else:
-            await self._intake.put(record, item)
-
-    async def on_verdict(self, record: Record) -> None:
-        """Take a record of the verdicts topic; it is acknowledged later. Never raises for a bad one."""
-        try:
-            verdict = decode_verdict(record.value, record.key)
-        except Rejected as error:
-            await self._refuse(record, error)
-        else:
-            await self._owner(verdict.query_id, record.partition).deliver(record, verdict)
+            self._owner(query.query_id, record.partition).deliver(record, query)
 
     # ---- partitions ----
 
@@ -114,7 +131,7 @@ class Worker:
         """
         self._partitions = set(partitions)
         for owner in [o for o in self._owners.values() if o.partition not in self._partitions]:
-            del self._owners[owner.query_id]
+            del self._owners[owner.query_id, owner.partition]
             await owner.suspend()
             owner.release()
         if self._loading is not None:
@@ -132,14 +149,14 @@ class Worker:
         if self._loading is not None:
             self._loading.cancel()
         owners = [owner for owner in self._owners.values() if owner.partition in revoked]
-        await asyncio.gather(self._intake.drop(), *(owner.suspend() for owner in owners))
+        await asyncio.gather(*(owner.suspend() for owner in owners))
 
     async def drain(self) -> None:
-        """Return when everything that was taken is saved, published and acknowledged."""
+        """Return when all queries and verdicts that were taken are saved, published and acknowledged."""
         if self._loading is not None:
             await asyncio.wait([self._loading])
         owners = list(self._owners.values())
-        await asyncio.gather(self._intake.drained(), *(owner.mailbox.drained() for owner in owners))
+        await asyncio.gather(*(owner.mailbox.drained() for owner in owners))
 
     async def close(self) -> None:
         """Stop where it is. What was not acknowledged will be delivered again."""
@@ -152,8 +169,8 @@ class Worker:
 
     # ---- for others to see ----
 
-    async def ready(self) -> list[str]:
-        """Why it is not ready to work; nothing where it is."""
+    def troubles(self) -> list[str]:
+        """Why it is not ready to work, but for its store; nothing where it is."""
         reasons = []
         if self.failed.done():
             failure = self.failed.exception()
@@ -162,40 +179,67 @@ class Worker:
             reasons.append("no partitions are assigned yet")
         elif self._loading is not None and not self._loading.done():
             reasons.append("queries are being loaded")
+        return reasons + self._shared.retry.troubles
+
+    async def store_troubles(self) -> list[str]:
+        """Why the store cannot be worked with; nothing where it can."""
         try:
+            await self._shared.store.ping()
             if await self._shared.store.generation() != self._generation:
-                reasons.append("the store was emptied: run `haystream rebuild`")
+                return ["the store was emptied: run `haystream rebuild`"]
         except StoreUnavailable as error:
-            reasons.append(str(error))
-        return reasons
+            self._shared.metrics.server_errors.labels("redis").inc()
+            return [str(error)]
+        return []
+
+    def revision(self, query_id: str) -> int | None:
+        """The newest revision of a query that this worker owns and has saved; None of any other."""
+        owner = self._holder(query_id)
+        return owner.revision if owner else None
+
+    def publish_again(self, query_id: str) -> None:
+        """Publish the newest ranking of a query once more, if this worker owns it."""
+        if (owner := self._holder(query_id)) is not None:
+            owner.publish_again()
+
+    def idle(self) -> bool:
+        """Whether all that was taken is in the store, ranked and tended: nothing is left to do by itself."""
+        return not len(self._intake) and all(owner.idle() for owner in self._owners.values())
 
     def state(self, query_id: str) -> QueryState | None:
         """A query's state in this worker's memory, for tests and debugging."""
-        owner = self._owners.get(query_id)
+        owner = self._holder(query_id)
         return owner.state if owner else None
 
     # ---- parts ----
 
+    def _holder(self, query_id: str) -> QueryOwner | None:
+        """Whoever has the query in memory here: on a partition that does not own it, it is only refused."""
+        owners = (self._owners.get((query_id, partition)) for partition in self._partitions or ())
+        return next((owner for owner in owners if owner and owner.state is not None), None)
+
     def _owner(self, query_id: str, partition: int) -> QueryOwner:
-        owner = self._owners.get(query_id)
+        owner = self._owners.get((query_id, partition))
         if owner is None:
-            owner = self._owners[query_id] = QueryOwner(
+            owner = self._owners[query_id, partition] = QueryOwner(
                 query_id, partition, self._shared, self._followers, on_unknown=self._forget
             )
         return owner
 
     def _forget(self, owner: QueryOwner) -> None:
-        # Anybody can name a query: one that nobody opened takes no memory.
-        if self._owners.get(owner.query_id) is owner:
-            del self._owners[owner.query_id]
+        if self._owners.get((owner.query_id, owner.partition)) is owner:
+            del self._owners[owner.query_id, owner.partition]
         owner.release()
 
-    async def _load(self, partitions: Iterable[int]) -> None:
+    async def _load(self, partitions: Collection[int]) -> None:
         shared = self._shared
         for partition in partitions:
             query_ids = await shared.retry(lambda p=partition: shared.store.query_ids(p))  # type: ignore[misc]
             for query_id in sorted(query_ids):
                 self._owner(query_id, partition).wake()
+        for query_id, partition in (await shared.retry(shared.store.quarantined)).items():
+            if partition in partitions:
+                self._owner(query_id, partition).wake_listed()
         owners = list(self._owners.values())
         await asyncio.gather(*(owner.mailbox.drained() for owner in owners))
 
@@ -203,12 +247,11 @@ class Worker:
         if not loading.cancelled() and (bug := loading.exception()) is not None:
             self.fail(bug)
 
-    async def _refuse(self, record: Record, error: Rejected) -> None:
-        await self._shared.reject(record, error)
-        record.ack()
-
     def _waiting(self) -> int:
         return sum(len(owner.mailbox) for owner in list(self._owners.values()))
+
+    def _stopped(self) -> int:
+        return sum(owner.stopped for owner in list(self._owners.values()))
 
     def fail(self, bug: BaseException) -> None:
         """Tell `failed` of a bug, or of what only a person can mend."""

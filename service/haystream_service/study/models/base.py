@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,15 @@ class Model(Protocol):
 
     def posteriors(self) -> tuple[Floats, Floats]:
         """Mean and variance of P, each of shape (edges,); not to be written to, good until the next verdict."""
+        ...
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A model that learns a mean that all edges share."""
+
+    def common(self) -> tuple[Floats, float]:
+        """d E[P] / d mean, shape (edges,), and the mean, of the last `posteriors`."""
         ...
 
 

@@ -1,0 +1,112 @@
+"""What the commands of `haystream dead-letters` are called and take; what they do is in `commands.dead_letters`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from haystream_service.cli_bench import Json
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="See what was rejected and why, and send it again.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option(help="A TOML file of settings. The environment (HAYSTREAM_…) wins over it.", metavar="FILE"),
+]
+
+
+class Topic(StrEnum):
+    """Where rejected records come from."""
+
+    QUERIES = "queries"
+    ITEMS = "items"
+    VERDICTS = "verdicts"
+
+
+Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only those with this code, such as item_conflict.")]
+Of = Annotated[Topic | None, typer.Option("--topic", help="Only those of this topic.")]
+Query = Annotated[str | None, typer.Option(metavar="ID", help="Only settings and verdicts of this query.")]
+Source = Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="As `list` shows it.")]
+
+
+@app.command("list")
+def list_(
+    code: Code = None,
+    topic: Of = None,
+    query: Query = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show so many, the newest.")] = 100,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Print what was rejected: where it lies, when, why, and what it said.
+
+    \b
+    haystream dead-letters list
+    haystream dead-letters list --code unknown_query --query case-7 --json
+    """
+    from haystream_service.commands import dead_letters as command
+
+    wanted = command.Wanted(code=code, topic=topic and topic.value, query=query)
+    command.run_list(wanted, limit=limit, config=config, json=json)
+
+
+@app.command()
+def show(
+    source: Source,
+    payload: Annotated[bool, typer.Option("--payload", help="Print the record's value alone, as it was.")] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Print one dead letter, or the record that it is about.
+
+    \b
+    haystream dead-letters show haystream.verdicts/3/120
+    haystream dead-letters show haystream.verdicts/3/120 --payload > verdict.json
+    """
+    from haystream_service.commands import dead_letters as command
+
+    command.run_show(source, payload=payload, config=config, json=json)
+
+
+@app.command()
+def replay(
+    source: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION/OFFSET]...", help="Which, as `list` shows them.")
+    ] = None,
+    corrected: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE|-", help="Send what this file (or standard input) holds instead."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All of them, or all with the code, topic or query.")] = False,
+    code: Code = None,
+    topic: Of = None,
+    query: Query = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; say what would be sent.")] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Send rejected records again, as they were or corrected.
+
+    They go to the topic that they came from, keyed by the id that they name.
+    What would be rejected again is not sent. Items and verdicts may be sent as
+    often as you like: they count once. Settings hold from then on, as the
+    latest of their query.
+
+    \b
+    haystream dead-letters replay haystream.verdicts/3/120
+    haystream dead-letters replay haystream.verdicts/3/120 --from fixed.json
+    haystream dead-letters replay --all --code wrong_partition
+    """
+    from haystream_service.commands import dead_letters as command
+
+    if bool(source) == all_:
+        raise typer.BadParameter("name records, or give --all", param_hint="SOURCE")
+    wanted = command.Wanted(
+        sources=tuple(source) if source else None, code=code, topic=topic and topic.value, query=query
+    )
+    command.run_replay(wanted, corrected=corrected, dry_run=dry_run, config=config, json=json)

@@ -1,0 +1,240 @@
+"""`haystream dead-letters`: what was rejected and why, and sending it again."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.markup import escape
+
+from haystream.errors import Rejected
+from haystream.events import Item, Query, Verdict
+from haystream_service.commands.console import notes, write_json
+from haystream_service.errors import UserError
+from haystream_service.settings import Settings, load
+from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
+from haystream_service.worker.records import BrokerUnavailable
+
+SHOWN = 200
+"""Bytes of a payload that a list shows."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as it lies in its topic."""
+
+    letter: DeadLetter
+    payload: bytes
+    key: bytes | None
+    timestamp: int
+    """Milliseconds since the epoch."""
+
+    @property
+    def source(self) -> str:
+        """Where the record lies: `topic/partition/offset`. No two records share it."""
+        source = self.letter.source
+        return f"{source.topic}/{source.partition}/{source.offset}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the letter holds the whole payload."""
+        return len(self.payload) == self.letter.payload_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "source": self.source,
+            "at": times.to_text(self.timestamp * 1000),
+            "code": self.letter.error.code,
+            "detail": self.letter.error.detail,
+            "key": None if self.key is None else self.key.decode(errors="replace"),
+            "payload": self.payload.decode(errors="replace"),
+            "payload_bytes": self.letter.payload_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which letters are asked for; None stands for all."""
+
+    sources: tuple[str, ...] | None = None
+    code: str | None = None
+    topic: str | None = None
+    """A source topic, without the prefix."""
+    query: str | None = None
+    """The key of records of queries and verdicts."""
+
+    def has(self, letter: Letter, settings: Settings) -> bool:
+        """Whether the letter is one of them."""
+        return (
+            (self.sources is None or letter.source in self.sources)
+            and self.code in {None, letter.letter.error.code}
+            and (self.topic is None or letter.letter.source.topic == settings.topic(self.topic))
+            and (self.query is None or (letter.key == self.query.encode() and _is_of_a_query(letter, settings)))
+        )
+
+
+def run_list(wanted: Wanted, *, limit: int, config: Path | None, json: bool) -> None:
+    """Print the newest letters, the oldest of them first. Raises `UserError`."""
+    found = _answer(config, lambda settings: _letters(settings, wanted))
+    last = found[-limit:]
+    if json:
+        write_json({"count": len(found), "letters": [letter.as_json() for letter in last]})
+        return
+    from rich.console import Console
+
+    out = Console(highlight=False, soft_wrap=True)
+    for letter in last:
+        said = letter.as_json()
+        shown = said["payload"] if len(said["payload"]) <= SHOWN else said["payload"][:SHOWN] + "…"
+        out.print(f"[bold]{escape(letter.source)}[/] {said['at']} {said['code']}: {escape(said['detail'])}")
+        out.print(f"  {escape(shown)}")
+    left = f", the last {len(last)} of them shown" if len(last) < len(found) else ""
+    notes.print(f"{len(found)} dead letters{left}")
+
+
+def run_show(source: str, *, payload: bool, config: Path | None, json: bool) -> None:
+    """Print one letter, or the record itself, byte for byte. Raises `UserError`."""
+    letter = _answer(config, lambda settings: _one(settings, source))
+    if payload:
+        if not letter.complete:
+            notes.print(f"only the first {len(letter.payload)} of {letter.letter.payload_bytes} bytes were kept")
+        sys.stdout.buffer.write(letter.payload)
+        sys.stdout.buffer.flush()
+    elif json:
+        write_json(letter.as_json())
+    else:
+        from rich.console import Console
+
+        out = Console(highlight=False, soft_wrap=True)
+        for name, value in letter.as_json().items():
+            out.print(f"[bold]{name}[/]: {escape(str(value))}")
+
+
+def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: Path | None, json: bool) -> None:
+    """Send letters' records again, or one corrected record in place of the letter's. Raises `UserError`.
+
+    `corrected` names a file; `-` is standard input. What would be rejected again is not sent.
+    """
+    value = None if corrected is None else _read(corrected)
+    if value is not None and (wanted.sources is None or len(wanted.sources) != 1):
+        raise UserError("a corrected record stands for one letter: name its source, and no other")
+    sent, refused = _answer(config, lambda settings: _replay(settings, wanted, value, dry_run=dry_run))
+    if json:
+        write_json({"sent": sent, "refused": refused})
+    else:
+        notes.print(f"{len(sent)} records " + ("would be sent again" if dry_run else "sent again"))
+        for source, why in refused.items():
+            notes.print(f"  {escape(source)} not: {escape(why)}")
+    if not sent and refused:
+        raise UserError("nothing was sent: " + next(iter(refused.values())))
+
+
+def _answer(config: Path | None, ask: Callable[[Settings], Awaitable[T]]) -> T:
+    async def asked() -> T:
+        return await ask(load(config))
+
+    try:
+        return asyncio.run(asked())
+    except BrokerUnavailable as error:
+        raise UserError(str(error)) from None
+
+
+async def _letters(settings: Settings, wanted: Wanted) -> list[Letter]:
+    """The letters asked for, in the order of their coming; of several about one record, the last."""
+    from haystream_service.worker.stretches import whole
+
+    found: dict[str, Letter] = {}
+    async with aclosing(whole(settings, "dead-letters")) as records:
+        async for record in records:
+            try:
+                letter = Letter(*decode_dead_letter(record.value), record.key, record.timestamp)
+            except Rejected:
+                continue  # none of ours
+            if wanted.has(letter, settings):
+                found.pop(letter.source, None)
+                found[letter.source] = letter
+    missing = set(wanted.sources or ()) - found.keys()
+    if missing:
+        raise UserError(f"there is no dead letter of {', '.join(sorted(missing))}; `haystream dead-letters list`")
+    return sorted(found.values(), key=lambda letter: letter.timestamp)
+
+
+async def _one(settings: Settings, source: str) -> Letter:
+    (letter,) = await _letters(settings, Wanted(sources=(source,)))
+    return letter
+
+
+async def _replay(
+    settings: Settings, wanted: Wanted, value: bytes | None, *, dry_run: bool
+) -> tuple[list[str], dict[str, str]]:
+    """The sources that were sent again, and those that were not with the reason."""
+    ready: list[tuple[str, str, bytes | None, bytes]] = []
+    refused: dict[str, str] = {}
+    for letter in await _letters(settings, wanted):
+        try:
+            payload = value if value is not None else await _whole_payload(settings, letter)
+            topic = letter.letter.source.topic
+            ready.append((letter.source, topic, _check(settings, topic, payload, letter.key), payload))
+        except Rejected as error:
+            refused[letter.source] = f"it would be rejected again, as {error}"
+        except LookupError as error:
+            refused[letter.source] = str(error.args[0])
+    if not dry_run:
+        await _send(settings, ready)
+    return [source for source, *_ in ready], refused
+
+
+async def _whole_payload(settings: Settings, letter: Letter) -> bytes:
+    if letter.complete:
+        return letter.payload
+    from haystream_service.worker.stretches import record_at
+
+    source = letter.letter.source
+    record = await record_at(settings, source.topic, source.partition, source.offset)
+    if record is None or record.value is None or len(record.value) != letter.letter.payload_bytes:
+        raise LookupError("its letter holds only a part of it, and it is gone from its topic")
+    return bytes(record.value)
+
+
+def _check(settings: Settings, topic: str, payload: bytes, key: bytes | None) -> bytes | None:
+    """The key to send the record with: the id that the value names. Raises `Rejected` where it is no event."""
+    name = topic.removeprefix(settings.topic(""))
+    if name not in {"queries", "items", "verdicts"}:
+        raise LookupError(f"{topic} is none of the topics that this command sends to")
+    match decode_line(encode_line(name, payload)):
+        case Item(item_id=item_id):
+            return None if key is None else item_id.encode()
+        case Query(query_id=query_id) | Verdict(query_id=query_id):
+            return query_id.encode()
+
+
+async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | None, bytes]]) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.errors import KafkaError
+
+    from haystream_service.kafka_connection import client_arguments
+
+    producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
+    try:
+        await producer.start()
+        await asyncio.gather(*[await producer.send(topic, value, key=key) for _, topic, key, value in records])
+    except (KafkaError, OSError) as error:
+        raise UserError(f"Kafka at {settings.kafka} did not take the records: {error!r}") from None
+    finally:
+        await producer.stop()
+
+
+def _is_of_a_query(letter: Letter, settings: Settings) -> bool:
+    return letter.letter.source.topic in {settings.topic("queries"), settings.topic("verdicts")}
+
+
+def _read(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,79 @@
+"""What an error of redis-py means: try again, or a bug. (Nothing that Redis says is the fault of a record.)"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from redis.exceptions import AuthenticationError, ClusterError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from haystream_service.store.base import StoreRefused, StoreUnavailable
+
+
+class Meaning(Enum):
+    """What to do about it."""
+
+    AGAIN = "Redis cannot serve now"
+    REFUSED = "Redis does not let us in"
+    """Try again, too, but only a person can mend it."""
+
+
+CODES: Mapping[str, Meaning] = {
+    # The server, or its cluster, is not ready, or not for everything.
+    "BUSY": Meaning.AGAIN,  # somebody's script runs
+    "CLUSTERDOWN": Meaning.AGAIN,
+    "LOADING": Meaning.AGAIN,
+    "MASTERDOWN": Meaning.AGAIN,
+    "MISCONF": Meaning.AGAIN,  # it cannot write to its disk
+    "NOREPLICAS": Meaning.AGAIN,
+    "OOM": Meaning.AGAIN,
+    "READONLY": Meaning.AGAIN,  # a replica, after a failover
+    "UNBLOCKED": Meaning.AGAIN,
+    # Slots on the move, or a cluster that is taken for a single server (HAYSTREAM_REDIS_CLUSTER).
+    "ASK": Meaning.AGAIN,
+    "MOVED": Meaning.AGAIN,
+    "TRYAGAIN": Meaning.AGAIN,
+    # Passwords and permissions.
+    "NOAUTH": Meaning.REFUSED,
+    "NOPERM": Meaning.REFUSED,
+    "WRONGPASS": Meaning.REFUSED,
+}
+"""By the first word of the server's answer. What is not here is a bug."""
+
+IN_SCRIPT = "ACL failure in script"
+"""How an ERR begins that is a NOPERM for what a script does."""
+
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""In the text, which is all that redis-py leaves of it, where the server's certificate is not trusted."""
+
+
+def code(error: RedisError) -> str:
+    """The first word of the server's answer; empty where the error is not an answer."""
+    if str(error).startswith(IN_SCRIPT):
+        return "NOPERM"
+    if error.status_code is not None:
+        return error.status_code  # redis-py takes the codes that it knows out of the text
+    return str(error).partition(" ")[0] if isinstance(error, ResponseError) else ""
+
+
+def unavailable(error: Exception) -> StoreUnavailable | None:
+    """What to raise in its place, with what Redis said; None where it is a bug."""
+    if UNTRUSTED in str(error):
+        return StoreRefused(
+            f"Redis cannot be used: its certificate is not trusted (HAYSTREAM_REDIS_CA_FILE): {error}"
+        )
+    if not isinstance(error, RedisError):
+        # A cluster's client, and the sockets, have errors of their own.
+        known = isinstance(error, RedisClusterException | OSError)
+        return StoreUnavailable(f"Redis cannot be reached: {error}") if known else None
+    word = code(error)
+    meaning = CODES.get(word)
+    if meaning is None and isinstance(error, AuthenticationError):
+        meaning = Meaning.REFUSED
+    if meaning is not None:
+        said = f"{word} {str(error).removeprefix(word).strip()}"
+        kind = StoreRefused if meaning is Meaning.REFUSED else StoreUnavailable
+        return kind(f"{meaning.value}: {said}")
+    if isinstance(error, RedisConnectionError | RedisTimeoutError | ClusterError):
+        return StoreUnavailable(f"Redis cannot be reached: {error}")
+    return None

@@ -1,0 +1,97 @@
+"""How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
+
+from haystream.errors import Code, QueryFailed
+from haystream.query import QueryState
+from haystream_service.metrics import QueryNumbers
+from haystream_service.wire import encode_query
+from haystream_service.worker.batch import Batch
+from haystream_service.worker.folding import Folded, Loaded
+from haystream_service.worker.records import Kind
+from haystream_service.worker.shared import Shared
+
+
+class Committing:
+    """Commits the batches of one query. A crash between any two steps leads to redelivery, and so to the same."""
+
+    def __init__(self, query_id: str, partition: int, shared: Shared) -> None:
+        self._query_id = query_id
+        self._partition = partition
+        self._shared = shared
+
+    async def commit(self, loaded: Loaded | None, batch: Batch, folded: Folded | None) -> None:
+        """Return when all that the batch changed is saved, published and acknowledged.
+
+        May raise `Fenced`, and `QueryFailed` where what was computed cannot be stored.
+
+        `loaded` is None where nobody opened the query, `folded` where the batch changed nothing.
+        """
+        # Before the save: what the saved position says was read is then sure to have its dead letter.
+        await self._tell_rejected(batch)
+        if loaded is not None:
+            if folded is not None:
+                await self._save_and_publish(loaded, folded)
+            elif batch.known or not loaded.published:
+                # The crash that brought these again may have come between the save and the publish.
+                await self._publish_again()
+            loaded.published = True
+            await self._restate(loaded, batch)
+        self._acknowledge(batch)
+
+    def show(self, state: QueryState) -> None:
+        """Bring the query's metrics up to date."""
+        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), state.drift)
+        self._shared.metrics.queries.report(self._query_id, numbers)
+
+    async def _tell_rejected(self, batch: Batch) -> None:
+        for delivery, error in batch.rejected.items():
+            told_then = delivery.again and error.code in {Code.QUARANTINED, Code.UNKNOWN_QUERY}
+            if delivery not in batch.told and not told_then:
+                await self._shared.reject(delivery.record, error)
+                batch.told.add(delivery)
+
+    async def _restate(self, loaded: Loaded, batch: Batch) -> None:
+        """Write the settings that hold once more where a record that is none came after them.
+
+        A topic that is compacted keeps the last record of a key, whatever it says.
+        """
+        shared, hidden_by = self._shared, batch.hides_settings
+        if hidden_by is not None:
+            settings = encode_query(loaded.state.settings)
+            await shared.retry(
+                lambda: shared.publisher.restate_settings(self._query_id, self._partition, settings, hidden_by)
+            )
+
+    async def _save_and_publish(self, loaded: Loaded, folded: Folded) -> None:
+        shared, change = self._shared, folded.change
+        try:
+            await shared.retry(lambda: shared.store.save_query(change))
+        except ValueError as error:
+            raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
+        loaded.revision, loaded.saved = change.revision, change.position
+        loaded.unsaved_settings = False
+        await self._publish(change.ranking)
+        self.show(loaded.state)
+
+    async def _publish(self, value: bytes) -> None:
+        shared = self._shared
+        await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, value))
+        shared.metrics.rankings_published.inc()
+
+    async def _publish_again(self) -> None:
+        shared = self._shared
+        # From the store: this process's copy of the query may be older than that.
+        value = await shared.retry(lambda: shared.store.read_ranking(self._query_id))
+        if value is not None:
+            await self._publish(value)
+
+    def _acknowledge(self, batch: Batch) -> None:
+        metrics, now = self._shared.metrics, self._shared.clock.now()
+        if batch.deliveries:
+            metrics.batch_events.labels("query").observe(len(batch.deliveries))
+        for delivery in batch.deliveries:
+            record = delivery.record
+            if delivery not in batch.rejected:
+                self._shared.count(record, "applied" if delivery in batch.applied else "known")
+                if record.kind is Kind.VERDICT and not delivery.again:
+                    metrics.verdict_to_ranking.observe(max(0.0, now - record.timestamp))
+            record.ack()

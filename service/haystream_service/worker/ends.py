@@ -1,0 +1,59 @@
+"""How far partitions can be read."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.settings import Settings
+from haystream_service.worker.records import BrokerUnavailable
+
+ANSWER_SECONDS = 5.0
+
+
+class KafkaEnds:
+    """Asks Kafka for end offsets, on a connection of its own: a consumer's is taken up by its long poll.
+
+    The end is the last stable offset: what open transactions have written after it, nobody reads yet.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._consumer: AIOKafkaConsumer | None = None
+        self._starting = asyncio.Lock()
+
+    async def __call__(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset up to which each can be read. Raises `BrokerUnavailable`."""
+        wanted = list(partitions)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                consumer = await self._started()
+                return dict(await consumer.end_offsets(wanted))
+        except TimeoutError:
+            reason = f"within {ANSWER_SECONDS:g} s"
+        except (KafkaError, OSError) as error:
+            reason = f"{error!r}"
+        topics = ", ".join(sorted({tp.topic for tp in wanted}))
+        raise BrokerUnavailable(f"Kafka did not say how far {topics} goes: {reason}")
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with suppress(KafkaError, OSError):
+                await consumer.stop()
+
+    async def _started(self) -> AIOKafkaConsumer:
+        async with self._starting:
+            if self._consumer is None:
+                consumer = AIOKafkaConsumer(**consumer_arguments(self._settings))
+                try:
+                    await consumer.start()
+                except BaseException:
+                    await consumer.stop()
+                    raise
+                self._consumer = consumer
+            return self._consumer

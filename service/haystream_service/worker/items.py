@@ -1,0 +1,124 @@
+"""Items from Kafka into their collections' logs: a consumer with a group of its own, at its own pace.
+
+An item is only appended to its collection's log, by whoever reads it: no worker has to own it, and nobody waits for
+it as an analyst waits for the answer to a verdict. So items come beside Faust, one batch after the other: what is
+not in the log yet stays with Kafka, and a flood of items holds up nothing but items.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError, KafkaError
+
+from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.settings import Settings
+from haystream_service.worker.partitions import Partitions
+from haystream_service.worker.records import BrokerUnavailable, Kind
+from haystream_service.worker.retry import Retry
+from haystream_service.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+LINGER = 0.2
+"""The share of `item_publish_seconds` for which items are gathered: one round trip to the store for many."""
+POLL_SECONDS = 0.2
+"""How long a read waits where there is nothing. It bounds how soon stopping is noticed."""
+COMMIT_SECONDS = 0.5
+"""What is committed less often comes again after a crash; it changes nothing, but it takes time."""
+IDLE_COMMIT_SECONDS = 5.0
+"""The same where no items come: the position may still move, past a transaction that was given up."""
+AGAIN_SECONDS = 1.0
+SESSION_MS = 10_000
+HEARTBEAT_MS = 3000
+
+
+class ItemsReader:
+    """Reads the items topic until it is stopped."""
+
+    def __init__(self, settings: Settings, worker: Worker, partitions: Partitions, retry: Retry) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._partitions = partitions
+        self._retry = retry
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Return once stopped; what was read is in the logs then, and committed. Raises what is a bug."""
+        while not self._stopping:
+            consumer = await self._retry(self._connected)
+            try:
+                await self._take_in(consumer)
+            except (KafkaError, OSError) as error:
+                log.warning("items cannot be read: %r; connecting again", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+            finally:
+                self._partitions.revoke(self._partitions.of(Kind.ITEM))
+                with suppress(KafkaError, OSError):
+                    await consumer.stop()
+
+    def stop(self) -> None:
+        """Read no more than what is in hand."""
+        self._stopping = True
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        settings = self._settings
+        consumer = AIOKafkaConsumer(
+            **consumer_arguments(settings),
+            group_id=settings.items_group,
+            group_instance_id=settings.instance_id,
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+        )
+        consumer.subscribe([self._partitions.topic(Kind.ITEM)], listener=_Listener(self._partitions, consumer))
+        try:
+            await consumer.start()
+        except BaseException as error:
+            await consumer.stop()
+            if isinstance(error, KafkaError | OSError):
+                raise BrokerUnavailable(f"items cannot be read: {error!r}") from error
+            raise
+        return consumer
+
+    async def _take_in(self, consumer: AIOKafkaConsumer) -> None:
+        loop, settings = asyncio.get_running_loop(), self._settings
+        committed, committed_records, records_done = loop.time(), 0, 0
+        while not self._stopping:
+            fetched = await consumer.getmany(timeout_ms=round(1000 * POLL_SECONDS), max_records=settings.max_batch)
+            records = [
+                self._partitions.record(Kind.ITEM, message, message.timestamp / 1000)
+                for some in fetched.values()
+                for message in some
+            ]
+            await self._worker.on_items(records)
+            records_done += len(records)
+            wait = COMMIT_SECONDS if records_done > committed_records else IDLE_COMMIT_SECONDS
+            if loop.time() - committed > wait:
+                await _commit(consumer)
+                committed, committed_records = loop.time(), records_done
+            if 0 < len(records) < settings.max_batch:
+                await asyncio.sleep(LINGER * settings.item_publish_seconds)
+        await _commit(consumer)
+
+
+async def _commit(consumer: AIOKafkaConsumer) -> None:
+    """Commit all positions: to be called when everything that was read is in the logs."""
+    try:
+        await consumer.commit()
+    except CommitFailedError as error:
+        log.info("items are not committed, as they are given to others: %s", error)
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    def __init__(self, partitions: Partitions, consumer: AIOKafkaConsumer) -> None:
+        self._partitions = partitions
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._partitions.revoke(set(revoked))
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._partitions.assign(set(assigned), self._consumer)

@@ -1,0 +1,132 @@
+"""How an owner gets hold of its query: from the store, or new from the first settings that come."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import cast
+
+from haystream.errors import Rejected
+from haystream.events import Query
+from haystream.query import QueryState, check_supported
+from haystream_service.store.base import StoredQuery
+from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.collections import Follower, Followers
+from haystream_service.worker.folding import Loaded, restore
+from haystream_service.worker.records import Kind
+from haystream_service.worker.shared import Shared, StateLost
+from haystream_service.worker.troubles import Troubles, computing
+
+
+class Opening:
+    """Loads or opens one query, and keeps to its collection from then on.
+
+    `on_growth` is called when the collection has grown.
+    """
+
+    def __init__(
+        self,
+        query_id: str,
+        partition: int,
+        shared: Shared,
+        followers: Followers,
+        *,
+        on_growth: Callable[[], None],
+    ) -> None:
+        self.follower: Follower | None = None
+        """The query's collection, once its settings are known."""
+        self.settings_came = asyncio.Event()
+        """Set when settings were delivered: whoever waits for them looks into the mailbox again."""
+        self._query_id = query_id
+        self._partition = partition
+        self._ends = 0, 0
+        self._shared = shared
+        self._followers = followers
+        self._on_growth = on_growth
+
+    async def stored(self) -> StoredQuery | None:
+        """The query as it was saved; None where nobody has opened it."""
+        shared = self._shared
+        with computing():
+            stored = await shared.retry(lambda: shared.store.load_query(self._query_id))
+        if stored is None:
+            # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
+            await shared.check_not_lost()
+        elif stored.partition == self._partition:
+            self._ends = await shared.check_same_topics(stored)
+        return stored
+
+    async def load(self, stored: StoredQuery, again: Sequence[Delivery], troubles: Troubles) -> Loaded:
+        """The state that the saved facts make, with the newest settings that came while the query was stopped."""
+        settings = newest(stored.settings, again)
+        follower = await self._follow(settings, at_least=stored.position.cursor)
+        facts = settings, stored.verdicts, follower.collection, self._shared.limits.tolerance
+        async with troubles.attempt(stored.position):
+            with computing():
+                state = await follower.exclusive(lambda: restore(*facts), in_thread=True)
+        return Loaded(
+            state,
+            stored.revision,
+            stored.position,
+            backlog=self._ends,
+            unsaved_settings=settings != stored.settings,
+        )
+
+    async def settings_or_all_read(self) -> None:
+        """Return when settings came, or when the queries are read as far as they go now."""
+        shared = self._shared
+        waits = [
+            asyncio.ensure_future(shared.retry(lambda: shared.caught_up(self._partition))),
+            asyncio.ensure_future(self.settings_came.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in done:
+                wait.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def open(self, batch: Batch) -> Loaded | None:
+        """The new query that the first good settings in the batch ask for; bad ones are rejected in the batch."""
+        for delivery in batch.of(Kind.QUERY):
+            if delivery in batch.rejected:
+                continue
+            settings = cast(Query, delivery.event)
+            try:
+                check_supported(settings)
+            except Rejected as error:
+                batch.rejected[delivery] = error
+                continue
+            follower = await self._follow(settings)
+            with computing():
+                return Loaded(QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance))
+        return None
+
+    def leave(self) -> None:
+        """Let go of the collection."""
+        if self.follower is not None:
+            self._followers.leave(self.follower.collection.name, self._query_id)
+            self.follower = None
+
+    async def _follow(self, settings: Query, *, at_least: int = 0) -> Follower:
+        """The query's collection, with all that its log holds now."""
+        shared, name = self._shared, settings.collection
+        count = await shared.retry(lambda: shared.store.item_count(name))
+        if count < at_least:
+            raise StateLost(f"collection {name!r} has {count} items and query {self._query_id!r} saw {at_least}")
+        if self.follower is not None and self.follower.collection.name != name:
+            self.leave()  # of a query that was stopped while it was opened
+        follower = self.follower = self._followers.join(name, self._query_id, self._on_growth)
+        await follower.reach(count)
+        await follower.snapshots.recall(settings)
+        return follower
+
+
+def newest(settings: Query, again: Sequence[Delivery]) -> Query:
+    """The last settings that would have been taken: it may be the old ones that cannot be computed."""
+    for delivery in again:
+        if isinstance(delivery.event, Query) and delivery.event.collection == settings.collection:
+            with suppress(Rejected):
+                check_supported(delivery.event)
+                settings = delivery.event
+    return settings

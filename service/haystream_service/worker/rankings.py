@@ -1,0 +1,119 @@
+"""Readers of next-items see the newest ranking last: an older one that lands on it is written over.
+
+A worker that was cut off from Kafka may have a ranking on its way that is sent when the way is free again, long
+after its heir has published newer ones. So the owner of a query reads what is published of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.settings import Settings
+from haystream_service.worker.records import BrokerUnavailable
+from haystream_service.worker.retry import Retry
+from haystream_service.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+BUNDLE_MS = 500
+BUNDLE_BYTES = 1 << 20
+"""The broker answers when there is so much to read, or after so long: nobody waits for it."""
+AGAIN_SECONDS = 1.0
+
+
+class OwnRankings:
+    """Reads the partitions of next-items that hold this worker's queries, from where it published them."""
+
+    def __init__(self, settings: Settings, worker: Worker, retry: Retry) -> None:
+        self._settings = settings
+        self._topic = settings.topic("next-items")
+        self._worker = worker
+        self._retry = retry
+        self._landed: dict[str, tuple[int, int]] = {}
+        """By query, the partition and the offset of the ranking that this worker published last."""
+        self._positions: dict[int, int] = {}
+        """By partition that is read, the offset to be read next."""
+
+    def landed(self, query_id: str, partition: int, offset: int) -> None:
+        """The broker has a ranking of ours."""
+        if offset >= 0:  # of a repeated message the broker may not say where the first one is
+            self._landed[query_id] = partition, offset
+
+    async def run(self) -> None:
+        """Read until cancelled. Raises what is a bug."""
+        while True:
+            consumer = await self._retry(self._connected)
+            self._positions.clear()
+            try:
+                while True:
+                    await self._read(consumer)
+            except (KafkaError, OSError) as error:
+                log.warning("published rankings cannot be read: %r; connecting again", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+            finally:
+                with suppress(KafkaError, OSError):
+                    await consumer.stop()
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            **consumer_arguments(self._settings),
+            auto_offset_reset="earliest",  # where compaction or retention has been, from what is left
+            fetch_max_wait_ms=BUNDLE_MS,
+            fetch_min_bytes=BUNDLE_BYTES,
+        )
+        try:
+            await consumer.start()
+        except BaseException as error:
+            await consumer.stop()
+            if isinstance(error, KafkaError | OSError):
+                raise BrokerUnavailable(f"published rankings cannot be read: {error!r}") from error
+            raise
+        return consumer
+
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
+        begins = self._begins()
+        if begins.keys() != self._positions.keys():
+            self._positions = {p: self._positions.get(p, begin) for p, begin in begins.items()}
+            consumer.assign([TopicPartition(self._topic, p) for p in self._positions])
+            for partition, offset in self._positions.items():
+                consumer.seek(TopicPartition(self._topic, partition), offset)
+        if not self._positions:
+            await asyncio.sleep(AGAIN_SECONDS)
+            return
+        for tp, records in (await consumer.getmany(timeout_ms=2 * BUNDLE_MS)).items():
+            for record in records:
+                self._look(record)
+                self._positions[tp.partition] = record.offset + 1
+
+    def _begins(self) -> Mapping[int, int]:
+        """By partition that holds a query of ours, the first offset at which such a query was published."""
+        begins: dict[int, int] = {}
+        for query_id, (partition, offset) in list(self._landed.items()):
+            if self._worker.revision(query_id) is None:
+                del self._landed[query_id]  # whoever has it now publishes it when he loads it
+            else:
+                begins[partition] = min(offset, begins.get(partition, offset))
+        return begins
+
+    def _look(self, record: ConsumerRecord) -> None:
+        query_id = (record.key or b"").decode(errors="replace")
+        revision = self._worker.revision(query_id)
+        if revision is None or query_id not in self._landed or record.offset <= self._landed[query_id][1]:
+            return
+        if _revision(record.value) < revision:
+            log.warning("an older ranking of query %r landed after its newest: publishing that again", query_id)
+            self._worker.publish_again(query_id)
+
+
+def _revision(value: bytes | None) -> int:
+    """The revision of a published ranking; -1 of anything else, which is older than any."""
+    try:
+        return int(orjson.loads(value or b"")["revision"])
+    except (ValueError, TypeError, KeyError):
+        return -1

@@ -1,0 +1,135 @@
+"""Copying the log of record to topics with another number of partitions, every record to where its key lies there.
+
+Kafka adds partitions to a topic in place, but moves no record: a query's settings would lie on one partition, and
+new verdicts for it come on another, which its owner does not read. So more partitions are new topics.
+"""
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
+
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from haystream_service.errors import UserError
+from haystream_service.kafka_connection import client_arguments
+from haystream_service.settings import Settings
+from haystream_service.worker import kafka
+from haystream_service.worker.ends import KafkaEnds
+from haystream_service.worker.rebuilding import Counter
+from haystream_service.worker.records import RESTATES, SOURCES, BrokerUnavailable, Kind, restates
+from haystream_service.worker.stretches import stretch
+
+AT_ONCE = 1000
+"""Records under way before their acknowledgement is awaited."""
+THE_END = 1 << 62
+
+
+class Repartition:
+    """One copy, from the topics of `source` to those of `target`. Nothing may write to either meanwhile."""
+
+    def __init__(self, source: Settings, target: Settings) -> None:
+        self._source = source
+        self._target = target
+        self._moved: dict[tuple[int, int], int] = {}
+        """Of settings, by partition and offset where they were, the offset where they are now."""
+
+    async def check(self) -> None:
+        """Create the new topics. Raises `UserError` where copying must not begin, or Kafka does not answer."""
+        try:
+            members = await kafka.active_members(self._source)
+            there = {} if members else await self._there()
+        except BrokerUnavailable as error:
+            raise UserError(f"{str(error).rstrip('.')}. Nothing was copied") from None
+        if members:
+            raise UserError(f"the group still has members: {', '.join(members)}. Stop the workers first")
+        if filled := sorted({tp.topic for tp, end in there.items() if end > 0}):
+            raise UserError(f"{', '.join(filled)} hold records already: name another prefix, or delete the topics")
+
+    async def _there(self) -> Mapping[TopicPartition, int]:
+        """How far the partitions go to which is copied; they are made where they are not there."""
+        counts = await kafka.ensure_topics(self._target)
+        queries = SOURCES[Kind.QUERY]
+        if counts[queries] != self._target.partitions:
+            raise UserError(f"{self._target.topic(queries)} is there already, with {counts[queries]} partitions")
+        ends = KafkaEnds(self._target)
+        try:
+            return await ends(
+                [TopicPartition(self._target.topic(n), p) for n in SOURCES.values() for p in range(counts[n])]
+            )
+        finally:
+            await ends.close()
+
+    async def run(self, progress: Callable[[str, int], Counter]) -> int:
+        """Copy everything; the number of records. Raises `BrokerUnavailable`; the copy is not complete then."""
+        producer = AIOKafkaProducer(
+            **client_arguments(self._target), enable_idempotence=True, max_request_size=kafka.RANKING_BYTES
+        )
+        try:
+            await producer.start()
+            return sum(
+                [await self._copy(kind, producer, progress) for kind in (Kind.QUERY, Kind.VERDICT, Kind.ITEM)]
+            )
+        except (KafkaError, OSError) as error:
+            raise BrokerUnavailable(f"Kafka did not take a record: {error!r}") from error
+        finally:
+            await producer.stop()
+
+    async def _copy(self, kind: Kind, producer: AIOKafkaProducer, progress: Callable[[str, int], Counter]) -> int:
+        copied, under_way = 0, list[asyncio.Future[object]]()
+        partitions = [
+            TopicPartition(self._source.topic(SOURCES[kind]), p)
+            for p in await kafka.partitions_of(self._source, SOURCES[kind])
+        ]
+        counter = progress(self._source.topic(SOURCES[kind]), 0)
+        async with aclosing(in_order(self._source, partitions)) as records:
+            async for record in records:
+                sent = await producer.send(
+                    self._target.topic(SOURCES[kind]),
+                    record.value,
+                    key=record.key,
+                    timestamp_ms=record.timestamp,
+                    headers=self._headers(record),
+                )
+                if kind is Kind.QUERY:
+                    self._moved[record.partition, record.offset] = (await sent).offset
+                under_way.append(sent)
+                copied += 1
+                counter.advance()
+                if len(under_way) == AT_ONCE:
+                    await asyncio.gather(*under_way)
+                    under_way.clear()
+        await asyncio.gather(*under_way)
+        return copied
+
+    def _headers(self, record: ConsumerRecord) -> list[tuple[str, bytes]]:
+        """The record's headers; where they name the offset of an earlier record, its new one."""
+        headers = [(name, value) for name, value in record.headers or () if name != RESTATES]
+        earlier = restates(record.headers)
+        if earlier is not None:
+            # Retention may have taken that record: then these are settings like any others.
+            moved = self._moved.get((record.partition, earlier))
+            headers += [] if moved is None else [(RESTATES, str(moved).encode())]
+        return headers
+
+
+async def in_order(settings: Settings, partitions: list[TopicPartition]) -> AsyncGenerator[ConsumerRecord, None]:
+    """All that the partitions hold, by time, as far as that keeps the order of each. Raises `BrokerUnavailable`."""
+    async with AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(aclosing(stretch(settings, {tp: (0, THE_END)}))) for tp in partitions
+        ]
+        heads: list[tuple[int, int, ConsumerRecord]] = []
+
+        async def pull(number: int, not_before: int) -> None:
+            record = await anext(streams[number], None)
+            if record is not None:
+                heapq.heappush(heads, (max(record.timestamp, not_before), number, record))
+
+        for number in range(len(streams)):
+            await pull(number, 0)
+        while heads:
+            time, number, record = heapq.heappop(heads)
+            yield record
+            await pull(number, time)

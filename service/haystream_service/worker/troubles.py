@@ -1,0 +1,182 @@
+"""What the store is told of a query's troubles, so that the next process knows of them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from haystream.errors import Code, QueryFailed, Rejected
+from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreUnavailable
+from haystream_service.worker.batch import Batch
+from haystream_service.worker.records import Kind
+from haystream_service.worker.shared import Shared, StateLost, TopicsReplaced
+
+log = logging.getLogger(__name__)
+
+RAISES = 2
+"""A batch that raises so often, each time from the stored state, stops its query."""
+CALM_SECONDS = 60.0
+"""A process that has held a query for so long does not die of it."""
+
+
+class Broken(Exception):  # noqa: N818 - it is about a query
+    """Computing a query raised: a bug, perhaps of this query alone."""
+
+    def __init__(self, bug: Exception) -> None:
+        super().__init__(f"{type(bug).__name__}: {bug}")
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """For what is computed of one query, or decoded: what it raises is that query's trouble (`Broken`)."""
+    try:
+        yield
+    except (QueryFailed, Fenced, StateLost, TopicsReplaced, StoreUnavailable):
+        raise
+    except Rejected as rejected:
+        raise QueryFailed(rejected.code, rejected.detail) from rejected
+    except Exception as bug:
+        raise Broken(bug) from bug
+
+
+class Troubles:
+    """The note of one query in the store, as its owner reads and writes it."""
+
+    def __init__(self, query_id: str, partition: int, shared: Shared) -> None:
+        self.stopped: Quarantine | None = None
+        """Why the query is in quarantine, where it is."""
+        self._query_id = query_id
+        self._partition = partition
+        self._shared = shared
+        self.listed = False
+        """Whether the store lists it among the queries that are stopped, or were."""
+        self._left: frozenset[str] = frozenset()
+        """Attempts of processes that are gone, or think so."""
+        self._mine: str | None = None
+        self._read_at = 0.0
+        self._raised = 0
+
+    async def read(self) -> Note:
+        """What is noted; stops the query where that says so."""
+        shared = self._shared
+        note = await shared.retry(lambda: shared.store.read_note(self._query_id))
+        self.stopped = note.quarantine
+        self.listed = self.listed or note.quarantine is not None
+        self._left = frozenset(attempt for attempt in note.attempts if not attempt.endswith(shared.process))
+        self._read_at = shared.clock.monotonic()
+        return note
+
+    @asynccontextmanager
+    async def attempt(self, position: Position) -> AsyncGenerator[None, None]:
+        """Note that what may end the process is begun, and, where it did not, that it came to an end.
+
+        Who died at the same position, died of the same. A query that somebody died of already has no other attempt
+        beside it: the next death is its own.
+
+        Raises:
+            QueryFailed: too many have died of it.
+        """
+        shared = self._shared
+        where = f"{position.queries_offset},{position.verdicts_offset} "
+        deaths = sum(attempt.startswith(where) for attempt in self._left)
+        if deaths >= shared.limits.deaths:
+            raise QueryFailed(Code.QUARANTINED, f"{deaths} processes ended while they computed it")
+        mine = self._mine = where + shared.process
+        async with shared.attempts.turn(alone=deaths > 0):
+            await shared.retry(lambda: shared.store.begin_attempt(self._query_id, mine))
+            try:
+                yield
+            except asyncio.CancelledError:
+                raise  # `abandon` notes it
+            except Exception:
+                await self._end({mine})
+                raise
+            await self._end({mine})
+
+    async def abandon(self) -> None:
+        """Note that the batch was broken off by ourselves, if the store answers at once."""
+        if self._mine is not None:
+            mine, self._mine = self._mine, None
+            with suppress(StoreUnavailable):
+                await self._shared.store.end_attempts(self._query_id, {mine})
+
+    async def _end(self, attempts: AbstractSet[str]) -> None:
+        shared = self._shared
+        await shared.retry(lambda: shared.store.end_attempts(self._query_id, attempts))
+        self._mine = None
+
+    async def went_well(self, position: Position) -> None:
+        """A batch was computed and saved: deaths before it, or a while ago, are not held against the query."""
+        self._raised = 0
+        if self._left:
+            where = f"{position.queries_offset},{position.verdicts_offset} "
+            calm = self._shared.clock.monotonic() - self._read_at >= CALM_SECONDS
+            over = {attempt for attempt in self._left if calm or not attempt.startswith(where)}
+            if over:
+                await self._end(over)
+                self._left -= over
+
+    @property
+    def suspect(self) -> bool:
+        """Whether somebody died of the query, and it is not proved innocent yet."""
+        return bool(self._left)
+
+    async def raised(self, bug: Broken) -> None:
+        """Count a bug; the second in a row stops the query."""
+        self._raised += 1
+        log.error("query %r: %s", self._query_id, bug, exc_info=bug.__cause__)
+        if self._raised >= RAISES:
+            await self.stop(QueryFailed(Code.QUARANTINED, f"computing it raised {bug}"))
+
+    async def stop(self, failure: QueryFailed) -> None:
+        """Put the query into quarantine."""
+        shared = self._shared
+        why = Quarantine(failure.code.value, failure.detail, shared.clock.now())
+        await shared.retry(lambda: shared.store.quarantine(self._query_id, self._partition, why))
+        self.stopped, self.listed, self._raised = why, True, 0
+        log.error("query %r is stopped: %s; `haystream query release` lets it go on", self._query_id, failure)
+
+    async def pass_over(self, batch: Batch) -> None:
+        """Note where the batch's records lie, and reject them until the query is released."""
+        assert self.stopped is not None
+        why = f"the query is stopped ({self.stopped.code}: {self.stopped.detail}); this counts when it is released"
+        spans = {kind: _span(batch, kind) for kind in (Kind.QUERY, Kind.VERDICT)}
+        if any(spans.values()):
+            await self._note_passed(queries=spans[Kind.QUERY], verdicts=spans[Kind.VERDICT])
+        batch.reject_all(Rejected(Code.QUARANTINED, why))
+
+    async def pass_over_unknown(self, batch: Batch) -> None:
+        """Note where the batch's verdicts lie, and reject them until somebody opens the query."""
+        shared, span = self._shared, _span(batch, Kind.VERDICT)
+        why = f"nobody has opened query {self._query_id!r}; the verdict counts when somebody does"
+        if span is not None:
+            await shared.retry(
+                lambda: shared.store.note_unknown(self._partition, self._query_id, span, room=shared.limits.unknown)
+            )
+        batch.reject_all(Rejected(Code.UNKNOWN_QUERY, why))
+
+    async def adopt_unknown(self, note: Note) -> Note:
+        """The note of a query that is being opened, with the verdicts that came before."""
+        shared = self._shared
+        span = await shared.retry(lambda: shared.store.read_unknown(self._partition, self._query_id))
+        if span is None:
+            return note
+        await self._note_passed(verdicts=span)
+        return await shared.retry(lambda: shared.store.read_note(self._query_id))
+
+    async def taken_up(self, note: Note) -> None:
+        """Note that the query goes on, and that what the note says was passed over is applied."""
+        shared = self._shared
+        await shared.retry(lambda: shared.store.take_up(self._query_id, self._partition, note))
+        self.listed = False
+
+    async def _note_passed(self, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+        shared = self._shared
+        await shared.retry(lambda: shared.store.pass_over(self._query_id, queries=queries, verdicts=verdicts))
+
+
+def _span(batch: Batch, kind: Kind) -> Span | None:
+    """Where the records lie of those deliveries of a kind that nothing is wrong with."""
+    offsets = [delivery.record.offset for delivery in batch.of(kind) if delivery not in batch.rejected]
+    return Span(min(offsets), max(offsets)) if offsets else None

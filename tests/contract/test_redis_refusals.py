@@ -1,0 +1,120 @@
+"""A Redis that answers, but refuses: what its errors mean, by their codes, and that all goes on afterwards."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from redis._parsers.base import BaseParser
+from redis.asyncio import Redis
+from redis.exceptions import ClusterError, DataError, RedisClusterException
+from support.cluster import ClusterServer
+from support.refusals import REFUSALS, USER, allow
+
+from haystream.events import Item
+from haystream_service.local import ValkeyServer
+from haystream_service.settings import Settings
+from haystream_service.store.base import StoreRefused, StoreUnavailable
+from haystream_service.store.redis import RedisStore
+from haystream_service.store.refusals import unavailable
+
+AGAIN = [
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "CLUSTERDOWN Hash slot not served",
+    "LOADING Valkey is loading the dataset in memory",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "MISCONF Errors writing to the AOF file: No space left on device",
+    "MOVED 3999 127.0.0.1:6381",
+    "ASK 3999 127.0.0.1:6381",
+    "NOREPLICAS Not enough good replicas to write.",
+    "OOM command not allowed when used memory > 'maxmemory'. script: 8c7e, on @user_script:5.",
+    "READONLY You can't write against a read only replica.",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+]
+REFUSED = [
+    "NOAUTH Authentication required.",
+    "NOPERM User haystream has no permissions to run the 'evalsha' command",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "ERR ACL failure in script: User haystream has no permissions to run the 'hset' command",
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
+    "configuration is correct?",
+]
+BUGS = [
+    "ERR wrong number of arguments for 'get' command",
+    "WRONGTYPE Operation against a key holding the wrong kind of value",
+    "CROSSSLOT Keys in request don't hash to the same slot",
+]
+
+
+@pytest.mark.parametrize("said", [*AGAIN, *REFUSED, *BUGS])
+def test_every_answer_of_redis_has_one_meaning(said: str) -> None:
+    error = unavailable(BaseParser.parse_error(said))  # as redis-py makes an exception of it
+    if said in BUGS:
+        assert error is None
+        return
+    assert type(error) is (StoreRefused if said in REFUSED else StoreUnavailable)
+    assert said.removeprefix("ERR ") in str(error).replace("NOPERM ACL", "ACL").replace("ERR ", "")
+
+
+def test_what_is_no_answer_of_the_server() -> None:
+    for error in (ConnectionResetError("reset"), ClusterError("TTL exhausted."), RedisClusterException("no node")):
+        assert type(unavailable(error)) is StoreUnavailable
+    assert unavailable(DataError("a bug of ours")) is None
+    assert unavailable(ValueError("as is this")) is None
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    file = tmp_path / "password"
+    file.write_text("S3cret\n")
+    return file
+
+
+@pytest_asyncio.fixture
+async def store(own_valkey: ValkeyServer, password: Path, redis_prefix: str) -> AsyncIterator[RedisStore]:
+    await allow(own_valkey, redis_prefix, "S3cret")
+    settings = Settings(
+        redis=own_valkey.url, redis_prefix=redis_prefix, redis_user=USER, redis_password_file=password
+    )
+    store = RedisStore.open(settings)
+    yield store
+    await store.wipe()
+    await store.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_refused_is_said_and_then_it_goes_on(
+    store: RedisStore, own_valkey: ValkeyServer, password: Path, name: str
+) -> None:
+    await store.append_items("c", [Item("1", "c", "a", ("b",))])
+    await store.ping()
+    async with REFUSALS[name](own_valkey, password) as code:
+        kind = StoreRefused if code in {"NOPERM", "WRONGPASS"} else StoreUnavailable
+        for call in (lambda: store.append_items("c", [Item("2", "c", "a", ("b",))]), store.ping):
+            with pytest.raises(kind, match=rf": {code} \w") as caught:
+                await call()
+            assert type(caught.value) is kind
+    await store.ping()
+    await store.append_items("c", [Item("2", "c", "a", ("b",))])
+    assert await store.item_count("c") == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_a_cluster_without_its_slots() -> None:
+    with ClusterServer() as server:
+        store = RedisStore.connect(server.url, cluster=True)
+        await store.append_items("c", [Item("1", "c", "a", ("b",))])
+        async with Redis(port=server.port) as node:
+            await node.execute_command("CLUSTER", "DELSLOTSRANGE", 0, 16383)
+            with pytest.raises(StoreUnavailable):
+                await store.append_items("c", [Item("2", "c", "a", ("b",))])
+            await node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in await node.execute_command("CLUSTER", "INFO"):
+                pass
+        await store.append_items("c", [Item("2", "c", "a", ("b",))])
+        assert await store.item_count("c") == 2
+        await store.close()

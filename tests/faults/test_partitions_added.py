@@ -1,0 +1,176 @@
+"""Partitions that are added to topics in use, and the way to more of them."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from support.equality import EXACT
+from support.pipeline import Pipeline, Silent, page, until
+
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.errors import UserError
+from haystream_service.local import ServerUnavailable
+from haystream_service.settings import Settings
+from haystream_service.worker import kafka
+from haystream_service.worker.records import RESTATES, restates
+from haystream_service.worker.repartitioning import Repartition
+from haystream_service.worker.stretches import whole
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+QUERIES = tuple(f"q{n}" for n in range(6))
+EVENTS: tuple[Event, ...] = (
+    *map(Query, QUERIES),
+    *(Item(f"m{n}", "default", f"p{n % 5}", (f"p{n % 5 + 1 + n % 2}",)) for n in range(30)),
+    *(
+        Verdict(f"v{n}", QUERIES[n % 6], f"m{n % 30}", "zoe", list(Outcome)[n % 3], 1_700_000_000_000_000 + n)
+        for n in range(60)
+    ),
+)
+
+
+@pytest_asyncio.fixture
+async def pipeline(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> AsyncIterator[Pipeline]:
+    settings = Settings(
+        kafka=kafka.bootstrap,
+        redis=redis_url,
+        topic_prefix=topic_prefix,
+        redis_prefix=redis_prefix,
+        group=topic_prefix,
+        partitions=2,
+        tolerance=EXACT,
+    )
+    async with Pipeline(settings) as pipeline:
+        yield pipeline
+
+
+async def program(pipeline: Pipeline, *arguments: str) -> tuple[int, str]:
+    """Runs `haystream` as a program; its exit code and what it says."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from haystream_service.cli import main; main()", *arguments),
+        env={**os.environ, **pipeline.environment()},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, " ".join(said.decode().split())
+
+
+async def add_partitions(settings: Settings, total: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    await admin.start()
+    names = [settings.topic(name) for name in ("queries", "items", "verdicts")]
+    await admin.create_partitions({name: NewPartitions(total_count=total) for name in names})
+    await admin.close()
+
+
+async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_query(pipeline: Pipeline) -> None:
+    settings = pipeline.settings
+    worker = await pipeline.worker()
+    await pipeline.say(*EVENTS)
+    await pipeline.assert_is_the_fold(EVENTS)
+    await add_partitions(settings, 4)
+
+    async def ended() -> bool:
+        return not worker.running
+
+    await until(ended, "the worker ends")
+    reason = f"{settings.topic('queries')} had 2 partitions and has 4"
+    assert reason in worker.log.read_text()
+    worker.kill()  # what is left of the process
+    starting = asyncio.create_task(asyncio.to_thread(worker.start))
+
+    async def says_why() -> bool:
+        return worker.running and reason in page(worker, "/readyz")[1]
+
+    await until(says_why, "the next one waits, and says why")
+    later: list[Event] = [
+        Verdict(f"w{n}", q, "m29", "zoe", Outcome.RELEVANT, 1_800_000_000_000_000) for n, q in enumerate(QUERIES)
+    ]
+    await pipeline.say(*later)  # by producers who choose among four
+    worker.kill()
+    with pytest.raises(ServerUnavailable):
+        await starting
+    code, said = await program(pipeline, "rebuild", "--yes")
+    assert code != 0
+    assert reason in said
+    wider = f"{settings.topic_prefix}-4"
+    code, said = await program(pipeline, "repartition", "--to", wider, "--partitions", "4", "--yes")
+    assert code == 0, said
+    assert f"{len(EVENTS) + len(later)} records copied" in said
+    code, said = await program(pipeline, "repartition", "--to", wider, "--partitions", "4", "--yes")
+    assert (code, "hold records already" in said) == (2, True), said
+
+    async with Pipeline(settings.model_copy(update={"topic_prefix": wider, "partitions": 4})) as grown:
+        code, said = await program(grown, "rebuild", "--yes")
+        assert code == 0, said
+        await grown.worker()
+        more: list[Event] = [
+            Verdict(f"x{n}", q, "m28", "zoe", Outcome.IRRELEVANT, 1_900_000_000_000_000)
+            for n, q in enumerate(QUERIES)
+        ]
+        await grown.say(*more)
+        await grown.assert_is_the_fold([*EVENTS, *later, *more])
+        assert await grown.records("dead-letters") == []
+        assert {record.partition for record in await grown.records("queries")} > {0}
+
+
+async def test_topics_of_which_only_one_has_grown_are_refused_with_the_way_out(pipeline: Pipeline) -> None:
+    settings = pipeline.settings
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    await admin.start()
+    await admin.create_partitions({settings.topic("verdicts"): NewPartitions(total_count=3)})
+    await admin.close()
+
+    async def grown() -> bool:
+        return len(await kafka.partitions_of(settings, "verdicts")) == 3
+
+    await until(grown, "the broker tells of the new partition")
+    with pytest.raises(UserError, match=r"verdicts has 3.*haystream repartition"):
+        await kafka.ensure_topics(settings)
+
+
+async def test_a_copy_keeps_times_and_headers_and_where_settings_name_an_earlier_record(pipeline: Pipeline) -> None:
+    settings = pipeline.settings
+    said = [
+        *((q.encode(), b"settings", 1_000 + n, []) for n, q in enumerate(QUERIES)),
+        *((q.encode(), b"{", 2_000 + n, []) for n, q in enumerate(QUERIES)),
+    ]
+    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+    await producer.start()
+    topic, bad = settings.topic("queries"), dict[bytes, int]()
+    for key, value, time, headers in said:
+        bad[key] = (await producer.send_and_wait(topic, value, key=key, timestamp_ms=time, headers=headers)).offset
+    for n, (key, offset) in enumerate(bad.items()):
+        headers = [(RESTATES, str(offset).encode()), ("by", b"the worker")]
+        await producer.send_and_wait(topic, b"settings", key=key, timestamp_ms=3_000 + n, headers=headers)
+    await producer.stop()
+
+    wider = settings.model_copy(update={"topic_prefix": f"{settings.topic_prefix}-5", "partitions": 5})
+    repartition = Repartition(settings, wider)
+
+    async def checked() -> bool:
+        try:
+            await repartition.check()
+        except UserError as error:
+            assert "does not answer" in str(error) or "did not" in str(error)  # noqa: PT017 - a coordinator is made
+            return False
+        return True
+
+    await until(checked, "the new topics are there")
+    assert await repartition.run(lambda *_: Silent()) == 3 * len(QUERIES)
+    copied = [record async for record in whole(wider, "queries")]
+    for n, q in enumerate(QUERIES):
+        first, second, third = (record for record in copied if record.key == q.encode())
+        assert [first.timestamp, second.timestamp, third.timestamp] == [1_000 + n, 2_000 + n, 3_000 + n]
+        assert first.partition == second.partition == third.partition
+        assert (second.value, restates(third.headers)) == (b"{", second.offset)
+        assert dict(third.headers)["by"] == b"the worker"
+    assert len({record.partition for record in copied}) > 2

@@ -1,0 +1,84 @@
+"""/readyz says the truth while a server is away, and says it at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import pytest
+import pytest_asyncio
+from support.pipeline import Pipeline, page, until
+
+from haystream.events import Item, Outcome, Query, Verdict
+from haystream_service.demo.stage import WorkerProcess
+from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
+from haystream_service.settings import Settings
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+LINES = 300
+"""Of a log in which a client that cannot reach its server wrote a hundred a second."""
+
+
+@pytest_asyncio.fixture
+async def pipeline(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> AsyncIterator[Pipeline]:
+    settings = Settings(
+        kafka=own_kafka.bootstrap,
+        redis=own_valkey.url,
+        topic_prefix=topic_prefix,
+        redis_prefix=topic_prefix,
+        group=topic_prefix,
+        partitions=2,
+    )
+    async with Pipeline(settings) as pipeline:
+        yield pipeline
+
+
+@contextmanager
+def killed(server: LocalServer) -> Iterator[None]:
+    server.kill()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+def ready(worker: WorkerProcess) -> bool:
+    """What /readyz says; the metric has to say the same a moment later."""
+    return page(worker, "/readyz")[0] == 200
+
+
+async def metric_is(worker: WorkerProcess, value: int) -> bool:
+    return f"\nhaystream_ready {value}.0\n" in page(worker, "/metrics")[1]
+
+
+@pytest.mark.parametrize(("away", "name"), [("kafka", "Kafka"), ("valkey", "Redis")])
+async def test_a_worker_whose_server_is_away_is_not_ready_and_says_which(
+    pipeline: Pipeline, own_kafka: KafkaServer, own_valkey: ValkeyServer, away: str, name: str
+) -> None:
+    server: LocalServer = own_kafka if away == "kafka" else own_valkey
+    worker = await pipeline.worker()
+    await pipeline.say(Query("q"), Item("i", "default", "ann", ("bo",)))
+    await pipeline.drained()
+    for number, fault in enumerate((server.frozen, lambda: killed(server))):
+        await until(lambda: metric_is(worker, 1), "the worker is ready")
+        assert ready(worker)
+        with fault():
+
+            async def told() -> bool:
+                status, text = page(worker, "/readyz")
+                return status == 503 and name in text
+
+            await until(told, f"/readyz says that {name} is away")
+            await until(lambda: metric_is(worker, 0), "the metric says so, too")
+            assert page(worker, "/healthz") == (200, "ok\n"), "a restart would not help"
+            await asyncio.sleep(5.0)  # for what its clients have to say meanwhile
+
+        async def well() -> bool:
+            return ready(worker)
+
+        await until(well, f"ready again, after {name} is back")
+        when = 1_700_000_000_000_000 + number
+        await pipeline.say(Verdict(f"v{number}", "q", "i", "zoe", Outcome.RELEVANT, when))
+        await pipeline.drained()
+    lines = worker.log.read_text().splitlines()
+    assert len(lines) < LINES, "\n".join(lines[-20:])

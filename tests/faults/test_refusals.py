@@ -1,0 +1,138 @@
+"""A Redis that answers, and refuses, amid a stream: the worker waits, says why, and loses nothing."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.equality import EXACT
+from support.pipeline import Pipeline, page, until
+from support.refusals import REFUSALS, USER, allow
+
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.demo.stage import WorkerProcess
+from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.settings import Settings
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+FIRST: list[Event] = [
+    Query("q"),
+    Query("r"),
+    *(Item(f"i{n}", "default", f"p{n % 7}", (f"p{n % 5}x",)) for n in range(40)),
+]
+THEN: list[Event] = [
+    event
+    for n in range(40)
+    for event in (
+        Item(f"j{n}", "default", f"p{n % 5}", (f"p{n % 3}y",)),
+        Verdict(f"v{n}", "qr"[n % 2], f"i{n}", "zoe", list(Outcome)[n % 2], 1_700_000_000_000_000 + n),
+    )
+]
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    file = tmp_path / "password"
+    file.write_text("S3cret\n")
+    return file
+
+
+@pytest_asyncio.fixture
+async def pipeline(
+    kafka: KafkaServer, own_valkey: ValkeyServer, password: Path, topic_prefix: str
+) -> AsyncIterator[Pipeline]:
+    await allow(own_valkey, topic_prefix, "S3cret")
+    settings = Settings(
+        kafka=kafka.bootstrap,
+        redis=own_valkey.url,
+        redis_user=USER,
+        redis_password_file=password,
+        topic_prefix=topic_prefix,
+        redis_prefix=topic_prefix,
+        group=topic_prefix,
+        partitions=2,
+        tolerance=EXACT,
+        item_publish_seconds=0.05,
+    )
+    async with Pipeline(settings) as pipeline:
+        yield pipeline
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_a_redis_that_refuses_is_waited_for(
+    pipeline: Pipeline, own_valkey: ValkeyServer, password: Path, name: str
+) -> None:
+    worker = await pipeline.worker()
+    await pipeline.say(*FIRST)
+    await pipeline.drained()
+    async with REFUSALS[name](own_valkey, password) as code:
+        await pipeline.say(*THEN)
+
+        async def said() -> bool:
+            status, text = await asyncio.to_thread(page, worker, "/readyz")
+            why = rf"Redis (cannot serve now|does not let us in): {code} \w"
+            tried = re.search(rf"WARNING .*{why}.*; trying again", worker.log.read_text())
+            return status == 503 and bool(re.search(why, text)) and bool(tried)
+
+        await until(said, "the worker waits, is not ready, and says why")
+    await pipeline.assert_is_the_fold([*FIRST, *THEN])
+
+    await until(lambda: _ready(worker), "the worker is ready again")
+    assert worker.running
+    assert "Traceback" not in worker.log.read_text()
+    assert await pipeline.records("dead-letters") == []
+
+
+async def test_one_that_gets_no_records_says_that_redis_takes_no_writes(
+    pipeline: Pipeline, own_valkey: ValkeyServer, password: Path
+) -> None:
+    worker = await pipeline.worker()
+    async with REFUSALS["memory_full"](own_valkey, password):
+
+        async def said() -> bool:
+            status, text = await asyncio.to_thread(page, worker, "/readyz")
+            return status == 503 and "OOM command not allowed" in text
+
+        await until(said, "the worker says that Redis takes no writes")
+    await until(lambda: _ready(worker), "the worker is ready again")
+
+
+@pytest.mark.parametrize("lacking", ["password", "permission"])
+async def test_who_is_refused_at_start_is_told_in_a_line(
+    pipeline: Pipeline, own_valkey: ValkeyServer, password: Path, lacking: str
+) -> None:
+    environment = pipeline.environment()
+    if lacking == "password":
+        del environment["HAYSTREAM_REDIS_PASSWORD_FILE"]
+        environment["HAYSTREAM_REDIS_PASSWORD"] = "wr0ng"
+        said = "WRONGPASS invalid username-password pair"
+    else:
+        await allow(own_valkey, "another-prefix", "S3cret")
+        said = "NOPERM "
+    for command in ("worker", "rebuild --yes"):
+        code, errors = await _run(command, environment)
+        assert code == 2
+        assert "Traceback" not in errors
+        assert "wr0ng" not in errors
+        assert errors.splitlines()[-1].startswith(f"haystream: Redis does not let us in: {said}")
+    await allow(own_valkey, pipeline.settings.redis_prefix, "S3cret")
+
+
+async def _ready(worker: WorkerProcess) -> bool:
+    return (await asyncio.to_thread(page, worker, "/readyz"))[0] == 200
+
+
+async def _run(command: str, environment: dict[str, str]) -> tuple[int | None, str]:
+    """A haystream command's exit code and its standard error."""
+    program = [sys.executable, "-c", "from haystream_service.cli import main; main()", *command.split()]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HAYSTREAM_")}
+    process = await asyncio.create_subprocess_exec(
+        *program, env={**kept, **environment, "HAYSTREAM_PORT": "0"}, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 120)
+    return process.returncode, errors.decode()

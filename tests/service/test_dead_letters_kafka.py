@@ -1,0 +1,146 @@
+"""`haystream dead-letters`, on a real broker: what was rejected, and sending it again."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from haystream.errors import Code, Rejected
+from haystream.events import Item, Outcome, Query, Verdict
+from haystream_service.commands import dead_letters
+from haystream_service.commands.dead_letters import Wanted
+from haystream_service.errors import UserError
+from haystream_service.settings import Settings
+from haystream_service.wire import encode_dead_letter, encode_item, encode_query, encode_verdict
+from haystream_service.worker import kafka as kafka_module
+from haystream_service.worker.stretches import whole
+
+pytestmark = pytest.mark.kafka
+
+VERDICT = Verdict("v1", "q", "m1", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000)
+ITEM = Item("m1", "default", "ann", ("bob",))
+NO_SUCH = b'{"query_id":"q","top":0}'
+
+
+class Letters:
+    """A Kafka whose dead letters are known, and the commands on it."""
+
+    def __init__(self, settings: Settings, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+        self.settings = settings
+        self._capture = capfdbinary
+
+    def source(self, name: str, partition: int, offset: int) -> str:
+        return f"{self.settings.topic(name)}/{partition}/{offset}"
+
+    async def put(self) -> None:
+        settings, letters = self.settings, []
+        await kafka_module.ensure_topics(settings)
+        cut = encode_item(replace(ITEM, participants=("bob", "x" * 500)))
+        producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
+        await producer.start()
+        await producer.send_and_wait(settings.topic("items"), cut, key=b"m1", partition=0)
+        for name, offset, key, value, code in (
+            ("verdicts", 7, b"q", encode_verdict(VERDICT), Code.WRONG_PARTITION),
+            ("queries", 3, b"q", NO_SUCH, Code.OUT_OF_RANGE),
+            ("items", 0, b"m1", cut, Code.ITEM_CONFLICT),
+            ("items", 9, None, b"{", Code.MALFORMED_JSON),
+        ):
+            letter = encode_dead_letter(
+                Rejected(code, f"the [detail] of {offset}"),
+                value,
+                topic=settings.topic(name),
+                partition=0,
+                offset=offset,
+            )
+            if value == cut:
+                whole_letter = json.loads(letter)
+                whole_letter["payload_base64"] = whole_letter["payload_base64"][:40]
+                letter = json.dumps(whole_letter).encode()
+            letters.append((key, letter))
+        for key, letter in [*letters, letters[0]]:  # a record that was delivered twice has two letters
+            await producer.send_and_wait(settings.topic("dead-letters"), letter, key=key)
+        await producer.send_and_wait(settings.topic("dead-letters"), b"not ours")
+        await producer.stop()
+
+    async def sent(self, name: str) -> list[tuple[bytes | None, bytes]]:
+        return [(record.key, record.value) async for record in whole(self.settings, name)]
+
+    def printed(self) -> Any:
+        return json.loads(self._capture.readouterr().out)
+
+
+@pytest.fixture
+def letters(kafka, topic_prefix, monkeypatch, capfdbinary) -> Letters:
+    monkeypatch.setenv("HAYSTREAM_KAFKA", kafka.bootstrap)
+    monkeypatch.setenv("HAYSTREAM_TOPIC_PREFIX", topic_prefix)
+    settings = Settings(kafka=kafka.bootstrap, topic_prefix=topic_prefix, partitions=2)
+    letters = Letters(settings, capfdbinary)
+    asyncio.run(letters.put())
+    capfdbinary.readouterr()
+    return letters
+
+
+def test_they_are_listed_once_each_and_can_be_chosen(letters):
+    def chosen(**wanted: Any) -> list[str]:
+        dead_letters.run_list(Wanted(**wanted), limit=100, config=None, json=True)
+        return sorted(letter["code"] for letter in letters.printed()["letters"])
+
+    assert chosen() == ["item_conflict", "malformed_json", "out_of_range", "wrong_partition"]
+    assert chosen(topic="items") == ["item_conflict", "malformed_json"]
+    assert chosen(query="q") == ["out_of_range", "wrong_partition"]
+    assert chosen(code="out_of_range") == ["out_of_range"]
+    assert chosen(query="m1") == []
+    dead_letters.run_list(Wanted(), limit=1, config=None, json=True)
+    said = letters.printed()
+    assert (said["count"], len(said["letters"])) == (4, 1)
+
+
+def test_one_is_shown_in_full_or_byte_for_byte(letters, capfdbinary):
+    source = letters.source("verdicts", 0, 7)
+    dead_letters.run_show(source, payload=False, config=None, json=True)
+    said = letters.printed()
+    assert (said["source"], said["key"], said["detail"]) == (source, "q", "the [detail] of 7")
+    dead_letters.run_show(source, payload=True, config=None, json=False)
+    assert capfdbinary.readouterr().out == encode_verdict(VERDICT)
+    dead_letters.run_list(Wanted(), limit=9, config=None, json=False)
+    assert b"the [detail] of 7" in capfdbinary.readouterr().out
+    with pytest.raises(UserError, match="no dead letter of nothing/0/0"):
+        dead_letters.run_show("nothing/0/0", payload=False, config=None, json=True)
+
+
+def test_what_is_an_event_is_sent_again_whole_and_by_its_own_id(letters):
+    dead_letters.run_replay(Wanted(), corrected=None, dry_run=True, config=None, json=True)
+    assert len(letters.printed()["sent"]) == 2
+    assert asyncio.run(letters.sent("verdicts")) == []
+    dead_letters.run_replay(Wanted(), corrected=None, dry_run=False, config=None, json=True)
+    said = letters.printed()
+    assert sorted(said["sent"]) == sorted([letters.source("items", 0, 0), letters.source("verdicts", 0, 7)])
+    assert set(said["refused"]) == {letters.source("queries", 0, 3), letters.source("items", 0, 9)}
+    assert asyncio.run(letters.sent("verdicts")) == [(b"q", encode_verdict(VERDICT))]
+    (original, again) = asyncio.run(letters.sent("items"))
+    assert again == original  # the letter held the first bytes only
+
+
+def test_a_corrected_record_takes_its_place(letters, tmp_path):
+    source = letters.source("queries", 0, 3)
+    fixed = tmp_path / "fixed.json"
+    for value, why in ((b'{"query_id":"q","top":-1}', "out_of_range"), (b"{", "malformed_json")):
+        fixed.write_bytes(value)
+        with pytest.raises(UserError, match=f"it would be rejected again, as {why}"):
+            dead_letters.run_replay(
+                Wanted(sources=(source,)), corrected=str(fixed), dry_run=False, config=None, json=False
+            )
+    fixed.write_bytes(encode_query(Query("q2")))
+    with pytest.raises(UserError, match="stands for one letter"):
+        dead_letters.run_replay(Wanted(), corrected=str(fixed), dry_run=False, config=None, json=False)
+    dead_letters.run_replay(Wanted(sources=(source,)), corrected=str(fixed), dry_run=False, config=None, json=False)
+    assert asyncio.run(letters.sent("queries")) == [(b"q2", encode_query(Query("q2")))]
+
+
+def test_a_broker_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
+    with pytest.raises(UserError, match=r"Kafka at 127\.0\.0\.1:1"):
+        dead_letters.run_list(Wanted(), limit=1, config=None, json=True)

@@ -1,0 +1,292 @@
+"""A query that cannot be computed is stopped and says so; nothing else is, and nothing of it is lost."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from support.pipeline import until
+from support.world import World, item, verdict
+
+from haystream.errors import Code, QueryFailed
+from haystream.events import Event, Outcome, Query, Verdict
+from haystream.query import QueryState
+from haystream_service.store.base import Note, Position, Span
+from haystream_service.wire import decode_ranking
+from haystream_service.worker.shared import Limits
+
+pytestmark = pytest.mark.asyncio
+
+
+class Poison:
+    """Makes settling a query raise, as long as it is in force."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error: Exception | None = ZeroDivisionError("division by zero")
+        self.verdict_id: str | None = None
+        """Raise only where the query has this verdict."""
+        self.raised = 0
+        self.most = 1_000_000
+        settle = QueryState.settle
+
+        def poisoned(state: QueryState) -> None:
+            bad = self.verdict_id is None or self.verdict_id in state.verdicts
+            if self.error is not None and self.raised < self.most and state.settings.query_id == "bad" and bad:
+                self.raised += 1
+                raise self.error
+            settle(state)
+
+        monkeypatch.setattr(QueryState, "settle", poisoned)
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
+    return Poison(monkeypatch)
+
+
+def facts(query_id: str, numbers: range) -> list[Event]:
+    return [
+        Verdict(f"{query_id}-v{n}", query_id, f"item-{n}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000 + n)
+        for n in numbers
+    ]
+
+
+ITEMS = [item(n) for n in range(10)]
+
+
+async def released(world: World, process: Any, poison: Poison) -> None:
+    poison.error = None
+    await world.store.release("bad")
+    await process.wait(_taken_up(world))
+    await process.settled()
+
+
+async def _taken_up(world: World) -> None:
+    async def taken_up() -> bool:
+        return not await world.store.quarantined()
+
+    await until(taken_up, "taken up again")
+
+
+async def test_a_batch_that_raises_twice_stops_its_query_and_no_other(world: World, poison: Poison) -> None:
+    poison.verdict_id = "bad-v3"
+    process = await world.process()
+    events = [Query("good"), Query("bad"), *ITEMS, *facts("good", range(3)), *facts("bad", range(3))]
+    world.say(*events)
+    await process.settled()
+    more = [*facts("bad", range(3, 6)), *facts("good", range(3, 6))]
+    world.say(*more, Query("bad", top=3))
+    await process.settled()
+    assert poison.raised >= 2
+    assert {code for code, _ in world.dead_letters()} == {"quarantined"}
+    assert len(world.dead_letters()) == 4  # three verdicts and the settings
+    assert process.metrics.quarantined_queries._value is not None
+    assert process.metrics.quarantined_queries.collect()[0].samples[0].value == 1
+    why = (await world.store.read_note("bad")).quarantine
+    assert why is not None
+    assert (why.code, why.detail) == ("quarantined", "computing it raised ZeroDivisionError: division by zero")
+    assert world.rankings("good")[-1].screened == 6
+    assert world.rankings("bad")[-1].screened == 3
+    assert process.worker.troubles() + await process.worker.store_troubles() == []
+    await released(world, process, poison)
+    await world.check_equals_fold([*events, *more, Query("bad", top=3)])
+    assert len(world.dead_letters()) == 4
+    assert await world.store.read_note("bad") == Note()
+    assert process.metrics.quarantined_queries.collect()[0].samples[0].value == 0
+
+
+async def test_a_query_that_fails_when_it_is_opened_is_stopped_and_opens_when_it_is_released(
+    world: World, poison: Poison
+) -> None:
+    process = await world.process()
+    events = [*ITEMS, *facts("bad", range(2)), Query("good"), Query("bad", top=7), *facts("bad", range(2, 4))]
+    world.say(*events)
+    await process.settled()
+    assert await world.store.query_ids() == {"good"}
+    assert await world.store.quarantined() != {}
+    await process.crash()
+    # The next process knows, and tries nothing.
+    before, heir = poison.raised, await world.process()
+    later = facts("bad", range(4, 6))
+    world.say(*later)
+    await heir.settled()
+    assert poison.raised == before
+    await heir.crash()
+    poison.error = None
+    await world.store.release("bad")
+    last = await world.process()
+    await last.settled()
+    await last.wait(_taken_up(world))
+    await last.settled()
+    await world.check_equals_fold([*events, *later])
+
+
+async def test_a_failure_with_a_name_stops_the_query_at_once_with_that(world: World, poison: Poison) -> None:
+    poison.error = QueryFailed(Code.OUT_OF_RANGE, "prior.weight is too small for these verdicts")
+    process = await world.process()
+    world.say(Query("bad"), Query("good"), *ITEMS)
+    await process.settled()
+    why = (await world.store.read_note("bad")).quarantine
+    assert why is not None
+    assert (why.code, why.detail) == ("out_of_range", "prior.weight is too small for these verdicts")
+    assert poison.raised == 1
+    assert len(world.rankings("good")[-1].items) == 10
+
+
+async def test_a_bug_that_does_not_come_again_stops_nothing(world: World, poison: Poison) -> None:
+    process = await world.process()
+    events = [Query("bad"), *ITEMS]
+    world.say(*events)
+    poison.most = 1
+    await process.settled()
+    await world.check_equals_fold(events)
+    assert world.dead_letters() == []
+
+
+async def test_tending_that_raises_stops_its_query_and_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tend(state: QueryState, *_: Any, **__: Any) -> bool:
+        if state.settings.query_id == "bad":
+            raise FloatingPointError("tended")
+        return False
+
+    monkeypatch.setattr(QueryState, "tend", tend)
+    process = await world.process()
+    world.say(Query("bad"), Query("good"), *ITEMS)
+    await process.wait(world.broker.wait_for("next-items", lambda m: len(decode_ranking(m.value).items) == 10))
+
+    async def stopped() -> bool:
+        return bool(await world.store.quarantined())
+
+    await until(stopped, "stopped")
+    why = (await world.store.read_note("bad")).quarantine
+    assert why is not None
+    assert why.detail == "tending it raised FloatingPointError: tended"
+    assert not process.worker.failed.done()
+
+
+async def test_a_query_that_processes_die_of_is_stopped_and_others_that_were_beside_it_are_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a death is a batch that never comes back, in a process that is then gone."""
+    settle = QueryState.settle
+    fatal, gate, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+
+    def dies(state: QueryState) -> None:
+        if state.settings.query_id == "bad" and "bad-v1" in state.verdicts:
+            loop.call_soon_threadsafe(fatal.set)
+            gate.wait(60)
+        settle(state)
+
+    events = [Query("good"), Query("bad"), *ITEMS, *facts("good", range(2)), *facts("bad", range(2))]
+    first = await world.process()
+    world.say(*events)
+    monkeypatch.setattr(QueryState, "settle", dies)
+    deaths = 0
+    process = first
+    while deaths < 8:
+        done = asyncio.ensure_future(process.settled())
+        died = asyncio.ensure_future(fatal.wait())
+        await asyncio.wait({done, died}, return_when=asyncio.FIRST_COMPLETED)
+        died.cancel()
+        if done.done():
+            break
+        done.cancel()
+        deaths += 1
+        fatal.clear()
+        await killed(process)
+        process = await world.process()
+    assert 3 <= deaths <= Limits().deaths + 1
+    assert await world.store.quarantined() != {}
+    why = (await world.store.read_note("bad")).quarantine
+    assert why is not None
+    assert "processes ended" in why.detail
+    assert (await world.store.read_note("good")).quarantine is None
+    assert world.rankings("good")[-1].screened == 2
+    monkeypatch.setattr(QueryState, "settle", settle)
+    gate.set()
+    await world.store.release("bad")
+    await process.wait(_taken_up(world))
+    await process.settled()
+    await world.check_equals_fold(events)
+
+
+async def killed(process: Any) -> None:
+    """End the process without its tidying up: what is noted of attempts stays."""
+
+    async def gone() -> None: ...
+
+    for owner in process.worker._owners.values():
+        owner._troubles.abandon = gone
+    await process.crash()
+
+
+async def test_a_rebalance_in_the_middle_of_a_batch_is_no_death(world: World) -> None:
+    process = await world.process()
+    world.say(Query("q"), *ITEMS)
+    await process.settled()
+    owner = next(iter(process.worker._owners.values()))
+    begun, wait = asyncio.Event(), asyncio.Event()
+
+    async def attempt() -> None:
+        async with owner._troubles.attempt(Position()):
+            begun.set()
+            await wait.wait()
+
+    task = asyncio.create_task(attempt())
+    await begun.wait()
+    assert len((await world.store.read_note("q")).attempts) == 1
+    task.cancel()
+    await asyncio.wait([task])
+    await owner._troubles.abandon()
+    assert await world.store.read_note("q") == Note()
+
+
+async def test_where_verdicts_of_unknown_queries_lie_is_bounded_and_none_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process()
+    object.__setattr__(process.worker._shared.limits, "unknown", 3)
+    early = [verdict(n, f"q{n % 8}") for n in range(40)]
+    world.say(*early, *ITEMS)
+    await process.settled()
+    assert len(world.dead_letters()) == 40
+    assert len(await world.store.unknown()) <= 6  # of two partitions
+    await process.crash()
+    heir = await world.process()
+    queries = [Query(f"q{n}") for n in range(8)]
+    world.say(*queries)
+    await heir.settled()
+    await world.check_equals_fold([*queries, *early, *ITEMS])
+    assert await world.store.unknown() == {}
+
+
+async def test_verdicts_on_another_partition_are_rejected_with_what_to_set(world: World) -> None:
+    process = await world.process()
+    world.say(Query("q"), item(1), item(2), verdict(1))
+    await process.settled()
+    (owner,) = (o for o in process.worker._owners.values())
+    elsewhere = 1 - owner.partition
+    for topic in ("queries", "verdicts"):
+        message = next(m for m in world.broker.messages(topic) if m.key == b"q")
+        world.broker.append((topic, elsewhere), b"q", message.value)
+    world.say(verdict(2))
+    await process.settled()
+    assert [code for code, _ in world.dead_letters()] == ["wrong_partition"] * 2
+    assert b"murmur2" in world.broker.messages("dead-letters")[-1].value
+    await world.check_equals_fold([Query("q"), item(1), item(2), verdict(1), verdict(2)])
+    # So are those that come before it is opened, whoever owns which partition.
+    for partition in (0, 1):
+        other = await world.process((partition,))
+        await other.settled()
+        await other.crash()
+    assert await world.store.unknown() == {}
+
+
+async def test_the_span_of_what_is_passed_over_is_kept_exactly(world: World, poison: Poison) -> None:
+    process = await world.process()
+    world.say(Query("bad"), *facts("bad", range(3)))
+    await process.settled()
+    note = await world.store.read_note("bad")
+    assert (note.queries, note.verdicts) == (Span(0, 0), Span(0, 2))

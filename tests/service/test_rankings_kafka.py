@@ -1,0 +1,69 @@
+"""What readers of next-items see last is the newest, whatever lands on it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import ConsumerRecord
+from support.pipeline import Pipeline, until
+
+from haystream.events import Item, Outcome, Query, Verdict
+from haystream_service.settings import Settings
+from haystream_service.wire import decode_ranking
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+
+@pytest_asyncio.fixture
+async def pipeline(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> AsyncIterator[Pipeline]:
+    settings = Settings(
+        kafka=kafka.bootstrap,
+        redis=redis_url,
+        topic_prefix=topic_prefix,
+        redis_prefix=redis_prefix,
+        group=topic_prefix,
+        partitions=2,
+    )
+    async with Pipeline(settings) as pipeline:
+        yield pipeline
+
+
+async def published(pipeline: Pipeline, query_id: str) -> list[ConsumerRecord]:
+    return [record for record in await pipeline.records("next-items") if record.key == query_id.encode()]
+
+
+def verdict(number: int, query_id: str) -> Verdict:
+    when = 1_700_000_000_000_000 + number
+    return Verdict(f"v{number}", query_id, f"item-{number}", "zoe", Outcome.RELEVANT, when)
+
+
+async def test_an_older_ranking_that_lands_late_is_written_over(pipeline: Pipeline) -> None:
+    queries = ("q", "r", "s")
+    worker = await pipeline.worker()
+    await pipeline.say(*map(Query, queries), *(Item(f"item-{n}", "default", "ann", ("bo",)) for n in range(4)))
+    await pipeline.drained()
+
+    async def older_lands(query_id: str, value: bytes | None) -> None:
+        newest = (await pipeline.store.read_ranking(query_id)) or b""
+        assert value is None or decode_ranking(value).revision < decode_ranking(newest).revision
+        await pipeline.say_raw("next-items", query_id.encode(), value)
+
+        async def written_over() -> bool:
+            last = (await published(pipeline, query_id))[-1].value
+            stored = await pipeline.store.read_ranking(query_id)
+            return bool(last) and last == stored
+
+        await until(written_over, f"the newest ranking of {query_id} is the last one")
+
+    for number, query_id in enumerate(queries):
+        first = (await published(pipeline, query_id))[0].value
+        await pipeline.say(verdict(number, query_id))
+        await pipeline.drained()
+        await older_lands(query_id, first)
+    await older_lands("q", None)
+    # Another process has not published what it finds there, and owns it all the same.
+    await asyncio.to_thread(worker.restart)
+    for query_id in queries:
+        await older_lands(query_id, (await published(pipeline, query_id))[0].value)

@@ -1,0 +1,114 @@
+"""Thousands of schedules of delivery, delay, rebalance and crash between any two effects, in time of their own.
+
+How many is said by `--schedules`, and from which seed on by `--first-schedule`: `make faults` runs ten thousand.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from support.simulated import schedule
+from support.simulated.loop import VirtualLoop
+from support.simulated.process import Process
+from support.simulated.schedule import ScheduleFailed
+
+from haystream_service.store.base import Change
+from haystream_service.store.memory import MemoryStore
+from haystream_service.worker.records import Record
+from haystream_service.worker.worker import Worker
+
+A_PIECE = 50
+"""Schedules that are one test."""
+SOON = 200
+"""In so many schedules a bug that was put in on purpose has to show."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        first, count = metafunc.config.getoption("first_schedule"), metafunc.config.getoption("schedules")
+        pieces = [range(n, min(n + A_PIECE, first + count)) for n in range(first, first + count, A_PIECE)]
+        metafunc.parametrize("seeds", pieces, ids=[f"{piece.start}-{piece.stop - 1}" for piece in pieces])
+
+
+def test_every_schedule_ends_in_what_replay_says(seeds: range) -> None:
+    for seed in seeds:
+        schedule.run(seed)
+
+
+def test_a_seed_brings_back_the_same_run() -> None:
+    """In another process, too, whatever order its hashes give."""
+    here = schedule.run(7)
+    code = "from support.simulated import schedule; print('\\n'.join(schedule.run(7).trace))"
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed}
+        there = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        assert there.stdout.splitlines() == here.trace
+
+
+def test_a_process_writes_to_kafka_in_order_however_long_one_of_it_takes() -> None:
+    for seed in range(100):
+        landed: list[int] = []
+
+        async def write(seed: int = seed, landed: list[int] = landed) -> None:
+            said = schedule.Schedule(seed, Random(seed))
+            process = Process("w", said.store, said.broker, said.rng, said.metrics, skew=0.0, fatal=None)
+            numbers = range(10)
+            writes = (process.write("kafka", partial(landed.append, n), "", in_order=True) for n in numbers)
+            await asyncio.gather(*writes)
+
+        with closing(VirtualLoop(Random(seed))) as loop:
+            loop.run_until_complete(write())
+        assert landed == sorted(landed), f"seed {seed}"
+
+
+def test_what_goes_wrong_is_drawn_often_enough() -> None:
+    """A schedule in which nothing fails would prove nothing."""
+    faults = sum((schedule.run(seed).faults for seed in range(30)), start=schedule.run(30).faults)
+    for fault in schedule.FAULTS:
+        assert faults[fault] >= 5, faults
+
+
+def _first_that_fails() -> ScheduleFailed:
+    for seed in range(SOON):
+        try:
+            schedule.run(seed)
+        except ScheduleFailed as failed:
+            return failed
+    pytest.fail(f"none of {SOON} schedules found it")
+
+
+def test_an_acknowledgement_before_the_save_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_record = Worker.on_record
+
+    async def hasty(worker: Worker, record: Record) -> None:
+        await on_record(worker, record)
+        record.ack()
+
+    monkeypatch.setattr(Worker, "on_record", hasty)
+    assert "nothing of it is saved" in str(_first_that_fails())
+    # And by what it does, too: facts are missing in the end.
+    monkeypatch.setattr(schedule.Schedule, "check_saved", lambda *_: None)
+    assert "verdicts" in str(_first_that_fails())
+
+
+def test_a_save_without_compare_and_set_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    save = MemoryStore.save_query
+
+    async def overwriting(store: MemoryStore, change: Change) -> None:
+        stored = await store.load_query(change.query_id)
+        known = stored is not None
+        revision = stored.revision if known else 0
+        await save(store, replace(change, expected=revision, revision=max(revision + 1, change.revision)))
+
+    monkeypatch.setattr(MemoryStore, "save_query", overwriting)
+    _first_that_fails()
