@@ -166,7 +166,7 @@ async def test_topics_that_cannot_be_worked_with_are_refused_with_the_command_th
     [
         ("verdicts", {"retention.ms": "604800000"}, "forgets its records after 604800000 ms"),
         ("items", {"cleanup.policy": "delete"}, "forgets its records after"),
-        ("queries", {"cleanup.policy": "delete", "retention.ms": "1000000"}, "forgets its records after 1000000 ms"),
+        ("queries", {"cleanup.policy": "delete", "retention.ms": "1000"}, "forgets its records after 1000 ms"),
         ("next-items", {"cleanup.policy": "compact", "max.message.bytes": KAFKAS_DEFAULT}, "what is longer is cut"),
         ("queries", {"cleanup.policy": "delete", "retention.ms": "-1"}, None),
         ("queries", {"cleanup.policy": "compact"}, "has cleanup.policy=compact"),
