@@ -79,11 +79,15 @@ def test_a_reader_has_the_posterior_after_any_history(engine: str, history: list
     assert_reads(stored, query, 1e-9)
 
 
-def extremes(model: ModelName, *, tolerance: float) -> tuple[State, QueryState, list[tuple[str, Outcome]]]:
+def extremes(
+    model: ModelName, *, tolerance: float, mean: float | None = None
+) -> tuple[State, QueryState, list[tuple[str, Outcome]]]:
     """400 items between 60 people and a pair that nothing links to them; all that is read is relevant, then nothing
     is, then half of it is taken back."""
     rng = np.random.default_rng(11)
-    state, _ = step(State(tolerance=tolerance), Query("q", prior=DEFAULT_PRIORS[model]))
+    prior = DEFAULT_PRIORS[model]
+    prior = prior if mean is None else replace(prior, mean=mean)
+    state, _ = step(State(tolerance=tolerance), Query("q", prior=prior))
     ends = [rng.choice(60, 2, replace=False) for _ in range(400)]
     for number, (u, v) in enumerate(ends):
         step(state, item(f"i{number}", f"p{u:02d}", f"p{v:02d}"))
@@ -92,6 +96,16 @@ def extremes(model: ModelName, *, tolerance: float) -> tuple[State, QueryState, 
     said += [(f"i{k}", Outcome.IRRELEVANT) for k in range(80, 320)]
     said += [(f"i{k}", Outcome.RETRACTED) for k in range(0, 160, 2)]
     return state, state.queries["q"], said
+
+
+@pytest.mark.parametrize("mean", [1e-6, 1.0 - 1e-6])
+def test_rows_are_told_of_as_closely_where_next_to_nothing_varies_a_priori(mean: float) -> None:
+    state, query, said = extremes("rates", tolerance=TIGHT, mean=mean)
+    stored = Stored(query)
+    for number, (item_id, outcome) in enumerate(said):
+        step(state, verdict(number, item_id, outcome))
+        stored.save()
+        assert_reads(stored, query, 1e-9)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -44,7 +44,9 @@ times as much, and Δ itself not to first order (`recount`)."""
 
 LEAST_SCALE = 0.05
 """A variance is σ² D² times an entry of the inverse: where σ² is small, the entry needs to be less exact. Not below
-this, or a base rate that turns out much larger than the prior's would find them too rough."""
+this, or a base rate that turns out much larger than the prior's would find them too rough; nor is what readers were
+told of the spread of a rate compared in smaller units, since the variance of a P is up to P (1 − P) times that
+spread, however small σ² is."""
 
 TELLING = 2.0
 """Readers are told of a participant, and its edges are scored again, when its adjusted mean or variance is so many
@@ -210,12 +212,15 @@ class LocalEngine(LocalPosterior):
         self._check_solves()
         stale = self._stale > 0 or any(len(change.edges) for change in changes)
         pending = self._await(stale=stale) if self._pending else None
-        telling, rounded = TELLING * self._tolerance, self._shared(self._rounded)
+        telling, (shift, variance, scale) = TELLING * self._tolerance, self._shared(self._rounded)
+        scale = max(scale, LEAST_SCALE)
         people, count, self._later = settle_moved(
             columns.system,
             columns.edges,
             columns.people,
-            *rounded,
+            shift,
+            variance,
+            scale,
             telling,
             columns.work.moved,
             columns.work.moved_flags,
@@ -227,7 +232,7 @@ class LocalEngine(LocalPosterior):
             columns.stale,
             self._stale,
         )
-        edges, rows, scale = columns.stale[:count], columns.changed_edges, rounded[-1]
+        edges, rows = columns.stale[:count], columns.changed_edges
         count = settle_rows(columns.edges, columns.people, scale, telling, columns.edge_flags, edges, rows)
         self._moved_count = self._stale = 0
         self._estimated = self.unfinished
@@ -242,7 +247,7 @@ class LocalEngine(LocalPosterior):
 
         `stale`: Λ or an edge's prior has changed; healing the entries of the inverse changes no solution.
         """
-        telling = TELLING * self._tolerance / self._rounded.scale
+        telling = TELLING * self._tolerance / max(self._rounded.scale, LEAST_SCALE)
         edges = self._pending.settle(self._columns, self._entries_tolerance, telling, stale=stale)
         self._check_solves()
         return edges

@@ -51,9 +51,10 @@ def settle_moved(
 
     Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
     at the same `shift`, `variance` and `scale` of what all share, and so that it holds at another shift too: a
-    reach counts by what a shift of σ², about m itself, would make of it. Who differs by less than URGENT
-    tolerances, of a hub by more still, waits in `later`, unless to be looked at closely: then the edges whose
-    covariance alone differs are stale, too. Returns the lengths of `changed`, of `stale` and of `later`; clears
+    reach counts by what a shift of σ², about m itself, would make of it. `scale` is σ², or more where σ² is so
+    small that the variance of a P, which is not, says more. Who differs by less than URGENT tolerances, of a hub by
+    more still, waits in `later`, unless to be looked at closely: then the edges whose covariance alone differs are
+    stale, too. Returns the lengths of `changed`, of `stale` and of `later`; clears
     `moved_flags` but for the mark of those who wait.
     """
     count = 0
