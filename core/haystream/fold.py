@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from haystream.collection import Collection
-from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.engines.local.engine import DEFAULT_TOLERANCE
 from haystream.events import Event, Item, Query, Verdict
-from haystream.query import QueryState, check_same
+from haystream.query_state import QueryState, check_same
 
 
 @dataclass(slots=True)

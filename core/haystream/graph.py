@@ -5,8 +5,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from haystream.arrays import Growing
 from haystream.events import Pair
-from haystream.growing import Growing
 
 
 def stable_hash(text: str, seed: int = 0) -> int:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from haystream.events import Pair
-from haystream.query import QueryState
-from haystream.ranking import Estimate
+from haystream.query_state import QueryState
+from haystream.ranking.ranked import Estimate
 
 
 @dataclass(frozen=True, slots=True)

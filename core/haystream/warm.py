@@ -1,9 +1,9 @@
 """Have every inner loop compiled before the first event needs it."""
 
+from haystream.engines.local.prior_inverse import FEW, MUCH
 from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.precision import FEW, MUCH
 from haystream.report import report
 
 

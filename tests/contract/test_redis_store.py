@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from haystream.engines.base import Common
 from haystream.events import Item, Query
-from haystream.tables import Changes, Rows
+from haystream.models.common import Common
+from haystream.posterior_tables import Changes, Rows
 from haystream_service.local import ValkeyServer
 from haystream_service.store.base import Change, Position, StoreUnavailable
 from haystream_service.store.keys import Keys

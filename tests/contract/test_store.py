@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haystream.engines.base import Common
 from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
-from haystream.tables import Changes, Rows
+from haystream.models.common import Common
+from haystream.posterior_tables import Changes, Rows
 from haystream_service.store.base import Appended, Change, Fenced, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio

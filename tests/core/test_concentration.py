@@ -10,15 +10,9 @@ from scipy.special import betaln
 from support.dense import TIGHT, solve
 from support.histories import fold, item, verdict
 
-from haystream.engines.concentration import (
-    DOUBT,
-    GRID,
-    add_likelihood,
-    learned_concentration,
-    no_likelihood,
-)
 from haystream.events import Event, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
+from haystream.models.concentration import DOUBT, GRID, add_likelihood, learned_concentration, no_likelihood
 
 ENGINES: tuple[Literal["local", "reference"], ...] = ("local", "reference")
 SEVERAL = [

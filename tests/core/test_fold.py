@@ -12,7 +12,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Event, ModelName, Outcome, Policy, Query, Status
 from haystream.fold import Changed, State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.policies import POLICIES
+from haystream.ranking.policies import POLICIES
 from haystream.report import Report, report
 
 ITEMS = line(12)
@@ -36,7 +36,7 @@ def assert_same(one: Report, other: Report, close: float = 1e-9) -> None:
 def test_any_order_and_any_duplication_give_the_same_state(drawn: int, data: st.DataObject) -> None:
     """`drawn` 4 has scores of chance move in turns, as on large graphs."""
     events = [data.draw(queries(policies=tuple(POLICIES))), *data.draw(facts())]
-    with mock.patch("haystream.policies.DRAWN", drawn):
+    with mock.patch("haystream.ranking.policies.DRAWN", drawn):
         check_any_order(data, events)
 
 

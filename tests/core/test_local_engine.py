@@ -10,11 +10,11 @@ from hypothesis import given
 from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
-from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.engines.local.engine import DEFAULT_TOLERANCE
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream.report import report
 
 
@@ -186,7 +186,7 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
     """What they do to the inverses is estimated, and right again when all is finished; nothing is solved afresh."""
     state, query = line_of_fifty(model, correlation)
     rng = np.random.default_rng(6)
-    with mock.patch("haystream.precision.MUCH", 0):
+    with mock.patch("haystream.engines.local.prior_inverse.MUCH", 0):
         for number in range(80):
             grow_and_judge(state, number, rng, people=70)
             if number % 8 == 7:
@@ -220,7 +220,7 @@ def test_a_new_edge_may_come_where_an_estimate_is_not_yet_healed(
 ) -> None:
     """So many contacts away from the new edges whose effect was estimated: healing still gets past it."""
     state, query = line_of_fifty(model, correlation)
-    with mock.patch("haystream.precision.MUCH", 0):
+    with mock.patch("haystream.engines.local.prior_inverse.MUCH", 0):
         for k in range(3):
             step(state, item(f"many{k}", f"new{k}", "p010"))
         query.settle()

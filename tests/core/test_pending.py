@@ -24,9 +24,9 @@ from support.histories import (
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import QueryState
+from haystream.posterior_tables import Tables, read
+from haystream.query_state import QueryState
 from haystream.report import Report, report
-from haystream.tables import Tables, read
 
 EngineName = Literal["local", "reference"]
 ENGINES: tuple[EngineName, ...] = ("local", "reference")

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 from haystream.events import Policy
-from haystream.policies import (
+from haystream.ranking.policies import (
     POLICIES,
     Posteriors,
     bayes_ucb,
@@ -17,7 +17,7 @@ from haystream.policies import (
     look_ahead,
     thompson,
 )
-from haystream.turns import Turns
+from haystream.ranking.turns import Turns
 
 MEAN = np.array([0.1, 0.5, 0.4])
 VARIANCE = np.array([0.04, 0.01, 0.0])

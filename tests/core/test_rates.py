@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from support.dense import TIGHT, Floats, dense_of, precision
 from support.histories import facts, fold, histories, item, line, verdict
 
-from haystream.engines.base import Common
-from haystream.engines.common import learned, rounded
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Event, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.base import Ends, Posteriors
+from haystream.models.common import Common, learned, rounded
 from haystream.models.rates import Rates
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 
 RATES = DEFAULT_PRIORS["rates"]
 MODEL = Rates(RATES)

@@ -8,7 +8,7 @@ from support.histories import facts, fold, item, queries, verdict
 from support.set_scores import Edge, Record, by_set
 
 from haystream.events import Outcome, Policy, Query
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream.report import report
 
 COUNTS = (Outcome.RELEVANT, Outcome.IRRELEVANT)

@@ -7,10 +7,10 @@ import pytest
 from support.dense import assert_agrees
 
 from haystream.collection import Collection
+from haystream.engines.local.prior_inverse import Snapshot
 from haystream.events import Item, ModelName, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream.precision import Snapshot
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 
 CORRELATION, TOLERANCE = 0.9, 1e-7  # a snapshot holds float32
 

@@ -9,12 +9,21 @@ from hypothesis import given
 from support.dense import TIGHT
 from support.histories import MODELS, facts, histories, item, line, verdict
 
-from haystream.engines.local import DEFAULT_TOLERANCE, TELLING
+from haystream.engines.local.engine import DEFAULT_TOLERANCE, TELLING
 from haystream.events import Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import QueryState
-from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Posterior, Rows, Tables, read, rows_of
+from haystream.posterior_tables import (
+    EDGE_COLUMNS,
+    PARTICIPANT_COLUMNS,
+    Changes,
+    Posterior,
+    Rows,
+    Tables,
+    read,
+    rows_of,
+)
+from haystream.query_state import QueryState
 
 
 class Stored:
@@ -164,7 +173,7 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
     for each in line(59):
         step(state, each)
     query.finish()
-    with mock.patch("haystream.precision.MUCH", 0):
+    with mock.patch("haystream.engines.local.prior_inverse.MUCH", 0):
         for number in range(150):
             step(state, item(f"c{number}", *(f"p{end:03d}" for end in rng.choice(60, 2, replace=False))))
             outcome = Outcome.RELEVANT if rng.random() < 0.4 else Outcome.IRRELEVANT

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.tournament import RESOLUTION, Tournament
+from haystream.ranking.tournament import RESOLUTION, Tournament
 
 entry = st.tuples(
     st.sampled_from([-np.inf, 0.0, 0.25, 0.25 + RESOLUTION / 8, 0.5, 1.0]),

@@ -10,14 +10,14 @@ import pytest
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
-from haystream.engines import relax
+from haystream.engines.local import solve
 from haystream.errors import Code, QueryFailed
 from haystream.events import Item, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models import MODELS as KNOWN
 from haystream.models.ranges import Range
-from haystream.query import MOST_FOR_REFERENCE
+from haystream.query_state import MOST_FOR_REFERENCE
 
 
 def regular(people: int) -> list[Item]:
@@ -34,7 +34,7 @@ def any_correlation() -> Iterator[None]:
 
 @pytest.mark.usefixtures("any_correlation")
 @pytest.mark.parametrize("correlation", [0.99999, 1.0 - 1e-12])
-@mock.patch.object(relax, "MOST_STEPS", 1_000_000)
+@mock.patch.object(solve, "MOST_STEPS", 1_000_000)
 def test_a_correlation_near_1_ends_instead_of_never_returning(correlation: float) -> None:
     prior = replace(DEFAULT_PRIORS["rates"], correlation=correlation)
     state, _ = step(State(), Query("q", prior=prior))
@@ -49,7 +49,10 @@ def test_a_correlation_near_1_ends_instead_of_never_returning(correlation: float
 
 @pytest.fixture
 def few_steps() -> Iterator[None]:
-    with mock.patch.object(relax, "MOST_STEPS", 400), mock.patch("haystream.engines.afresh.ROUNDS", 0):
+    with (
+        mock.patch.object(solve, "MOST_STEPS", 400),
+        mock.patch("haystream.engines.local.rebuild.ROUNDS", 0),
+    ):
         yield
 
 
@@ -79,7 +82,7 @@ def test_whoever_shares_what_was_given_up_fails_too_and_nobody_else(model: Model
 def test_at_any_step_of_a_history(model: ModelName, allowed: int) -> None:
     """It fails by name, or agrees with a dense solve; nothing between, and nothing else is raised."""
     rng = np.random.default_rng(allowed)
-    with mock.patch.object(relax, "MOST_STEPS", allowed):
+    with mock.patch.object(solve, "MOST_STEPS", allowed):
         state, _ = step(State(tolerance=TIGHT), Query("q", prior=DEFAULT_PRIORS[model]))
         query = state.queries["q"]
         failed: Code | None = None

@@ -14,7 +14,7 @@ from support.world import say
 
 from haystream.collection import Collection
 from haystream.events import Event, Item, Outcome, Query, Verdict
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking

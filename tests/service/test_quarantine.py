@@ -10,7 +10,7 @@ from support.world import World, item, verdict
 
 from haystream.errors import Code, QueryFailed
 from haystream.events import Event, Outcome, Query, Verdict
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.store.base import Note, Position, Span
 from haystream_service.wire import decode_ranking
 from haystream_service.worker.shared import Limits

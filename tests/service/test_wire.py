@@ -7,7 +7,7 @@ import pytest
 
 from haystream.errors import Code, Rejected
 from haystream.events import TABLE_1, TABLE_2, Item, Outcome, Policy, Prior, Query, Status, Verdict
-from haystream.ranking import Estimate, RankedItem, Ranking, Share
+from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
     DEFAULT_LIMITS,
     Limits,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from haystream.engines.base import Common
 from haystream.errors import QueryFailed
 from haystream.events import Prior, Query
-from haystream.ranking import Estimate, RankedItem, Ranking, Share
-from haystream.tables import Changes, Rows
+from haystream.models.common import Common
+from haystream.posterior_tables import Changes, Rows
+from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.store.facts import encode_shared, read_shared
 from haystream_service.wire import decode_ranking, encode_query, encode_ranking
 

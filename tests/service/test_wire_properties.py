@@ -13,8 +13,8 @@ from support.histories import MODELS, priors_in_range
 
 from haystream.errors import Rejected
 from haystream.events import Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict
-from haystream.policies import POLICIES
-from haystream.ranking import Estimate, RankedItem, Ranking, Share
+from haystream.ranking.policies import POLICIES
+from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
     ItemRecord,
     NextItems,

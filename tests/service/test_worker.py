@@ -8,8 +8,8 @@ from support.world import World, item, story, verdict
 
 from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import QueryState
-from haystream.tables import Changes
+from haystream.posterior_tables import Changes
+from haystream.query_state import QueryState
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 
 pytestmark = pytest.mark.asyncio

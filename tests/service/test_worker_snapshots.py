@@ -3,8 +3,8 @@
 import pytest
 from support.world import World
 
+from haystream.engines.local.prior_inverse import GraphPrecision
 from haystream.events import Event, Item, Query
-from haystream.precision import GraphPrecision
 from haystream_service.worker import snapshots
 
 pytestmark = pytest.mark.asyncio

@@ -8,7 +8,7 @@ from scipy.stats import beta
 
 from haystream.events import TABLE_1, TABLE_2, Query
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import QueryState, share_of
+from haystream.query_state import QueryState, share_of
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Network

@@ -7,7 +7,7 @@ import pytest
 from support.set_scores import Edge, Record, by_set
 
 from haystream.events import Policy
-from haystream.policies import POLICIES, Posteriors
+from haystream.ranking.policies import POLICIES, Posteriors
 from haystream_service.study.models import MODELS
 from haystream_service.study.models.base import Learning
 from haystream_service.study.network import Network

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.events import Outcome, Pair, Query
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream.report import report
 
 Floats = NDArray[np.float64]
@@ -139,7 +139,7 @@ def solve(
     common_variance = common - common * gain.sum()
     base, scale = prior.mean, 1.0
     if common:
-        # Between the estimates from nothing relevant, and from all: see engines.common.
+        # Between the estimates from nothing relevant, and from all: see models.common.
         low, high = prior.mean * (1 - gain.sum()), 1 - (1 - prior.mean) * (1 - gain.sum())
         base = float(np.clip(prior.mean + shift, low, high))
         scale = base * (1 - base)

@@ -8,8 +8,8 @@ import numpy as np
 from haystream.collection import Collection
 from haystream.events import Event
 from haystream.fold import State, step
-from haystream.query import QueryState
-from haystream.tables import read as tables_read
+from haystream.posterior_tables import read as tables_read
+from haystream.query_state import QueryState
 from haystream_service.store.base import Store
 from haystream_service.wire.records import NextItems
 

@@ -10,9 +10,10 @@ with everything in units of a scale σ², and M common to all, or absent.
 
 from typing import ClassVar, NamedTuple, Protocol
 
-from haystream.engines.base import Common, Flags, Floats, Ints, Longs
+from haystream.arrays import Flags, Floats, Ints, Longs
 from haystream.events import Prior
 from haystream.graph import Graph
+from haystream.models.common import Common
 from haystream.models.ranges import Ranges
 
 

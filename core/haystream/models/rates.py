@@ -9,13 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from haystream.arrays import Floats, Ints
 from haystream.compiled import compiled
-from haystream.engines.base import Common, Flags, Floats, Ints, Longs
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models.base import Ends, Posteriors, Priors
+from haystream.models.common import Common
 from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
-from haystream.prior import dense_precision, prior_means
+from haystream.models.rates_dense import LinearMoments
 
 FLOOR = 0.1
 """An edge's mean before its own data is kept above this share of m (and this share of 1 − m below 1), so that a
@@ -67,40 +68,9 @@ class Rates:
         edge_posteriors(self._prior.edge, common.base_rate, common.scale, ends, n, y, out)
         return out
 
-    def moments(self, graph: Graph) -> "LinearMoments":
+    def moments(self, graph: Graph) -> LinearMoments:
         """Straight from R = M + o + x and P = (R_u + R_v)/2 + η."""
         return LinearMoments(graph, self._prior)
-
-
-class LinearMoments:
-    """The joint specification, dense (`models.base.Moments`): R = M + o + x and P = aR_u + (1 − a)R_v + η.
-
-    `on_tail`: a.
-    """
-
-    def __init__(self, graph: Graph, prior: Prior, *, on_tail: float = 0.5) -> None:
-        m, edges = len(graph), graph.edges
-        sigma = np.linalg.inv(dense_precision(graph, prior.correlation))
-        S = 1.0 / np.sqrt(sigma.diagonal())
-        self._slopes = np.zeros((edges, m))
-        self._slopes[np.arange(edges), graph.tail] = on_tail
-        self._slopes[np.arange(edges), graph.head] = 1.0 - on_tail
-        self._residual = 1.0 / prior.edge
-        self.common_variance = 1.0 / prior.weight
-        self.mean: Floats = prior_means(graph, prior)
-        self.covariance: Floats = self.common_variance + S[:, None] * sigma * S / prior.participant
-        self.edge_mean: Floats = self._slopes @ self.mean
-        self.noise: Floats = np.ones(edges)
-        self.bound: Flags = np.zeros(edges, np.uint8)
-
-    def with_participants(self, edges: Longs) -> Floats:
-        """Cov(R_u, P_e): η is uncorrelated with R."""
-        return np.asarray(self.covariance @ self._slopes[edges].T)
-
-    def between(self, first: Longs, second: Longs) -> Floats:
-        """Cov(P_e, P_f): Var(η) on the diagonal."""
-        own = self._residual * (first[:, None] == second)
-        return np.asarray(self._slopes[first] @ self.covariance @ self._slopes[second].T + own)
 
 
 @compiled

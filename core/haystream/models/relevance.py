@@ -9,14 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from haystream.arrays import Floats, Ints
 from haystream.compiled import compiled
-from haystream.engines.base import Common, Floats, Ints
 from haystream.events import Conditional, Prior
 from haystream.graph import Graph
 from haystream.models.base import Ends, Posteriors, Priors
-from haystream.models.joints import Joints
+from haystream.models.common import Common
+from haystream.models.graph_prior import dense_covariance, dense_precision, prior_means
 from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
-from haystream.prior import dense_covariance, dense_precision, prior_means
+from haystream.models.relevance_dense import Joints
 
 SMALLEST_VARIANCE = 1e-12
 """A residual variance of P below this is taken as this, so that weights stay finite; it is the square of a

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import cg
 
 from haystream.events import Outcome, Query, Verdict
 from haystream.fold import State, step
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream.warm import warm
 from haystream_service.bench import graphs
 from haystream_service.bench.linear import Floats, LinearForm, linear_form

@@ -11,7 +11,7 @@ import numpy as np
 from haystream.events import Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import QueryState, share_of
+from haystream.query_state import QueryState, share_of
 from haystream.warm import warm
 from haystream_service.bench import graphs
 from haystream_service.bench.linear import Floats, LinearForm, linear_form

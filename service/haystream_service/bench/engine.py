@@ -14,8 +14,8 @@ import numpy as np
 
 from haystream.events import Event, Policy, Query, Verdict
 from haystream.fold import State, step
-from haystream.query import QueryState
-from haystream.ranking import Ranking
+from haystream.query_state import QueryState
+from haystream.ranking.ranked import Ranking
 from haystream.warm import warm
 from haystream_service.bench import baselines, graphs
 from haystream_service.bench.names import GraphName

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haystream.collection import Collection
+from haystream.engines.local.prior_inverse import GraphPrecision
 from haystream.events import Prior
 from haystream.models import MODELS
-from haystream.precision import GraphPrecision
-from haystream.prior import prior_means
+from haystream.models.graph_prior import prior_means
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]

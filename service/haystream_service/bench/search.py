@@ -8,7 +8,7 @@ import numpy as np
 from haystream.collection import Collection
 from haystream.events import Item, Outcome, Verdict
 from haystream.graph import stable_hash
-from haystream.ranking import RankedItem
+from haystream.ranking.ranked import RankedItem
 from haystream_service.sources import RELEVANT_GIVEN
 
 RELEVANT = 0.25

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.engines.base import Longs
+from haystream.arrays import Longs
 from haystream.engines.reference import ReferenceEngine
 from haystream.events import Conditional, Covariance, Prior
 from haystream.graph import Graph
-from haystream.query import share_of
+from haystream.query_state import share_of
 from haystream_service.study.models import mrf
 from haystream_service.study.models.base import Floats
 from haystream_service.study.network import Network

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from haystream.events import Item, Query, Verdict
-from haystream.tables import Changes, Tables
+from haystream.posterior_tables import Changes, Tables
 
 
 class Appended(Enum):
@@ -173,7 +173,7 @@ class Store(Protocol):
         ...
 
     async def read_tables(self, query_id: str) -> Tables | None:
-        """The saved posterior, read in one consistent step: `tables.read` says what it means.
+        """The saved posterior, read in one consistent step: `posterior_tables.read` says what it means.
 
         Shorter than the collection where nothing was written yet.
         """

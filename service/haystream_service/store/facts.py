@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import orjson
 
-from haystream.engines.base import Common
 from haystream.events import Item, Outcome, Verdict
-from haystream.tables import Changes
+from haystream.models.common import Common
+from haystream.posterior_tables import Changes
 from haystream_service.store.base import Note, Quarantine, Span
 from haystream_service.wire import finite, times
 

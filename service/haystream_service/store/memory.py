@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from haystream.engines.base import Common
 from haystream.events import Item, Verdict
-from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
+from haystream.models.common import Common
+from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
 from haystream_service.store.base import (
     Appended,
     Change,

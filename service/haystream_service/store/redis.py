@@ -34,7 +34,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 from typing_extensions import override
 
 from haystream.events import Item
-from haystream.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
+from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
     Appended,

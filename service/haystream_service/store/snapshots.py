@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from haystream.precision import Snapshot
+from haystream.engines.local.prior_inverse import Snapshot
 from haystream_service.store.tables import DIGEST_BYTES
 
 _HEADER = struct.Struct(f"<4sII{DIGEST_BYTES}s")

@@ -9,7 +9,7 @@ import orjson
 from numpy.typing import NDArray
 
 from haystream.events import Item
-from haystream.tables import Rows
+from haystream.posterior_tables import Rows
 from haystream_service.store.base import Change
 
 DIGEST_BYTES = 16

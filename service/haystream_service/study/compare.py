@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from haystream.policies import POLICIES
+from haystream.ranking.policies import POLICIES
 from haystream_service.errors import UserError
 from haystream_service.study import plots
 from haystream_service.study.markdown import table

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.policies import POLICIES
+from haystream.ranking.policies import POLICIES
 from haystream_service.study.journal import finished_in
 from haystream_service.study.models import MODELS
 from haystream_service.study.plan import Pair, Setting

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.events import Policy
-from haystream.policies import POLICIES
+from haystream.ranking.policies import POLICIES
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 

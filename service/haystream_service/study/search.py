@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.events import Policy
-from haystream.policies import POLICIES, Posteriors
-from haystream.query import share_of
-from haystream.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
-from haystream.tournament import RESOLUTION, TERMS
+from haystream.query_state import share_of
+from haystream.ranking.policies import POLICIES, Posteriors
+from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
+from haystream.ranking.tournament import RESOLUTION, TERMS
 from haystream_service.study.models.base import Learning, Model
 from haystream_service.study.network import Ints, Network
 

@@ -17,7 +17,7 @@ from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from haystream.errors import Rejected
     from haystream.events import Item, Prior, Query, Verdict
-    from haystream.ranking import RankedItem, Ranking
+    from haystream.ranking.ranked import RankedItem, Ranking
     from haystream_service.wire.records import ItemRecord
 
 DETAIL = 2000

@@ -1,7 +1,7 @@
 """How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
 
 from haystream.errors import Code, QueryFailed
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.metrics import QueryNumbers
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch

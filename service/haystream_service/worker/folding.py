@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from haystream.collection import Collection
 from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query, Verdict
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.store.base import Change, Position
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery

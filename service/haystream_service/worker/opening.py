@@ -7,7 +7,7 @@ from typing import cast
 
 from haystream.errors import Rejected
 from haystream.events import Query
-from haystream.query import QueryState, check_supported
+from haystream.query_state import QueryState, check_supported
 from haystream_service.store.base import StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.collections import Follower, Followers

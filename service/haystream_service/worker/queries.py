@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Query, Verdict
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.store.base import Fenced, Note
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Clock

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from haystream.errors import Rejected
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_query, decode_verdict

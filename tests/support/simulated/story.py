@@ -7,7 +7,7 @@ from random import Random
 from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS, MODELS
 from haystream.models.ranges import Range
-from haystream.policies import POLICIES
+from haystream.ranking.policies import POLICIES
 from haystream_service.wire import encode_item, encode_query, encode_verdict
 
 DECIDED = 1_700_000_000_000_000

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from haystream.engines.local import DEFAULT_TOLERANCE
+from haystream.engines.local.engine import DEFAULT_TOLERANCE
 from haystream.events import Prior, Query
 from haystream.models import DEFAULT_PRIORS
-from haystream.query import make_engine, share_of
+from haystream.query_state import make_engine, share_of
 from haystream_service.study.models.base import Build, Floats, Model, Options
 from haystream_service.study.models.tables import table
 from haystream_service.study.network import Network

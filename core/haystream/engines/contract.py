@@ -1,0 +1,167 @@
+"""What an engine offers. `reference` and `local` are held to the same answers on every member of this."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from haystream.arrays import Floats, Ints
+from haystream.events import Prior
+from haystream.models.common import Common
+
+NEVER: Ints = np.zeros(1, np.int32)
+"""Nobody asks to stop (`Engine.tend`)."""
+
+
+class Moved(NamedTuple):
+    """What a settling changed, each member ascending."""
+
+    participants: Ints
+    """Those whose `given_common` moved."""
+    edges: Ints
+    """Those whose screened or relevant count did, or whose covariance (`covariances`)."""
+    scores: Ints
+    """Those to score again: whatever of them moved, or an end; all where what scores are made with took a step."""
+
+
+class Engine(Protocol):
+    """The posterior of one query: counts in, adjusted expectations and variances out.
+
+    R_u is the participant's variable, whatever the model means by it: relevance Z, or a rate. Indexes are the
+    collection's. Tell the engine what changed (`record`; growth it sees for itself), then `settle`, then read.
+    Between a change and `settle` the readings are of neither state.
+
+    A **pending** screening has been made, and its outcome is not known. It is expected to be what the data already
+    say: no mean moves, nor what else outcomes teach (base rate and σ², discrepancy, concentrations, shares). But it
+    will have been made, and so variances (of R, P, M, and of what remains) are those that will hold then. Tables do
+    not know of it, and so neither do `given_common`, `covariances` and `known_common`, which they hold.
+    """
+
+    def record(
+        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+    ) -> None:
+        """Add to (or, with negative numbers, take from) an edge's counts.
+
+        `offered` counts the items on the edge that have no verdict, which expected remaining is about; `pending`
+        those of them that an analyst has been handed.
+        """
+        ...
+
+    def offer(self, edges: Ints, items: Floats) -> None:
+        """Add new items to those on offer on some edges, each of which is named once."""
+        ...
+
+    def watch(self, prior: Prior) -> None:
+        """Take another watch-list: a prior that differs from the engine's in `participants` alone."""
+        ...
+
+    def settle(self) -> Moved:
+        """Bring the posterior up to date, and say what moved."""
+        ...
+
+    drift: float
+    """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
+
+    def tend(self, most: int, stop: Ints = NEVER) -> None:
+        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed.
+
+        `stop`, shape (1,): once another thread sets it, this returns after the solve that is in hand.
+        """
+        ...
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something for `tend` to do."""
+        ...
+
+    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Screened n, relevant y, and unscreened items on offer, on those edges."""
+        ...
+
+    def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
+        """What does not move when the common mean does: X, O and V, of which `posterior_tables.read` is made.
+
+        X: adjusted mean of R at the prior's common mean, unconstrained. O: its reach, d mean / d Δ. V: its variance
+        given the common mean, in units of σ².
+        """
+        ...
+
+    def covariances(self, edges: Ints) -> Floats:
+        """Of the edges' two ends, as V."""
+        ...
+
+    def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
+        """Adjusted mean and variance of R before the constraint of section 3.1."""
+        ...
+
+    def participants(self, participants: Ints) -> tuple[Floats, Floats]:
+        """Constrained adjusted mean and variance of R (Lemma 2)."""
+        ...
+
+    def edges(self, edges: Ints) -> tuple[Floats, Floats]:
+        """Adjusted mean and variance of P, as the model reads them off the ends and the edge's own counts."""
+        ...
+
+    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+        """Mean and variance of P to score by, and d mean / d Δ: at *rounded* common quantities, without inflation.
+
+        What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
+        does not matter), it moves seldom, and `settle` then has every edge scored; between, these readings
+        change only where data reach. The same as `edges` for a model without a common mean (docs/method.md).
+        """
+        ...
+
+    def common(self) -> Common:
+        """What all share, exact."""
+        ...
+
+    def known_common(self) -> Common:
+        """The same without pending screenings: v_M is larger."""
+        ...
+
+    def rounded_common(self) -> Common:
+        """What all share, as `scoring` takes it."""
+        ...
+
+    def discrepancy(self) -> float:
+        """(y − E[Y])ᵀ Var(Y)⁻¹ (y − E[Y]): how surprising the data are, about the number of screened edges."""
+        ...
+
+    def remaining_variance(self) -> float:
+        """Var(Σ_e L_e P_e | Y), L_e the unscreened items on offer: without the items' own coin flips."""
+        ...
+
+    def concentration(self) -> tuple[float, float]:
+        """E[log c | Y] and Var[log c | Y], c what the concentrations of participants and edges are to be multiplied
+        by: from how edges' own verdicts spread about what all others say of them (`models.concentration`). 0 and 0
+        for a model without a common mean, whose variances its means fix.
+        """
+        ...
+
+    def concentration_slope(self) -> float:
+        """dE[Σ_e L_e P_e | Y] / d log c at c = 1, before any constraint, were participants and edges c times as
+        concentrated about what is expected of them, given the common mean: all their prior variances over c.
+        """
+        ...
+
+    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
+        """Who made the mean of those edges' P what it is: (screened edge, share), largest share first.
+
+        The shares add up, exactly, to the adjusted expectation (before any constraint) of the mean of P over
+        `edges`, less its prior expectation and less the shift of the common mean, which is everybody's
+        (NOTES, section 5): a screened edge's data speak here by how they differ from the learned base rate.
+        """
+        ...
+
+    def deviations(self, edges: Ints) -> Floats:
+        """d, how far the mean outcome on some screened edges is from what the prior expected, shape (k,)."""
+        ...
+
+    def infeasible(self) -> int:
+        """The number of edges whose prior covariance the model's variables cannot have: a bound replaced it."""
+        ...

@@ -1,0 +1,55 @@
+"""The moments of participants, and of the two ends of edges, as the models want them."""
+
+from haystream.arrays import Ints
+from haystream.compiled import compiled
+from haystream.engines.local.solve import VALUE
+from haystream.engines.local.state import COMMON, MEAN, Edges, People
+from haystream.models.base import Ends
+
+
+@compiled
+def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
+    """The adjusted mean of R at a shift of the common mean, and its reach (`models.base.Ends`)."""
+    scale = people.scale[participant]
+    mean = people.prior_mean[participant] + scale * people.sides[MEAN, participant, VALUE]
+    if len(people.sides) <= COMMON:
+        return mean, 0.0
+    reach = 1.0 - scale * people.sides[COMMON, participant, VALUE]
+    return mean + shift * reach, reach
+
+
+@compiled
+def edge_ends(
+    edges: Edges,
+    people: People,
+    which: Ints,
+    shift: float,
+    variance: float,
+    scale: float,
+    discrepancy: float,
+    out: Ends,
+) -> None:
+    """The adjusted moments of the ends of the edges in `which`, row i of `out` for which[i] (NOTES, section 2).
+
+    Cov(R_u, R_v) = σ² [D_u D_v (Λ⁻¹)_uv + reach_u reach_v v_M] + v_u v_v / (1 + q), v what the constraint takes off
+    a mean.
+    """
+    for i in range(len(which)):
+        e = which[i]
+        u, v = edges.tail[e], edges.head[e]
+        mean_u, reach_u = adjusted(people, u, shift)
+        mean_v, reach_v = adjusted(people, v, shift)
+        D_u, D_v = people.scale[u], people.scale[v]
+        off_u = mean_u - min(max(mean_u, 0.0), 1.0)
+        off_v = mean_v - min(max(mean_v, 0.0), 1.0)
+        inflation = 1.0 / (1.0 + discrepancy)
+        out.mean_tail[i] = mean_u
+        out.mean_head[i] = mean_v
+        out.variance_tail[i] = scale * (D_u * D_u * people.variance[u] + reach_u * reach_u * variance)
+        out.variance_head[i] = scale * (D_v * D_v * people.variance[v] + reach_v * reach_v * variance)
+        out.covariance[i] = scale * (D_u * D_v * edges.covariance[e] + reach_u * reach_v * variance)
+        out.variance_tail[i] += off_u * off_u * inflation
+        out.variance_head[i] += off_v * off_v * inflation
+        out.covariance[i] += off_u * off_v * inflation
+        out.reach_tail[i] = reach_u
+        out.reach_head[i] = reach_v

@@ -1,0 +1,407 @@
+"""The precision of x in Z = E[Z] + D x, D diagonal, and its inverse on the graph, kept up as the graph grows.
+
+For the paper's graph-structured prior Σ = B Q⁻¹ B (section 5.2.2) D = B and the precision is Q: a diagonal entry
+per participant and one entry per edge. For an explicit Σ, D = I and the precision is Σ⁻¹, which has to have the
+sparsity of the graph (as it has for a Markov random field on a tree).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.arrays import Floats, Growing, Ints
+from haystream.engines.contract import NEVER
+from haystream.engines.local.healing import AT_ONCE, PRIOR_COLUMN_TOLERANCE, heal, healing, let_wait, regrown
+from haystream.engines.local.inverse_entries import change_entries, change_row
+from haystream.engines.local.solve import EXCEEDED, Scratch, resized, scratch, system
+from haystream.errors import Code, Rejected
+from haystream.events import Covariance
+from haystream.graph import Graph
+from haystream.models.graph_prior import dense_covariance
+
+DEGREE_STEPS = 1024
+"""A degree enters Q rounded down to so many steps to an octave (so below 2,048 it enters as it is): a contact more
+of a participant who has 100,000 then changes nothing, but for every 64th, instead of 100,000 entries. Entries of
+Q are off by less than 1/1024 of themselves there, whatever the order of events."""
+
+FEW = 2
+"""Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
+do to Q⁻¹ is estimated, and healed when there is time."""
+
+MUCH = 10
+"""Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Some off-diagonal entries of Q changed by `deltas`; (Q⁻¹) moved at `touched`."""
+
+    row: int | None
+    """The participant at whom all of them are; or the change of Q⁻¹ was estimated."""
+    edges: Ints
+    deltas: Floats
+    touched: Ints
+
+
+class Changes:
+    """What happened to a precision since it last changed throughout, in order; each reader is told once.
+
+    What every reader has been told is forgotten; readers that are gone do not count.
+    """
+
+    def __init__(self) -> None:
+        self._log: list[Change] = []
+        self._begin = 0
+        self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+
+    def append(self, change: Change) -> None:
+        """Something happened."""
+        self._log.append(change)
+
+    def clear(self) -> None:
+        """Everything has changed: what came before does not matter any more."""
+        self._begin += len(self._log)
+        self._log.clear()
+
+    def unread(self, reader: object) -> list[Change]:
+        """What happened since this reader last asked."""
+        news = self._log[max(self._told.get(reader, 0) - self._begin, 0) :]
+        self._told[reader] = self._begin + len(self._log)
+        everybody = min(self._told.values()) - self._begin
+        if everybody > 0:
+            del self._log[:everybody]
+            self._begin += everybody
+        return news
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Q⁻¹ on the graph, as it was when the graph had so many participants and edges: enough to start from."""
+
+    digest: bytes
+    """Of those edges (`Graph.digest`)."""
+    on_participant: NDArray[np.float32]
+    """(Q⁻¹)_uu, shape (participants,)."""
+    on_edge: NDArray[np.float32]
+    """(Q⁻¹)_uv, shape (edges,)."""
+
+
+class Precision(Protocol):
+    """The prior precision of x, and its inverse on the graph."""
+
+    builds: int
+    """How often it changed throughout; between, `changes` says what happened to it."""
+    changes: Changes
+
+    @property
+    def diagonal(self) -> Floats:
+        """Shape (participants,)."""
+        ...
+
+    @property
+    def off(self) -> Floats:
+        """Shape (edges,)."""
+        ...
+
+    @property
+    def inverse_diagonal(self) -> Floats:
+        """(Q⁻¹)_uu, shape (participants,)."""
+        ...
+
+    @property
+    def inverse_edge(self) -> Floats:
+        """(Q⁻¹)_uv, shape (edges,)."""
+        ...
+
+    def grow(self) -> None:
+        """Follow the graph."""
+        ...
+
+    def tend(self, most: int, stop: Ints) -> None:
+        """Undo drift of the inverse at up to `most` participants that wait for it, until `stop` is set."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any do."""
+        ...
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a solve took too many steps: the inverse is good for nothing any more."""
+        ...
+
+
+class GraphPrecision:
+    """Q of section 5.2.2: 1 on the diagonal, −δ / max(n_i, n_j) between contacts.
+
+    A new edge changes the rows of its two ends, and Q⁻¹ near by: a few local solves, or an estimate where many come
+    at once. Where much of the graph is new, everything is computed from scratch: one local solve per participant.
+    """
+
+    def __init__(self, graph: Graph, correlation: float, tolerance: float) -> None:
+        self.builds = 0
+        self.changes = Changes()
+        self.correlation = correlation
+        self.tolerance = tolerance
+        self._graph = graph
+        self._degree = Growing(np.int64)
+        """The degree of each participant as it stands in Q."""
+        self._diagonal = Growing(np.float64, fill=1.0)
+        self._off = Growing(np.float64)
+        self._inverse_diagonal = Growing(np.float64, fill=1.0)
+        self._inverse_edge = Growing(np.float64)
+        self._rooms: tuple[Scratch, Scratch] = scratch(0), scratch(0)
+        self._touched = np.zeros(0, np.int32)
+        self._healing = healing(0)
+
+    @property
+    def diagonal(self) -> Floats:
+        """Shape (participants,)."""
+        return self._diagonal.view()
+
+    @property
+    def off(self) -> Floats:
+        """Shape (edges,)."""
+        return self._off.view()
+
+    @property
+    def inverse_diagonal(self) -> Floats:
+        """(Q⁻¹)_uu, shape (participants,)."""
+        return self._inverse_diagonal.view()
+
+    @property
+    def inverse_edge(self) -> Floats:
+        """(Q⁻¹)_uv, shape (edges,)."""
+        return self._inverse_edge.view()
+
+    def grow(self) -> None:
+        """Follow the graph."""
+        graph, known_people, known = self._graph, self._degree.size, self._off.size
+        for of_people in (self._degree, self._diagonal, self._inverse_diagonal):
+            of_people.resize(len(graph))
+        for of_edges in (self._off, self._inverse_edge):
+            of_edges.resize(graph.edges)
+        if len(self._touched) < len(graph):
+            self._rooms = resized(self._rooms[0], 2 * len(graph)), resized(self._rooms[1], 2 * len(graph))
+            self._touched = np.zeros(2 * len(graph), np.int32)
+            self._healing = regrown(self._healing, 2 * len(graph))
+        new = graph.edges - known
+        if not self.builds or (new > FEW and MUCH * new > graph.edges):
+            self._join_all(known_people, known)
+        elif new > FEW:
+            self._join_many(known)
+        else:
+            for edge in range(known, graph.edges):
+                self._join(edge)
+
+    def snapshot(self) -> Snapshot:
+        """What `restore` starts from. What `waiting` participants have is an estimate."""
+        diagonal, edge = self.inverse_diagonal.astype(np.float32), self.inverse_edge.astype(np.float32)
+        return Snapshot(self._graph.digest(len(edge)), diagonal, edge)
+
+    def restore(self, snapshot: Snapshot) -> bool:
+        """Start from an earlier state of this graph instead of from nothing; False if it is not that.
+
+        What the graph got since is for `grow`; after a first `grow` it is too late (False).
+        """
+        graph, people, edges = self._graph, len(snapshot.on_participant), len(snapshot.on_edge)
+        if self.builds or people > len(graph) or edges > graph.edges or graph.digest(edges) != snapshot.digest:
+            return False
+        ends = np.concatenate([graph.tail[:edges], graph.head[:edges]])
+        if int(ends.max(initial=-1)) + 1 != people:
+            return False
+        for of_people in (self._degree, self._diagonal, self._inverse_diagonal):
+            of_people.resize(people)
+        for of_edges in (self._off, self._inverse_edge):
+            of_edges.resize(edges)
+        degree = self._degree.view()
+        degree[:] = effective_degree(np.bincount(ends, minlength=people))
+        self.off[:] = -self.correlation / np.maximum(degree[graph.tail[:edges]], degree[graph.head[:edges]])
+        self.inverse_diagonal[:], self.inverse_edge[:] = snapshot.on_participant, snapshot.on_edge
+        return True
+
+    def _join_all(self, known_people: int, known: int) -> None:
+        """Let all edges from `known` on, and their new participants, in; entries of Q⁻¹ that this moves are healed.
+
+        Until then (Q⁻¹)_uv of a new edge is taken as −Q_uv, and (Q⁻¹)_uu of a new participant as 1 + Σ Q_uv².
+        """
+        graph = self._graph
+        self._degree.view()[:] = effective_degree(graph.degree)
+        degree, tail, head = self._degree.view(), graph.tail, graph.head
+        off = -self.correlation / np.maximum(degree[tail], degree[head])
+        moved = off != self.off
+        moved[known:] = True
+        self.off[:] = off
+        self.inverse_edge[known:] = -off[known:]
+        ends = np.concatenate([tail[known:], head[known:]])
+        square = np.bincount(ends, np.tile(off[known:] ** 2, 2), len(graph))
+        self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
+        self._healing.fresh[:] = 0
+        let_wait(self._healing, np.union1d(tail[moved], head[moved]).astype(np.int32))
+        self._heal(AT_ONCE, NEVER)
+        self.builds += 1
+        self.changes.clear()
+
+    def _join_many(self, known: int) -> None:
+        """Let the edges from `known` on in, estimating what this does to Q⁻¹."""
+        graph, degree = self._graph, self._degree.view()
+        ends = np.unique(np.concatenate([graph.tail[known:], graph.head[known:]]))
+        degree[ends] = effective_degree(graph.degree[ends])
+        edges = np.unique(np.concatenate([graph.edges_of(u) for u in ends.tolist()]))
+        off = -self.correlation / np.maximum(degree[graph.tail[edges]], degree[graph.head[edges]])
+        deltas = off - self.off[edges]
+        changed = (deltas != 0.0) | (edges >= known)
+        edges, deltas = edges[changed], deltas[changed]
+        self._healing.fresh[:] = 0
+        count = change_entries(
+            system(graph, self.off),
+            graph.tail,
+            graph.head,
+            edges,
+            deltas,
+            self.inverse_diagonal,
+            self.inverse_edge,
+            self.tolerance,
+            self._rooms[0],
+            self._healing,
+            True,
+            self._touched,
+        )
+        self.changes.append(Change(None, edges, deltas, self._touched[:count].copy()))
+
+    def tend(self, most: int, stop: Ints) -> None:
+        """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
+        nothing = np.zeros(0, np.int32), np.zeros(0)
+        self.changes.append(Change(None, *nothing, self._heal(most, stop)))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any do."""
+        return bool(self._healing.state[1])
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a solve took too many steps, ever."""
+        return any(room.steps[EXCEEDED] for room in self._rooms)
+
+    def _heal(self, most: int, stop: Ints) -> Ints:
+        count, _ = heal(
+            system(self._graph, self.off),
+            self._healing,
+            most,
+            self.tolerance,
+            PRIOR_COLUMN_TOLERANCE,
+            self.inverse_diagonal,
+            self.inverse_edge,
+            self._rooms[0],
+            self._touched,
+            stop,
+        )
+        return self._touched[:count].copy()
+
+    def _join(self, edge: int) -> None:
+        """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
+        ends = self._graph.pairs[edge]
+        for u in ends:
+            self._set_degree(u, edge)
+        weight = -self.correlation / max(int(self._degree.data[u]) for u in ends)
+        # Said even where the weight is 0: the edge's entry of the inverse is wanted.
+        self._change(ends[0], np.array([edge], np.int32), np.array([weight]))
+
+    def _set_degree(self, u: int, edge: int) -> None:
+        """Take the participant's degree up to and with `edge` into Q (later edges come in their own turn)."""
+        graph = self._graph
+        begin = int(graph.start[u])
+        incident = graph.incident[begin : begin + int(graph.degree[u])]
+        incident = incident[: int(np.searchsorted(incident, edge))]  # a slab is in the order of the edges
+        degree = int(effective_degree(np.array([len(incident) + 1]))[0])
+        if degree == self._degree.data[u]:
+            return
+        self._degree.data[u] = degree
+        of = self._degree.data
+        weights = -self.correlation / np.maximum(of[graph.tail[incident]], of[graph.head[incident]])
+        deltas = weights - self._off.data[incident]
+        changed = deltas != 0.0
+        if changed.any():
+            self._change(u, incident[changed], deltas[changed])
+
+    def _change(self, participant: int, edges: Ints, deltas: Floats) -> None:
+        graph = self._graph
+        count = change_row(
+            system(graph, self.off),
+            graph.tail,
+            graph.head,
+            participant,
+            edges,
+            deltas,
+            self.inverse_diagonal,
+            self.inverse_edge,
+            self.tolerance,
+            *self._rooms,
+            self._healing,
+            self._touched,
+        )
+        self.changes.append(Change(participant, edges, deltas, self._touched[:count].copy()))
+
+
+class ExplicitPrecision:
+    """Σ⁻¹ of a given Σ whose inverse has the sparsity of the graph. Computed anew whenever the graph grows.
+
+    Raises:
+        Rejected: UNSUPPORTED, from `grow`, where the covariance does not name every participant of the graph
+            or its inverse joins two who are not contacts.
+    """
+
+    def __init__(self, graph: Graph, covariance: Covariance) -> None:
+        self.builds = 0
+        self.changes = Changes()
+        self.diagonal: Floats = np.zeros(0)
+        self.off: Floats = np.zeros(0)
+        self.inverse_diagonal: Floats = np.zeros(0)
+        self.inverse_edge: Floats = np.zeros(0)
+        self._graph = graph
+        self._covariance = covariance
+
+    def grow(self) -> None:
+        """Follow the graph."""
+        graph = self._graph
+        if len(graph) == len(self.diagonal) and graph.edges == len(self.off):
+            return
+        sigma = dense_covariance(graph, self._covariance)
+        precision: Floats = np.asarray(np.linalg.inv(sigma), dtype=np.float64)
+        tail, head = graph.tail, graph.head
+        rest = precision.copy()
+        rest[tail, head] = rest[head, tail] = 0.0
+        np.fill_diagonal(rest, 0.0)
+        if np.abs(rest).max(initial=0.0) > 1e-9 * np.abs(precision).max(initial=1.0):
+            raise Rejected(
+                Code.UNSUPPORTED,
+                "the inverse of prior.covariance joins participants who are not contacts: "
+                "use the reference engine, or a covariance whose precision has the graph's sparsity",
+            )
+        self.diagonal, self.off = precision.diagonal().copy(), precision[tail, head]
+        self.inverse_diagonal, self.inverse_edge = sigma.diagonal().copy(), sigma[tail, head]
+        self.builds += 1
+
+    def tend(self, most: int, stop: Ints) -> None:
+        """Nothing drifts."""
+
+    @property
+    def waiting(self) -> bool:
+        """Nothing drifts."""
+        return False
+
+    @property
+    def given_up(self) -> bool:
+        """Nothing is solved step by step."""
+        return False
+
+
+def effective_degree(degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The degree as it enters Q: rounded down to DEGREE_STEPS an octave."""
+    octave = np.floor(np.log2(np.maximum(degree, DEGREE_STEPS) / DEGREE_STEPS)).astype(np.int64)
+    return degree >> octave << octave

@@ -1,0 +1,347 @@
+"""The state of one query: a fold over its settings, the items of its collection and its verdicts.
+
+Facts first: `verdicts` (by id) and the collection say everything; the counts, the posterior and the ranking are
+functions of them, kept up to date incrementally. The order in which facts come does not matter.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.arrays import Floats, Ints, Longs
+from haystream.collection import Collection
+from haystream.engines.contract import NEVER, Engine
+from haystream.engines.local import LocalEngine
+from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.prior_inverse import ExplicitPrecision
+from haystream.engines.reference import ReferenceEngine
+from haystream.errors import Code, QueryFailed, Rejected
+from haystream.events import Outcome, Query, Status, Verdict
+from haystream.models import MODELS
+from haystream.models.ranges import check_ranges
+from haystream.posterior_tables import Changes, rows_of
+from haystream.ranking.policies import POLICIES
+from haystream.ranking.queue import Queue
+from haystream.ranking.ranked import Ranking
+
+SHARE_UNIT = 2.0**-36
+"""What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
+exact (below 131,072 screenings an edge), so a retraction gives back the very same number, in any order."""
+
+
+MOST_FOR_REFERENCE = 1000
+"""Participants, or pairs, of a query with the engine `reference`: it is dense, and takes some ten seconds a verdict
+with so many pairs."""
+
+DRIFT_IN_PROBABILITY = 0.15
+"""What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
+which table 2's mean depends on both being relevant."""
+
+
+def share_of(edges: int) -> float:
+    """1/k, as counted."""
+    return round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT
+
+
+class QueryState:
+    """A query and its posterior. Not safe for concurrent use, and not to be used after a `QueryFailed`.
+
+    Raises:
+        Rejected: UNSUPPORTED or OUT_OF_RANGE if no engine of this version can serve the settings.
+    """
+
+    def __init__(self, settings: Query, collection: Collection, *, tolerance: float = DEFAULT_TOLERANCE) -> None:
+        check_supported(settings)
+        self.settings = settings
+        self.collection = collection
+        self.verdicts: dict[str, Verdict] = {}
+        self.pending: set[str] = set()
+        """Items, by id, that somebody has been handed (`hold`). One that has a verdict counts by that."""
+        self.cursor = 0
+        self.screened = 0
+        self.found = 0
+        self.touched = 0
+        self._tolerance = tolerance
+        self._holding: dict[str, Verdict] = {}
+        self._moved = _Moved()
+        self._tended = _Moved()
+        self._start_engine()
+
+    # ---- facts in ----
+
+    def apply_settings(self, settings: Query) -> bool:
+        """Take new settings; True if they differ.
+
+        Raises:
+            Rejected: COLLECTION_CHANGED, UNSUPPORTED or OUT_OF_RANGE; the old settings stand.
+        """
+        old = self.settings
+        if settings == old:
+            return False
+        if settings.collection != old.collection:
+            raise Rejected(
+                Code.COLLECTION_CHANGED,
+                f"query {old.query_id!r} is on collection {old.collection!r}, and cannot move to another",
+            )
+        check_supported(settings)
+        self.settings = settings
+        same_list = replace(settings.prior, participants=old.prior.participants)
+        if (same_list, settings.engine) != (old.prior, old.engine):
+            self._start_engine()
+            self.cursor = self.screened = self.found = 0
+            self.catch_up()
+            return True
+        if settings.prior != old.prior:
+            self._engine.watch(settings.prior)
+        if settings.policy != old.policy:
+            self._queue.use(settings.policy)
+        return True
+
+    def apply_verdict(self, verdict: Verdict) -> bool:
+        """Take a verdict; True if it is a new fact, False if the same verdict is known.
+
+        Raises:
+            Rejected: VERDICT_CONFLICT if its id is known with other content.
+        """
+        known = self.verdicts.get(verdict.verdict_id)
+        if known is not None:
+            if known != verdict:
+                raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
+            return False
+        self.verdicts[verdict.verdict_id] = verdict
+        before = self._holding.get(verdict.item_id)
+        if before is None or (verdict.decided_at, verdict.verdict_id) > (
+            before.decided_at,
+            before.verdict_id,
+        ):
+            self._holding[verdict.item_id] = verdict
+            item = self.collection.index(verdict.item_id)
+            if item is not None and item < self.cursor:
+                self._judge(item, before.outcome if before else Outcome.RETRACTED, verdict.outcome)
+        return True
+
+    def hold(self, item_id: str) -> bool:
+        """Take that somebody has been handed an item; True if it is a new fact.
+
+        While it has no verdict it is pending: nobody else is offered it, and variances count it as screened
+        (`Engine`). It is still among what remains. The item need not be known yet.
+        """
+        if item_id in self.pending:
+            return False
+        self.pending.add(item_id)
+        self._wait_if_unscreened(item_id, begins=True)
+        return True
+
+    def release(self, item_id: str) -> bool:
+        """Take that nobody has it any more, whether it has a verdict or not; True if somebody had."""
+        if item_id not in self.pending:
+            return False
+        self.pending.remove(item_id)
+        self._wait_if_unscreened(item_id, begins=False)
+        return True
+
+    def _wait_if_unscreened(self, item_id: str, *, begins: bool) -> None:
+        item, verdict = self.collection.index(item_id), self._holding.get(item_id)
+        if item is not None and item < self.cursor and (verdict is None or verdict.outcome == Outcome.RETRACTED):
+            self._wait(item, begins=begins)
+
+    def catch_up(self) -> bool:
+        """Fold in the items that the collection got since; True if there were any."""
+        begin, end = self.cursor, len(self.collection)
+        if begin == end:
+            return False
+        self.cursor, ids = end, self.collection.item_ids
+        which, count = np.unique(self.collection.sets_of(begin, end), return_counts=True)
+        self._engine.offer(*self._on_edges(which, count))
+        self._queue.add(begin, end)
+        if self.pending:
+            for item in [item for item in range(begin, end) if ids[item] in self.pending]:
+                self._wait(item, begins=True)
+        for item in [item for item in range(begin, end) if ids[item] in self._holding]:
+            self._judge(item, Outcome.RETRACTED, self._holding[ids[item]].outcome)
+        return True
+
+    def _on_edges(self, which: Ints, count: Longs) -> tuple[Ints, Floats]:
+        """The edges of these sets, ascending, and what so many items of each add to them: 1/k on each of k."""
+        sets = self.collection.sets
+        start = sets.start.view()
+        size = start[which + 1] - start[which]
+        first = np.repeat(start[which] - np.cumsum(size) + size, size)
+        share = np.round(1.0 / size / SHARE_UNIT) * SHARE_UNIT  # as `share_of`
+        edges, at = np.unique(sets.edge.view()[first + np.arange(len(first))], return_inverse=True)
+        return edges, np.bincount(at, np.repeat(count * share, size)).astype(np.float64)
+
+    def _judge(self, item: int, before: Outcome, after: Outcome) -> None:
+        """Move an item from one outcome to another; an unscreened item's outcome is RETRACTED."""
+        if before == after:
+            return
+        edges = self._edges_of(item)
+        share = share_of(len(edges))
+        screened = _counts(after)[0] - _counts(before)[0]
+        found = _counts(after)[1] - _counts(before)[1]
+        offered = (after == Outcome.RETRACTED) - (before == Outcome.RETRACTED)
+        pending = offered != 0 and self.collection.item_ids[item] in self.pending
+        if pending and offered < 0:
+            self._wait(item, begins=False)
+        self.screened += screened
+        self.found += found
+        for edge in edges:
+            self._engine.record(edge, screened=screened * share, relevant=found * share, offered=offered * share)
+        self._queue.judge(item, screened=screened, relevant=found)
+        if offered:
+            self._queue.offer(item, available=after == Outcome.RETRACTED)
+        if pending and offered > 0:
+            self._wait(item, begins=True)
+
+    def _wait(self, item: int, *, begins: bool) -> None:
+        """Begin, or cease, to wait for the verdict on an unscreened item that somebody has been handed."""
+        edges = self._edges_of(item)
+        share = share_of(len(edges)) if begins else -share_of(len(edges))
+        for edge in edges:
+            self._engine.record(edge, pending=share)
+        self._queue.hold(item, held=begins)
+
+    def _edges_of(self, item: int) -> tuple[int, ...]:
+        return self.collection.sets.edges(self.collection.set_of(item))
+
+    def _start_engine(self) -> None:
+        self._engine = make_engine(self.settings, self.collection, self._tolerance)
+        self._queue = Queue(self.collection, self.settings.policy)
+
+    # ---- the posterior out ----
+
+    @property
+    def engine(self) -> Engine:
+        """The posterior, for reading after `settle`."""
+        return self._engine
+
+    @property
+    def queue(self) -> Queue:
+        """The unscreened items, for reading after `settle`."""
+        return self._queue
+
+    @property
+    def drift(self) -> float:
+        """By how much, in a probability, what was last solved afresh had been off: about (NOTES, section 4)."""
+        return DRIFT_IN_PROBABILITY * self._engine.drift
+
+    def settle(self) -> None:
+        """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""
+        self._settle(self._moved)
+
+    def _settle(self, rows: "_Moved") -> None:
+        self.catch_up()
+        check_size(self.settings, self.collection)
+        moved = self._engine.settle()
+        self.touched = len(moved.participants)
+        if len(moved.participants) or len(moved.edges):
+            rows.participants.append(moved.participants)
+            rows.edges.append(moved.edges)
+        self._queue.rescore(self._engine, moved.scores, step=self.screened + 1)
+
+    def tend(self, most: int = 1, stop: Ints = NEVER) -> bool:
+        """Spend up to `most` local solves on undoing drift, when there is time; True if more wait.
+
+        In a thread, `stop`, shape (1,), may be set by another: no solve is begun any more then.
+
+        Nothing is done on a collection that has grown since the last `settle`: the engine has no rows for it yet.
+        """
+        if self.cursor != len(self.collection):
+            return False
+        if self._engine.waiting:
+            self._engine.tend(most, stop)
+            self._settle(self._tended)
+        return self._engine.waiting
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether growth left more than drift for `tend`: readings may be off by more than promised."""
+        return self._engine.unfinished
+
+    def finish(self) -> None:
+        """Settle, and undo all drift now: for whoever wants the posterior as exact as the tolerance says."""
+        self.settle()
+        while self.tend(1000):
+            pass
+
+    def ranking(self) -> Ranking:
+        """What to read next, at most `settings.top` items; none unless the query is open."""
+        self.settle()
+        top = self.settings.top if self.settings.status == Status.OPEN else 0
+        return Ranking(
+            policy=self.settings.policy.name,
+            screened=self.screened,
+            found=self.found,
+            expected_remaining=self._queue.remaining(self._engine),
+            discrepancy=self._engine.discrepancy(),
+            items=tuple(self._queue.best(self._engine, top)),
+        )
+
+    def drain(self, *, tended: bool = True) -> Changes:
+        """The rows of the tables that moved since the last drain (`posterior_tables`). Settle first.
+
+        Without those `tended`, what only `tend` moved is left for another drain.
+        """
+        parts = [self._moved, self._tended] if tended else [self._moved]
+        people = _union([rows for part in parts for rows in part.participants])
+        edges = _union([rows for part in parts for rows in part.edges])
+        for part in parts:
+            part.participants.clear()
+            part.edges.clear()
+        return rows_of(self._engine, people, edges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Rows that moved, by occasion: participants and edges, each ascending."""
+
+    participants: list[NDArray[np.int32]] = field(default_factory=list)
+    edges: list[NDArray[np.int32]] = field(default_factory=list)
+
+
+def _counts(outcome: Outcome) -> tuple[int, int]:
+    return int(outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)), int(outcome == Outcome.RELEVANT)
+
+
+def _union(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
+
+
+def check_same(known: Verdict, verdict: Verdict) -> None:
+    """Raise Rejected(VERDICT_CONFLICT) unless the verdict is the one known by its id."""
+    if known != verdict:
+        raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
+
+
+def check_supported(settings: Query) -> None:
+    """Raise Rejected, UNSUPPORTED or OUT_OF_RANGE, unless this version can serve the settings."""
+    if settings.policy.name not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
+    if settings.prior.model not in MODELS:
+        raise Rejected(Code.UNSUPPORTED, f"model {settings.prior.model!r} is not one of {', '.join(MODELS)}")
+    if settings.prior.covariance is not None and "covariance" not in MODELS[settings.prior.model].settings:
+        raise Rejected(Code.UNSUPPORTED, f"prior.covariance is no setting of the model {settings.prior.model}")
+    check_ranges(settings.prior, MODELS[settings.prior.model].ranges)
+
+
+def check_size(settings: Query, collection: Collection) -> None:
+    """Raise QueryFailed(TOO_MUCH_WORK) where the collection's graph is too large for the engine."""
+    people, pairs = len(collection.graph), collection.graph.edges
+    if settings.engine == "reference" and max(people, pairs) > MOST_FOR_REFERENCE:
+        raise QueryFailed(
+            Code.TOO_MUCH_WORK,
+            f"the engine reference takes up to {MOST_FOR_REFERENCE:,} participants and as many pairs, and"
+            f" collection {collection.name!r} has {people:,} and {pairs:,}: use the engine local",
+        )
+
+
+def make_engine(settings: Query, collection: Collection, tolerance: float) -> Engine:
+    """The engine that the settings ask for, on the collection's graph."""
+    prior, graph = settings.prior, collection.graph
+    if settings.engine == "reference":
+        return ReferenceEngine(graph, prior)
+    if prior.covariance is not None:
+        return LocalEngine(graph, prior, ExplicitPrecision(graph, prior.covariance), tolerance=tolerance)
+    return LocalEngine(graph, prior, collection.precision(prior.correlation, tolerance), tolerance=tolerance)

@@ -1,0 +1,149 @@
+"""The score of an item set: of the mean of its edges' scores, or of what is known of the very set.
+
+An item of k edges lies between the same people as the others of its set, and what these people write to each other
+together may be another matter than what any two of them do. A policy that scores edges takes the mean of theirs;
+`look-ahead-by-set` scores the set (docs/method.md, "The policy `look-ahead-by-set`").
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from haystream.arrays import Floats, Ints, Longs
+from haystream.compiled import compiled
+
+SET_CONCENTRATION = 3.0
+"""How many screenings of a set what its edges say is worth: κ's default, since a set of one edge is that edge."""
+
+LARGE_SET = 8
+"""Items beyond which a set is the more concentrated about what is expected of it, in proportion: mail of 64 items
+between the same people is of more matters than mail of 8, so that a relevant item says less of the rest."""
+
+OPTIMISM = 0.25
+"""By which share of itself the common mean is taken as larger where nobody has looked: whom no data reach stands
+above the mediocre that some do, until a verdict says otherwise."""
+
+
+class SetEdges(NamedTuple):
+    """The edges of set s are edge[start[s] : start[s + 1]]."""
+
+    start: Longs
+    """Shape (sets + 1,)."""
+    edge: Ints
+
+
+class EdgeReadings(NamedTuple):
+    """What scores are made of, every member of shape (edges,)."""
+
+    mean: Floats
+    """E[P | Y]."""
+    variance: Floats
+    """Var[P | Y]."""
+    slope: Floats
+    """d mean / d Δ: 1 where no data reach, 0 where an edge's own data say everything, or without a common mean."""
+    screened: Floats
+    """n."""
+    score: Floats
+    """The policy's, where it scores edges."""
+
+
+class SetCounts(NamedTuple):
+    """Items of each set, every member of shape (sets,)."""
+
+    left: Longs
+    """On offer: neither screened nor handed out."""
+    items: Longs
+    """All that there ever were."""
+    screened: Longs
+    """With a verdict that counts."""
+    relevant: Longs
+    """Those of them that were found relevant."""
+    pending: Longs
+    """Handed out, without a verdict."""
+
+
+@compiled
+def stopping_score(mean: float, spread: float, left: float, horizon: int) -> float:
+    """Expected finds over expected screenings of 'try one; go on with the rest only if it was relevant'.
+
+    P is a beta of that mean and of the concentration 1/spread; of the `left` items at most `horizon` are looked at.
+    """
+    rest = min(max(left, 1.0), float(horizon)) - 1.0
+    after = (mean + spread) / (1.0 + spread)
+    return mean * (1.0 + rest * after) / (1.0 + rest * mean)
+
+
+@compiled
+def own_score(
+    which: int, edges: SetEdges, readings: EdgeReadings, counts: SetCounts, base_rate: float, horizon: int
+) -> float:
+    """The stopping score of one set, from its edges' moments and its own record (docs/method.md).
+
+    An edge's spread 1/K is 1/(κ + n) for what is its own, and the more the less is known of its ends, which is the
+    doubt. A model that is surer of an edge than 1/(κ + n) is believed.
+    """
+    first, last = edges.start[which], edges.start[which + 1]
+    k, pending = last - first, float(counts.pending[which])
+    mean, doubt, own, screened = 0.0, 0.0, 0.0, 0.0
+    for j in range(first, last):
+        edge = edges.edge[j]
+        m, v, n = readings.mean[edge], readings.variance[edge], readings.screened[edge] + pending / k
+        mean += m + OPTIMISM * base_rate * readings.slope[edge]
+        spread = v / max(m * (1.0 - m) - v, 1e-12)
+        worth = SET_CONCENTRATION + n
+        doubt += max(spread - 1.0 / worth, 0.0)
+        own += min(spread * worth, 1.0)
+        screened += n
+    mean, doubt, own, screened = min(mean / k, 1.0), doubt / k, own / k, screened / k
+    if k > 1:
+        part = 1.0 - 1.0 / k  # of the set's record, what its edges do not hold already
+        record = SET_CONCENTRATION + part * counts.screened[which]
+        mean = (SET_CONCENTRATION * mean + part * counts.relevant[which]) / record
+        screened = counts.screened[which] + pending
+    concentration = SET_CONCENTRATION * max(1.0, counts.items[which] / LARGE_SET) + screened
+    return stopping_score(mean, own / concentration + doubt, float(counts.left[which]), horizon)
+
+
+@compiled
+def score_sets(
+    sets: Ints,
+    edges: SetEdges,
+    readings: EdgeReadings,
+    counts: SetCounts,
+    base_rate: float,
+    horizon: int,
+    set_score: Floats,
+    terms: Floats,
+) -> None:
+    """Give `sets` their scores, into `set_score`, shape (sets,), and their terms, shape (len(sets), 3).
+
+    With a horizon of 0 a score is the mean of the edges' scores, else `own_score`; −inf where nothing is left.
+    `base_rate`: the common mean that the readings were made with.
+
+    The terms are what its unscreened items add to expected remaining, to its variance by being coin flips given
+    P, and to how it moves with the common mean: left × E[p], left × E[p(1 - p)] and left × dE[p]/dΔ, p the mean of
+    the edges' P's, taken as uncorrelated.
+    """
+    for i in range(len(sets)):
+        which = sets[i]
+        left = counts.left[which]
+        if left == 0:
+            set_score[which] = -np.inf
+            terms[i, :] = 0.0
+            continue
+        total_score, total_mean, total_variance, total_slope = 0.0, 0.0, 0.0, 0.0
+        for j in range(edges.start[which], edges.start[which + 1]):
+            edge = edges.edge[j]
+            total_score += readings.score[edge]
+            total_mean += readings.mean[edge]
+            total_variance += readings.variance[edge]
+            total_slope += readings.slope[edge]
+        k = edges.start[which + 1] - edges.start[which]
+        m = total_mean / k
+        spread = total_variance / (k * k)
+        set_score[which] = (
+            own_score(which, edges, readings, counts, base_rate, horizon) if horizon else total_score / k
+        )
+        terms[i, 0] = left * m
+        terms[i, 1] = left * max(m - m * m - spread, 0.0)
+        terms[i, 2] = left * total_slope / k
