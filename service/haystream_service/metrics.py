@@ -181,6 +181,14 @@ class Metrics:
         labels=("query",),
     )
     owned_queries = Metric(Gauge, "haystream_owned_queries", "Queries that this worker is the writer of.")
+    queries_in_memory = Metric(
+        Gauge, "haystream_queries_in_memory", "Queries of this worker whose state is in its memory."
+    )
+    queries_put_away = Metric(
+        Gauge,
+        "haystream_queries_put_away",
+        "Queries of this worker whose state is in Redis alone until an event for them comes.",
+    )
     quarantined_queries = Metric(
         Gauge, "haystream_quarantined_queries", "Queries of this worker that are stopped: `haystream query list`."
     )
@@ -252,7 +260,6 @@ class QueryGauges:
         found.set_function(lambda: sum(numbers.found for numbers in self._unlabelled()))
         discrepancy.set_function(lambda: max((numbers.discrepancy for numbers in self._unlabelled()), default=0.0))
         drift.set_function(lambda: max((numbers.drift for numbers in self._unlabelled()), default=0.0))
-        metrics.owned_queries.set_function(lambda: len(self._labelled) + len(self._others))
 
     def report(self, query_id: str, numbers: QueryNumbers) -> None:
         """Show the query's numbers from now on."""

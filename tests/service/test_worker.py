@@ -1,18 +1,32 @@
 """The worker on the in-memory transport and store: what it makes of events, in any order."""
 
+import asyncio
 import random
 from dataclasses import replace
 
 import pytest
-from support.world import World, item, story, verdict
+from support.world import Process, World, item, story, verdict
 
+from haystream.collection import Collection
 from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior_tables import Changes
 from haystream.query_state import QueryState
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
+from haystream_service.worker import collections
 
 pytestmark = pytest.mark.asyncio
+
+
+def counted(process: Process) -> dict[str, int]:
+    """What the gauges of queries say."""
+    metrics = process.metrics
+    gauges = {
+        "owned": metrics.owned_queries,
+        "in_memory": metrics.queries_in_memory,
+        "put_away": metrics.queries_put_away,
+    }
+    return {name: int(gauge.collect()[0].samples[0].value) for name, gauge in gauges.items()}
 
 
 async def test_from_items_and_verdicts_to_a_ranking(world: World) -> None:
@@ -153,6 +167,85 @@ async def test_a_query_that_is_not_open_offers_nothing_but_counts(world: World, 
     world.say(Query("q"))
     await process.settled()
     assert [ranked.item_id for ranked in world.rankings("q")[-1].items] == ["item-2"]
+
+
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.CLOSED])
+async def test_a_query_that_is_not_open_is_let_go_and_comes_back_with_its_next_event(
+    world: World, status: Status
+) -> None:
+    process = await world.process()
+    events: list[Event] = [Query("q"), Query("open"), item(1), item(2), verdict(1)]
+    world.say(*events)
+    await process.settled()
+    events.append(Query("q", status=status))
+    before = len(world.rankings("q"))
+    world.say(events[-1])
+    await process.settled()
+    assert len(world.rankings("q")) == before + 1
+    assert process.worker.state("q") is None
+    assert counted(process) == {"owned": 2, "in_memory": 1, "put_away": 1}
+    saved = await world.store.load_query("q")
+
+    world.say(item(3), item(4))
+    await process.settled()
+    assert len(world.rankings("open")[-1].items) == 4
+    assert len(world.rankings("q")) == before + 1  # new items are no work for it
+    assert await world.store.load_query("q") == saved
+
+    events += [item(3), item(4), verdict(3), verdict(2, outcome="irrelevant")]
+    world.say(*events[-2:])
+    await process.settled()
+    assert (world.rankings("q")[-1].screened, world.rankings("q")[-1].items) == (3, ())
+    assert process.worker.state("q") is None
+    await world.check_equals_fold(events)
+
+    events.append(Query("q", top=3))
+    world.say(events[-1])
+    await process.settled()
+    assert [ranked.item_id for ranked in world.rankings("q")[-1].items] == ["item-4"]
+    assert counted(process) == {"owned": 2, "in_memory": 2, "put_away": 0}
+    await world.check_equals_fold(events)
+
+
+async def test_a_collection_stays_for_a_while_after_the_last_query_that_needed_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    class Counted(Collection):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            made.append(name)
+
+    monkeypatch.setattr(collections, "Collection", Counted)
+    for seconds, times in ((3600.0, 1), (0.0, 2)):
+        made.clear()
+        process = await world.process(idle_seconds=seconds)
+        name = f"q{times}"
+        world.say(Query(name, collection=name), Query(name, collection=name, status=Status.CLOSED))
+        await process.settled()
+        await asyncio.sleep(0.01)  # for what is due after no time at all
+        world.say(verdict(1, name))
+        await process.settled()
+        assert made.count(name) == times
+        await process.crash()
+
+
+async def test_the_newest_ranking_of_a_query_that_is_put_away_is_published_again_when_an_older_one_lands(
+    world: World,
+) -> None:
+    process = await world.process()
+    world.say(Query("q"), item(1), Query("q", status=Status.PAUSED))
+    await process.settled()
+    assert process.worker.state("q") is None
+    newest = await world.store.read_ranking("q")
+    count = len(world.rankings("q"))
+    assert process.worker.revision("q") == world.rankings("q")[-1].revision
+    process.worker.publish_again("q")
+    await process.settled()
+    assert len(world.rankings("q")) == count + 1
+    assert world.broker.messages("next-items")[-1].value == newest
+    assert process.worker.state("q") is None
 
 
 async def test_the_queries_of_assigned_partitions_are_loaded_and_those_of_others_let_go(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from haystream.events import Event, Item, Query, Verdict
+from haystream.events import Event, Item, Query, Status, Verdict
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.kafka_connection import client_arguments, consumer_arguments
 from haystream_service.settings import PREFIX, Settings, variables
@@ -130,7 +130,7 @@ class Pipeline:
             published = {(r.query_id, r.revision) for r in await self.rankings()}
             return all(
                 query is not None
-                and query.position.cursor >= items
+                and (query.position.cursor >= items or query.settings.status != Status.OPEN)
                 and (query.settings.query_id, query.revision) in published
                 for query in queries
             )

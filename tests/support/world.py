@@ -40,7 +40,7 @@ class Process:
         *,
         store: Store | None = None,
         publisher: Any = None,
-        item_publish_seconds: float = 0.0,
+        **limits: Any,
     ) -> None:
         self.world = world
         self.consumer = MemoryConsumer(world.broker)
@@ -52,7 +52,7 @@ class Process:
             ends=self.consumer.ends,
             again=self.consumer.again,
             metrics=self.metrics,
-            limits=Limits(item_publish_seconds=item_publish_seconds, max_batch=20, tolerance=EXACT),
+            limits=Limits(**{"item_publish_seconds": 0.0, "max_batch": 20, "tolerance": EXACT, **limits}),
         )
 
     async def start(self, partitions: set[int]) -> "Process":

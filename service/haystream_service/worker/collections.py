@@ -138,31 +138,42 @@ def _add(collection: Collection, items: Sequence[Item]) -> None:
 
 
 class Followers:
-    """The collections that are followed: those that have listeners."""
+    """The collections that are followed: those that have listeners, or had until a while ago."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._followers: dict[str, Follower] = {}
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        """By collection that nobody listens to: what will let it go."""
 
     def join(self, name: str, query_id: str, listener: Callable[[], None]) -> Follower:
         """Follow the collection on behalf of a query, until `leave`."""
         follower = self._followers.get(name)
         if follower is None:
             follower = self._followers[name] = Follower(name, self._shared)
+        if name in self._leaving:
+            self._leaving.pop(name).cancel()
         follower.listeners[query_id] = listener
         return follower
 
     def leave(self, name: str, query_id: str) -> None:
-        """The query needs the collection no more; without any listener the memory is let go."""
+        """The query needs the collection no more; after `idle_seconds` without a listener its memory is let go."""
         follower = self._followers.get(name)
         if follower is not None:
             follower.listeners.pop(query_id, None)
-            if not follower.listeners:
-                del self._followers[name]
-                follower.close()
+            if not follower.listeners and name not in self._leaving:
+                loop, seconds = asyncio.get_running_loop(), self._shared.limits.idle_seconds
+                self._leaving[name] = loop.call_later(seconds, self._let_go, name)
+
+    def _let_go(self, name: str) -> None:
+        del self._leaving[name]
+        self._followers.pop(name).close()
 
     def close(self) -> None:
         """Follow nothing any more."""
+        for leaving in self._leaving.values():
+            leaving.cancel()
+        self._leaving.clear()
         for follower in self._followers.values():
             follower.close()
         self._followers.clear()

@@ -32,7 +32,7 @@ class Committing:
                 await self._save_and_publish(loaded, folded)
             elif batch.known or not loaded.published:
                 # The crash that brought these again may have come between the save and the publish.
-                await self._publish_again()
+                await self.publish_again()
             loaded.published = True
             await self._restate(loaded, batch)
         self._acknowledge(batch)
@@ -41,6 +41,14 @@ class Committing:
         """Bring the query's metrics up to date."""
         numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), state.drift)
         self._shared.metrics.queries.report(self._query_id, numbers)
+
+    async def publish_again(self) -> None:
+        """Publish the ranking that was saved last once more."""
+        shared = self._shared
+        # From the store: this process's copy of the query may be older than that.
+        value = await shared.retry(lambda: shared.store.read_ranking(self._query_id))
+        if value is not None:
+            await self._publish(value)
 
     async def _tell_rejected(self, batch: Batch) -> None:
         for delivery, error in batch.rejected.items():
@@ -76,13 +84,6 @@ class Committing:
         shared = self._shared
         await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, value))
         shared.metrics.rankings_published.inc()
-
-    async def _publish_again(self) -> None:
-        shared = self._shared
-        # From the store: this process's copy of the query may be older than that.
-        value = await shared.retry(lambda: shared.store.read_ranking(self._query_id))
-        if value is not None:
-            await self._publish(value)
 
     def _acknowledge(self, batch: Batch) -> None:
         metrics, now = self._shared.metrics, self._shared.clock.now()

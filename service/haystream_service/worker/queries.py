@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Query, Verdict
+from haystream.events import Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.store.base import Fenced, Note
 from haystream_service.worker.batch import Batch, Delivery, decode
@@ -23,8 +24,15 @@ from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, co
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """What its owner remembers of a query that is put away: in the store alone, until an event for it comes."""
+
+    revision: int
+
+
 class QueryOwner:
-    """A query's mailbox and state in this process.
+    """A query's mailbox in this process, and its state while that is in memory.
 
     The state in memory is a copy of the stored one that may be out of date: after a pause or a rebalance
     another process may have been the writer. Every save finds that out (`Fenced`), and then the state is
@@ -45,7 +53,10 @@ class QueryOwner:
         self._shared = shared
         self._on_unknown = on_unknown
         self._loaded: Loaded | None = None
-        self._opening = Opening(query_id, partition, shared, followers, on_growth=self.wake)
+        self._away: Away | None = None
+        self._wanted = False
+        """Whether it is to be in memory although nothing came for it."""
+        self._opening = Opening(query_id, partition, shared, followers, on_growth=self._grown)
         self._committing = Committing(query_id, partition, shared)
         self._tending = Tending(shared.clock)
         self._troubles = Troubles(query_id, partition, shared)
@@ -64,14 +75,16 @@ class QueryOwner:
 
     @property
     def revision(self) -> int | None:
-        """The revision that was saved last, as far as this process knows; None where it is not in memory."""
-        return self._loaded.revision if self._loaded and self._loaded.revision else None
+        """The revision that was saved last, as far as this process knows; None where the query is not its own."""
+        if self._loaded is not None:
+            return self._loaded.revision or None
+        return self._away.revision if self._away is not None else None
 
     def publish_again(self) -> None:
         """Publish the newest ranking once more, as after a load."""
         if self._loaded is not None:
             self._loaded.published = False
-            self.wake()
+        self.mailbox.poke()
 
     def idle(self) -> bool:
         """Whether there is nothing left to do but to wait for what comes: all is saved, published and tended."""
@@ -80,6 +93,16 @@ class QueryOwner:
             return self.mailbox.idle
         unsaved = loaded.finished or loaded.owed or loaded.saved.cursor < len(loaded.state.collection)
         return self.mailbox.idle and not unsaved and not loaded.state.unfinished
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process is the query's writer, whether or not it has it in memory."""
+        return self._loaded is not None or self._away is not None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether this process has the query's state in its memory."""
+        return self._loaded is not None
 
     @property
     def stopped(self) -> bool:
@@ -94,6 +117,7 @@ class QueryOwner:
 
     def wake(self) -> None:
         """Load the query if it is not in memory, and take in what its collection got since."""
+        self._wanted = True
         self.mailbox.poke()
 
     def wake_listed(self) -> None:
@@ -104,22 +128,23 @@ class QueryOwner:
     async def suspend(self) -> None:
         """Forget what waits, and the state too if it was in the middle of a batch."""
         if await self.mailbox.drop():
-            self._loaded = None
+            self._loaded = self._away = None
             await self._troubles.abandon()
         self._opening.settings_came.clear()  # if they had, they come again
 
     def release(self) -> None:
         """Let go of everything; to be called when the mailbox is idle, or by the handler as its last act."""
-        self._loaded = None
-        if self._timer is not None:
-            self._timer.cancel()
-        self._opening.leave()
+        self._let_go()
+        self._away = None
         if self._elsewhere is None:
             self._shared.metrics.queries.forget(self.query_id)
 
     # ---- one batch ----
 
     async def _handle(self, deliveries: list[Delivery]) -> None:
+        if self._away is not None and not deliveries and not self._wanted:
+            await self._committing.publish_again()
+            return
         batch = Batch(deliveries)
         while not await self._tried(batch):
             self._loaded = None
@@ -130,6 +155,7 @@ class QueryOwner:
             passed = None
             if self._loaded is None and self._elsewhere is None:
                 passed = await self._get_hold(batch)
+                self._away, self._wanted = None, False
             if self._loaded is None:
                 await self._refuse(batch)
                 return True
@@ -244,20 +270,43 @@ class QueryOwner:
         loaded, follower = self._loaded, self._opening.follower
         if loaded is None or follower is None:
             return
-        unfinished = loaded.state.unfinished or loaded.owed
+        state = loaded.state
+        unfinished = state.unfinished or loaded.owed
         try:
             with computing():
-                done = await self._tending.until_due(loaded.state, follower.exclusive, self.mailbox)
+                done = await self._tending.until_due(state, follower.exclusive, self.mailbox)
         except Broken as bug:
             await self._stop_tending(bug)
             return
-        if done:
-            self._tending_raised = False
-            if unfinished:
-                # Publish again what was made with estimates; a batch that comes before does.
-                loaded.finished = True
-                self._wake_after(self._shared.limits.item_publish_seconds)
-            await follower.snapshots.keep(loaded.state.settings)
+        if not done:
+            return
+        self._tending_raised = False
+        is_open = state.settings.status == Status.OPEN
+        # A query that is not open does not follow its collection: where that has grown, this stays undone.
+        if unfinished and (is_open or not state.unfinished):
+            # Publish again what was made with estimates; a batch that comes before does.
+            loaded.finished = True
+            self._wake_after(self._shared.limits.item_publish_seconds)
+        await follower.snapshots.keep(state.settings)
+        if not (is_open or loaded.finished or self._troubles.suspect or self.mailbox.due):
+            self._put_away(loaded)
+
+    def _put_away(self, loaded: Loaded) -> None:
+        """Let go of the state, which is in the store."""
+        self._away = Away(loaded.revision)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._loaded, self._wanted = None, False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._opening.leave()
+
+    def _grown(self) -> None:
+        """The collection has grown. Nothing is offered of a query that is not open: it has no use for that yet."""
+        if self._loaded is None or self._loaded.state.settings.status == Status.OPEN:
+            self.wake()
 
     async def _stop_tending(self, bug: Broken) -> None:
         """Load the query again, and where tending raised before, stop it."""
@@ -269,8 +318,12 @@ class QueryOwner:
         self.wake()
 
     def _wake_after(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self._timer = None

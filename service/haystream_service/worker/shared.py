@@ -43,6 +43,8 @@ class Limits:
     max_batch: int = 1000
     item_publish_seconds: float = 0.25
     """How often new items are let in, in a batch of their own. Verdicts never wait for them."""
+    idle_seconds: float = 900.0
+    """How long a collection is kept that no query in memory needs."""
     tolerance: float = DEFAULT_TOLERANCE
     deaths: int = 3
     """Processes in a row that end while they compute a query, until it is stopped. The first of them may have

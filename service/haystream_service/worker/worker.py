@@ -67,7 +67,10 @@ class Worker:
         self._partitions: set[int] | None = None
         self._loading: asyncio.Task[None] | None = None
         metrics.mailbox_events.labels("query").set_function(self._waiting)
-        metrics.quarantined_queries.set_function(self._stopped)
+        metrics.owned_queries.set_function(lambda: self._counted(owned=True))
+        metrics.queries_in_memory.set_function(lambda: self._counted(owned=True, in_memory=True))
+        metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False))
+        metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
 
     async def start(self, *, begun_before: bool = False, topics: str = "") -> None:
@@ -214,9 +217,9 @@ class Worker:
     # ---- parts ----
 
     def _holder(self, query_id: str) -> QueryOwner | None:
-        """Whoever has the query in memory here: on a partition that does not own it, it is only refused."""
+        """Whoever owns the query here: on a partition that does not own it, it is only refused."""
         owners = (self._owners.get((query_id, partition)) for partition in self._partitions or ())
-        return next((owner for owner in owners if owner and owner.state is not None), None)
+        return next((owner for owner in owners if owner and owner.owned), None)
 
     def _owner(self, query_id: str, partition: int) -> QueryOwner:
         owner = self._owners.get((query_id, partition))
@@ -250,8 +253,10 @@ class Worker:
     def _waiting(self) -> int:
         return sum(len(owner.mailbox) for owner in list(self._owners.values()))
 
-    def _stopped(self) -> int:
-        return sum(owner.stopped for owner in list(self._owners.values()))
+    def _counted(self, **properties: bool) -> int:
+        """The number of queries that have these properties of their owners."""
+        owners = list(self._owners.values())
+        return sum(all(getattr(owner, name) == value for name, value in properties.items()) for owner in owners)
 
     def fail(self, bug: BaseException) -> None:
         """Tell `failed` of a bug, or of what only a person can mend."""
