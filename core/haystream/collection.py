@@ -5,12 +5,12 @@ queries of a collection share one numbering, and one copy.
 """
 
 from bisect import bisect_left
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Growing
-from haystream.engines.local.prior_inverse import GraphPrecision
 from haystream.errors import Code, Rejected
 from haystream.events import Item, Pair
 from haystream.graph import Graph, stable_hash
@@ -25,8 +25,8 @@ class Collection:
         self.graph = Graph()
         self.item_ids: list[str] = []
         self.sets = ItemSets()
-        self.precisions: dict[tuple[float, float], GraphPrecision] = {}
-        """See `precision`."""
+        self.shared: dict[type, dict[Any, Any]] = {}
+        """What queries need of the graph and have in common: by what it is, then by its settings."""
         self._seed = seed
         self._index: dict[str, int] = {}
         self._item_set = Growing(np.int32)
@@ -49,13 +49,6 @@ class Collection:
     def pairs(self) -> list[tuple[int, int]]:
         """Edge to the indexes of its two participants, in order of first appearance."""
         return self.graph.pairs
-
-    def precision(self, correlation: float, tolerance: float) -> GraphPrecision:
-        """What queries with this correlation and tolerance share of their priors."""
-        key = correlation, tolerance
-        if key not in self.precisions:
-            self.precisions[key] = GraphPrecision(self.graph, correlation, tolerance)
-        return self.precisions[key]
 
     def index(self, item_id: str) -> int | None:
         """The item's place in the log, from 0, or None."""

@@ -14,7 +14,7 @@ from haystream.collection import Collection
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.engine import DEFAULT_TOLERANCE
-from haystream.engines.local.prior_inverse import ExplicitPrecision
+from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_precision
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Outcome, Query, Status, Verdict
@@ -344,4 +344,6 @@ def make_engine(settings: Query, collection: Collection, tolerance: float) -> En
         return ReferenceEngine(graph, prior)
     if prior.covariance is not None:
         return LocalEngine(graph, prior, ExplicitPrecision(graph, prior.covariance), tolerance=tolerance)
-    return LocalEngine(graph, prior, collection.precision(prior.correlation, tolerance), tolerance=tolerance)
+    return LocalEngine(
+        graph, prior, shared_precision(collection, prior.correlation, tolerance), tolerance=tolerance
+    )

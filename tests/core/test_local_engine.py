@@ -11,6 +11,7 @@ from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
 from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -177,7 +178,7 @@ def test_every_item_may_bring_a_new_edge(model: ModelName, correlation: float) -
     for number in range(60):
         grow_and_judge(state, number, rng, people=60)
         query.finish()
-    assert query.collection.precisions[correlation, TIGHT].builds == 1
+    assert shared_precision(query.collection, correlation, TIGHT).builds == 1
     assert_agrees(query)
 
 
@@ -194,7 +195,7 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
             if number % 20 == 19:
                 query.finish()
                 assert_agrees(query)
-    assert query.collection.precisions[correlation, TIGHT].builds == 1
+    assert shared_precision(query.collection, correlation, TIGHT).builds == 1
 
 
 def test_tending_that_is_asked_to_stop_does_so_after_the_solve_in_hand() -> None:
@@ -226,7 +227,7 @@ def test_a_new_edge_may_come_where_an_estimate_is_not_yet_healed(
         query.settle()
         step(state, item("one", "other", f"p{10 + away:03d}"))
         query.finish()
-    assert query.collection.precisions[correlation, TIGHT].builds == 1
+    assert shared_precision(query.collection, correlation, TIGHT).builds == 1
     assert_agrees(query)
 
 
@@ -274,7 +275,7 @@ def test_estimates_stay_possible_while_a_graph_grows_and_nobody_tends(model: Mod
         if number < begin or number % 5:
             continue
         query.settle()
-        (precision,) = query.collection.precisions.values()
+        (precision,) = shared_precisions(query.collection).values()
         everyone = np.arange(len(query.collection.graph), dtype=np.int32)
         assert precision.inverse_diagonal.min() >= 1.0
         mean, variance = query.engine.unconstrained(everyone)
@@ -301,7 +302,7 @@ def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -
         query.finish()
         while query.tend(8):
             pass
-    assert query.collection.precisions[prior.correlation, DEFAULT_TOLERANCE].builds == 1
+    assert shared_precision(query.collection, prior.correlation, DEFAULT_TOLERANCE).builds == 1
     expected, got = dense_of(query), report(query)
     errors = [abs(p[0] - mean) for p, mean in zip(got.participants.values(), expected.mean, strict=True)]
     errors += [abs(e.mean - mean) for e, mean in zip(got.edges, expected.edge_mean, strict=True)]

@@ -7,7 +7,7 @@ import pytest
 from support.dense import assert_agrees
 
 from haystream.collection import Collection
-from haystream.engines.local.prior_inverse import Snapshot
+from haystream.engines.local.prior_inverse import Snapshot, shared_precision
 from haystream.events import Item, ModelName, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
@@ -29,7 +29,7 @@ def collection_of(some: list[Item]) -> Collection:
 
 
 def snapshot_of(some: list[Item]) -> Snapshot:
-    precision = collection_of(some).precision(CORRELATION, TOLERANCE)
+    precision = shared_precision(collection_of(some), CORRELATION, TOLERANCE)
     precision.grow()
     while precision.waiting:
         precision.tend(100)
@@ -42,7 +42,7 @@ def test_a_start_from_a_snapshot_equals_a_dense_solve(model: ModelName, grown: i
     """Also from a stale one: the graph has got edges since, and the query verdicts."""
     some = items(150 + grown)
     collection = collection_of(some)
-    assert collection.precision(CORRELATION, TOLERANCE).restore(snapshot_of(some[:150]))
+    assert shared_precision(collection, CORRELATION, TOLERANCE).restore(snapshot_of(some[:150]))
     settings = Query("q", prior=replace(DEFAULT_PRIORS[model], correlation=CORRELATION))
     query = QueryState(settings, collection, tolerance=TOLERANCE)
     for number in range(0, 150, 7):
@@ -54,7 +54,7 @@ def test_a_start_from_a_snapshot_equals_a_dense_solve(model: ModelName, grown: i
 
 def test_nothing_is_solved_again_where_nothing_has_come() -> None:
     some = items(150)
-    precision = collection_of(some).precision(CORRELATION, TOLERANCE)
+    precision = shared_precision(collection_of(some), CORRELATION, TOLERANCE)
     assert precision.restore(snapshot_of(some))
     precision.grow()
     assert not precision.waiting
@@ -63,12 +63,12 @@ def test_nothing_is_solved_again_where_nothing_has_come() -> None:
 def test_a_snapshot_of_another_graph_is_not_taken() -> None:
     some = items(150)
     snapshot = snapshot_of(some)
-    other = collection_of(items(150, seed=1)).precision(CORRELATION, TOLERANCE)
-    shorter = collection_of(some[:100]).precision(CORRELATION, TOLERANCE)
-    late = collection_of(some).precision(CORRELATION, TOLERANCE)
+    other = shared_precision(collection_of(items(150, seed=1)), CORRELATION, TOLERANCE)
+    shorter = shared_precision(collection_of(some[:100]), CORRELATION, TOLERANCE)
+    late = shared_precision(collection_of(some), CORRELATION, TOLERANCE)
     late.grow()
     assert not other.restore(snapshot)
     assert not shorter.restore(snapshot)
     assert not late.restore(snapshot)
     torn = replace(snapshot, on_participant=snapshot.on_participant[:-1])
-    assert not collection_of(some).precision(CORRELATION, TOLERANCE).restore(torn)
+    assert not shared_precision(collection_of(some), CORRELATION, TOLERANCE).restore(torn)

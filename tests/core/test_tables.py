@@ -10,6 +10,7 @@ from support.dense import TIGHT
 from support.histories import MODELS, facts, histories, item, line, verdict
 
 from haystream.engines.local.engine import DEFAULT_TOLERANCE, TELLING
+from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -186,7 +187,7 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
                 stored.save()
                 assert stored.stale() < 2 * TELLING * tolerance
                 assert_reads(stored, query, 2 * TELLING * tolerance)
-    assert query.collection.precisions[correlation, tolerance].builds == 1
+    assert shared_precision(query.collection, correlation, tolerance).builds == 1
 
 
 @given(history=facts())

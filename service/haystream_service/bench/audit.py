@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import cg
 
+from haystream.engines.local.prior_inverse import shared_precisions
 from haystream.events import Outcome, Query, Verdict
 from haystream.fold import State, step
 from haystream.query_state import QueryState
@@ -123,7 +124,7 @@ def run(
 def errors(query: QueryState, sample: np.ndarray[Any, np.dtype[np.int64]]) -> Errors:
     """Hold what the engine says now against exact solutions; `sample`: participants, shape (k,)."""
     prior, engine, graph = query.settings.prior, query.engine, query.collection.graph
-    (precision,) = query.collection.precisions.values()
+    (precision,) = shared_precisions(query.collection).values()
     form = linear_form(query.collection, prior, precision)
     everyone, edges = np.arange(len(graph), dtype=np.int32), np.arange(graph.edges, dtype=np.int32)
     n, y, _ = engine.counts(edges)

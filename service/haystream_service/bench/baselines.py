@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from haystream.engines.local.prior_inverse import shared_precisions
 from haystream.events import Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -149,7 +150,8 @@ def on_graph(
 def _form(query: QueryState) -> LinearForm:
     """The linear form of a query whose prior is the graph-structured one."""
     collection, prior = query.collection, query.settings.prior
-    (precision,) = (p for (correlation, _), p in collection.precisions.items() if correlation == prior.correlation)
+    known = shared_precisions(collection).items()
+    (precision,) = (precision for (correlation, _), precision in known if correlation == prior.correlation)
     return linear_form(collection, prior, precision)
 
 

@@ -12,6 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
+from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
 from haystream.events import Event, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.query_state import QueryState
@@ -132,13 +133,13 @@ def _started_cold(job: Job, say: Callable[[str], None]) -> tuple[State, Search, 
     verdicts = [search.verdict(()) for _ in range(min(BEFORE, int(SHARE * len(collection))))]
     say("first posterior")
     first |= _start(state, [])
-    ((key, precision),) = collection.precisions.items()
+    ((key, precision),) = shared_precisions(collection).items()
     snapshot = precision.snapshot()
     state.queries.clear()
-    collection.precisions.clear()
+    collection.shared.clear()
     say("cold start")
     begin = perf_counter()
-    collection.precision(*key).restore(snapshot)
+    shared_precision(collection, *key).restore(snapshot)
     cold = {items: first[items], "snapshot": perf_counter() - begin}
     return state, search, first, cold | _start(state, verdicts)
 

@@ -197,7 +197,7 @@ def draw_rates(bare: Network, prior: Prior, rng: np.random.Generator) -> Floats:
 def readings(searched: Network, prior: Prior, chosen: Run, screened: Sequence[int]) -> list[Reading]:
     """What a query that got these verdicts says after so many of them, and the truth."""
     collection = searched.collection
-    collection.precisions.clear()
+    collection.shared.clear()
     query = QueryState(Query("study", collection=collection.name, prior=prior), collection)
     made, left = [], int(searched.relevant.sum())
     for step, item in enumerate(chosen.item[: screened[-1]].tolist(), start=1):

@@ -90,7 +90,7 @@ def simulate(tasks: Sequence[Task], searches: Searches, *, processes: int) -> It
         return
     for network in searches.networks.values():
         # What models made here have left for others on this network can go to no other process.
-        network.collection.precisions.clear()
+        network.collection.shared.clear()
     pool = ProcessPoolExecutor(
         min(processes, len(tasks)), get_context("spawn"), initializer=_prepare, initargs=(searches,)
     )

@@ -3,6 +3,7 @@
 from functools import partial
 
 from haystream.collection import Collection
+from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Query
 from haystream_service.store.snapshots import read_snapshot, write_snapshot
 from haystream_service.worker.exclusive import Exclusive
@@ -37,7 +38,7 @@ class Snapshots:
         snapshot = read_snapshot(raw or b"")
         if snapshot is None:
             return
-        precision = self._collection.precision(correlation, tolerance)
+        precision = shared_precision(self._collection, correlation, tolerance)
         if await self._exclusive(partial(precision.restore, snapshot), in_thread=True):
             self._edges[correlation] = len(snapshot.on_edge)
 
@@ -48,7 +49,7 @@ class Snapshots:
             return
         shared, tolerance = self._shared, self._shared.limits.tolerance
         name = _name(correlation, tolerance)
-        precision = self._collection.precision(correlation, tolerance)
+        precision = shared_precision(self._collection, correlation, tolerance)
         if precision.waiting:
             return
         snapshot = await self._exclusive(precision.snapshot, in_thread=False)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Floats, Growing, Ints
+from haystream.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local.healing import AT_ONCE, PRIOR_COLUMN_TOLERANCE, heal, healing, let_wait, regrown
 from haystream.engines.local.inverse_entries import change_entries, change_row
@@ -346,6 +347,19 @@ class GraphPrecision:
             self._touched,
         )
         self.changes.append(Change(participant, edges, deltas, self._touched[:count].copy()))
+
+
+def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:
+    """Those that the collection's queries have asked for, by (correlation, tolerance)."""
+    return collection.shared.setdefault(GraphPrecision, {})
+
+
+def shared_precision(collection: Collection, correlation: float, tolerance: float) -> GraphPrecision:
+    """The one that all queries with this correlation and tolerance share, made if it is new."""
+    known, key = shared_precisions(collection), (correlation, tolerance)
+    if key not in known:
+        known[key] = GraphPrecision(collection.graph, correlation, tolerance)
+    return known[key]
 
 
 class ExplicitPrecision:

@@ -23,7 +23,7 @@ class BayesLinear:
     def __init__(self, network: Network, prior: Prior) -> None:
         # Not the precision of an earlier search, which undoing drift has moved by the tolerance: a search must not
         # depend on those before it.
-        network.collection.precisions.clear()
+        network.collection.shared.clear()
         self._engine = make_engine(Query("study", prior=prior), network.collection, DEFAULT_TOLERANCE)
         self._engine.settle()
         while self._engine.waiting:
