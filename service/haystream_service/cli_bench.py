@@ -97,6 +97,61 @@ def bench_audit(
     )
 
 
+@app.command("queries")
+def bench_queries(
+    edges: Annotated[
+        list[int] | None,
+        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
+    ] = None,
+    queries: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=10_000, help="A number of open queries; may be given several times."),
+    ] = None,
+    graph: Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")] = (
+        GraphName.PREFERENTIAL
+    ),
+    items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
+    verdicts: Annotated[int, typer.Option(min=60, help="In each query.")] = 100,
+    seconds: Annotated[float, typer.Option(min=0, help="For new items, and for new edges, at each number.")] = 5,
+    memory: Annotated[float, typer.Option(min=0, help="GiB that the process may take.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
+    tolerance: Annotated[
+        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
+    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw cost against open queries.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what open queries on one collection cost, as they become more.
+
+    Memory, rows in the store, and time: to open, to load, from verdict to
+    ranking, from a new item or edge to all rankings. Verdicts are on items
+    at random, then, in other queries, on the first item of the ranking.
+
+    \b
+    haystream bench queries
+    haystream bench queries --edges 1000000 --queries 1 --queries 10 --json
+    """
+    from haystream.engines.local.engine import DEFAULT_TOLERANCE
+    from haystream_service.bench.queries import Job
+    from haystream_service.commands import bench_queries as command
+
+    jobs = [
+        Job(
+            graph=graph,
+            edges=size,
+            items_per_edge=items_per_edge,
+            queries=tuple(sorted(set(queries or [1, 10, 100]))),
+            verdicts=verdicts,
+            seconds=seconds,
+            memory=int(memory * 2**30),
+            seed=seed,
+            tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+        )
+        for size in sorted(set(edges or [100_000]))
+    ]
+    command.run(jobs, png=png, json=json)
+
+
 @app.command("pipeline")
 def bench_pipeline(
     edges: Annotated[

@@ -51,13 +51,15 @@ def as_json(graph: str, sizes: list[Measured], network: Search1000 | None, **run
             for size in sizes
         ],
         "targets": [asdict(target) for target in targets(sizes, network)],
-        "machine": {
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("haystream", "numba", "numpy", "scipy")},
-        },
+        "machine": machine(),
         **run,
     }
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    versions = {name: version(name) for name in ("haystream", "numba", "numpy", "scipy")}
+    return {"cores": os.cpu_count(), "python": platform.python_version(), **versions}
 
 
 def _results(graph: str, size: Measured, smallest: Measured) -> list[dict[str, Any]]:

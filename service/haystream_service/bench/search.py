@@ -27,7 +27,7 @@ class Screening:
 
 @dataclass(slots=True)
 class Search:
-    """Half of its verdicts are on the first item of the ranking, half on items drawn from all.
+    """A share `following` of its verdicts are on the first item of the ranking, the others on items drawn from all.
 
     That is how a search goes: data pile up on a few participants and their edges, and still come from everywhere.
     """
@@ -37,6 +37,7 @@ class Search:
     rng: np.random.Generator
     truth: Truth | None = None
     """Whether an item is relevant; a simulated relevance if it is not known."""
+    following: float = 0.5
     judged: dict[str, Outcome] = field(default_factory=dict)
     screened: list[str] = field(default_factory=list)
     """Items in the order in which `verdict` judged them."""
@@ -46,7 +47,7 @@ class Search:
 
     def verdict(self, top: Sequence[RankedItem]) -> Verdict:
         """A verdict on an item that has none."""
-        item_id = top[0].item_id if top and self.rng.random() < 0.5 else self._random()
+        item_id = top[0].item_id if top and self.rng.random() < self.following else self._random()
         relevant = self._relevant(item_id)
         self.screened.append(item_id)
         self.screenings.append(Screening(edges_of(self.collection, item_id), relevant))
@@ -101,9 +102,10 @@ def edges_of(collection: Collection, item_id: str) -> tuple[int, ...]:
 class Arrivals:
     """Items that come while the search goes on."""
 
-    def __init__(self, collection: Collection, rng: np.random.Generator) -> None:
+    def __init__(self, collection: Collection, rng: np.random.Generator, *, prefix: str = "new") -> None:
         self._collection = collection
         self._rng = rng
+        self._prefix = prefix
         self._made = 0
 
     def on_known_edge(self) -> Item:
@@ -119,7 +121,7 @@ class Arrivals:
         while True:
             known = graph.names(int(self._rng.integers(graph.edges)))[int(self._rng.integers(2))]
             if self._rng.random() < 0.5:
-                return self._item(f"new{self._made}", known)
+                return self._item(f"{self._prefix}{self._made}", known)
             other = graph.participants[int(self._rng.integers(len(graph)))]
             pair = (known, other) if known < other else (other, known)
             if other != known and graph.edge_between(pair) is None:
@@ -127,4 +129,4 @@ class Arrivals:
 
     def _item(self, sender: str, recipient: str) -> Item:
         self._made += 1
-        return Item(f"new{self._made}", self._collection.name, sender, (recipient,))
+        return Item(f"{self._prefix}{self._made}", self._collection.name, sender, (recipient,))

@@ -140,7 +140,7 @@ def _print_pipeline(result: dict[str, Any]) -> None:
     rows = [("no-op agent", result["noop"])]
     rows += [(f"{row['edges']:,} edges", row) for row in result["results"]]
     for name, row in rows:
-        table.add_row(name, *(_number(row[key]) if key in row else "" for key in keys))
+        table.add_row(name, *(number(row[key]) if key in row else "" for key in keys))
     Console(highlight=False, soft_wrap=True).print(table)
 
 
@@ -170,13 +170,18 @@ def _print(result: dict[str, Any]) -> None:
     for row in result["memory"]:
         numbers = (row["edges"], row["participants"], row["items"], row["peak_bytes"] >> 20)
         changed = (row["changed_edges_per_verdict"], row["changed_bytes_per_verdict"])
-        memory.add_row(row["graph"], *map(_number, (*numbers, *changed)))
+        memory.add_row(row["graph"], *map(number, (*numbers, *changed)))
     out.print(memory)
+    out.print(targets_table(result["targets"]))
+
+
+def targets_table(targets: Sequence[dict[str, Any]]) -> Table:
+    """What was asked, and whether it is met."""
     verdicts = {True: "[green]met[/]", False: "[red]missed[/]", None: "-"}
     against = Table("target", "measured", "", title="targets")
-    for target in result["targets"]:
+    for target in targets:
         against.add_row(target["target"], target["measured"], verdicts[target["met"]])
-    out.print(against)
+    return against
 
 
 def _operations(result: dict[str, Any]) -> Table:
@@ -186,7 +191,7 @@ def _operations(result: dict[str, Any]) -> Table:
     for row in sorted(result["results"], key=lambda row: (_first(result, row["operation"]), row["edges"])):
         ratio = "" if row["ratio_to"] is None else f"{row['ratio_to']:.2f}"
         numbers = (row["edges"], row["p50_us"], row["p99_us"])
-        table.add_row(row["operation"], *map(_number, numbers), ratio, _number(row["samples"]))
+        table.add_row(row["operation"], *map(number, numbers), ratio, number(row["samples"]))
     return table
 
 
@@ -198,7 +203,7 @@ def _baselines(result: dict[str, Any]) -> Table:
     title = "baselines, a verdict; times haystream's new posterior on the same verdicts"
     table = Table("baseline", "graph", "edges", "p50 µs", "p99 µs", "times", "largest difference", title=title)
     for row in result["baselines"]:
-        edges = _number(row["edges"])
+        edges = number(row["edges"])
         if row["p50_us"] is None:
             table.add_row(row["baseline"], row["graph"], edges, "skipped")
             continue
@@ -210,9 +215,10 @@ def _baselines(result: dict[str, Any]) -> Table:
         )
         difference = "" if row["max_difference"] is None else f"{row['max_difference']:.1e}"
         times = "" if row["ratio_to"] is None else f"{row['ratio_to']:,.1f}"
-        table.add_row(name, row["graph"], edges, _number(row["p50_us"]), _number(row["p99_us"]), times, difference)
+        table.add_row(name, row["graph"], edges, number(row["p50_us"]), number(row["p99_us"]), times, difference)
     return table
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """For a table: two decimals where there are few."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,287 @@
+"""What open queries cost, as their number on one collection grows: memory, rows in the store, time.
+
+Runs in a process of its own. Everything goes through the fold, as in a worker; what a worker adds (Kafka, Redis,
+JSON) is not in here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from gc import collect
+from pathlib import Path
+from time import perf_counter
+from typing import SupportsFloat
+
+import numpy as np
+
+from haystream.events import Event, Query
+from haystream.fold import State, step
+from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
+from haystream.query_state import QueryState
+from haystream.warm import warm
+from haystream_service.bench import graphs
+from haystream_service.bench.names import GraphName
+from haystream_service.bench.search import Arrivals, Search
+from haystream_service.commands.console import notes
+
+FIRST = 50
+"""Verdicts of a query that are timed apart: the common mean that it learns moves most with these."""
+FIRST_QUERY = "first"
+"""The query that makes what all share: what it leaves behind is no other query's cost."""
+RELOADED = 3
+"""Queries that are made again from their facts, at each number of open ones."""
+LEAST_ARRIVED, MOST_ARRIVED = 3, 20
+"""New items, and as many new edges, at each number of open queries."""
+FLOAT = 8
+"""Bytes."""
+
+
+class Following(StrEnum):
+    """What a query's verdicts are on."""
+
+    RANDOM = "random items"
+    RANKING = "its first item"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One graph to measure on."""
+
+    graph: GraphName
+    edges: int
+    items_per_edge: int
+    queries: tuple[int, ...]
+    """Numbers of open queries, ascending."""
+    verdicts: int
+    """In each, more than FIRST."""
+    seconds: float
+    """For new items, and for new edges, at each number of queries."""
+    memory: int
+    """Bytes of the process beyond which no more queries are opened."""
+    seed: int
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was found with so many queries open, times in milliseconds."""
+
+    graph: str
+    edges: int
+    following: str
+    queries: int
+    memory_per_query: float
+    """Bytes of the process, less those without any query open."""
+    stored_per_query: float
+    """Bytes of the rows of a query's tables that were ever written, of one of them."""
+    open_ms: float
+    """Settings to first ranking: a median over the queries that were opened last."""
+    load_ms: float
+    """From settings and verdicts to the same, a median."""
+    first_verdicts_ms: float
+    """Verdict to ranking, of a query's first FIRST: a mean, since a few of them cost most."""
+    later_verdicts_ms: float
+    """The same of the others."""
+    first_verdicts_p50_ms: float
+    later_verdicts_p50_ms: float
+    new_item_ms: float
+    """A new item on a known edge to all rankings, a median."""
+    new_edge_ms: float
+    """The same of a new item on a new edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One graph. `failed`: what was not measured, and why."""
+
+    graph: str
+    edges: int
+    participants: int
+    items: int
+    collection_bytes: int
+    """Memory of the process with the collection and no query."""
+    shared_bytes: int
+    """What a first query leaves behind when it is closed, beside that."""
+    rows: list[Row]
+    failed: list[str]
+
+
+def measure(job: Job) -> Measured:
+    """Measure everything on one graph; reports its phases on standard error."""
+    warm()
+    state = State(tolerance=job.tolerance)
+    collection = state.collection(graphs.COLLECTION)
+    notes.print(f"  {job.graph} {job.edges:,}: folding items in")
+    for item in graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed):
+        step(state, item)
+        if job.graph == GraphName.THREADS and collection.graph.edges >= job.edges:
+            break
+    size = collection.graph.edges, len(collection.graph), len(collection)
+    before = resident()
+    notes.print(f"  {job.graph} {job.edges:,}: what all queries share")
+    step(state, Query(FIRST_QUERY))
+    state.queries.pop(FIRST_QUERY).finish()
+    rows: list[Row] = []
+    failed: list[str] = []
+    after = resident()
+    for following in Following:
+        bench = _Bench(job, state, following)
+        for queries in job.queries:
+            needed = bench.needed(queries)
+            if needed > job.memory:
+                failed.append(
+                    f"{queries:,} queries on {following}: they would take {needed / 2**30:.1f} GiB, and"
+                    f" {job.memory / 2**30:g} are allowed (--memory)"
+                )
+                notes.print(f"  {failed[-1]}")
+                continue
+            notes.print(f"  {job.graph} {job.edges:,}: {queries:,} queries, verdicts on {following}")
+            rows.append(bench.with_open(queries))
+        state.queries.clear()
+    return Measured(job.graph, *size, before, after - before, rows, failed)
+
+
+class _Stored:
+    """Which rows of a query's tables were ever written."""
+
+    def __init__(self, query: QueryState) -> None:
+        self._query = query
+        self._people = np.zeros(len(query.collection.graph), np.bool_)
+        self._edges = np.zeros(query.collection.graph.edges, np.bool_)
+
+    def drain(self) -> None:
+        """Write what has changed, as a store would."""
+        changes = self._query.drain()
+        self._people[changes.participants.index] = True
+        self._edges[changes.edges.index] = True
+
+    def nbytes(self) -> int:
+        """Of those rows."""
+        return FLOAT * int(PARTICIPANT_COLUMNS * self._people.sum() + EDGE_COLUMNS * self._edges.sum())
+
+
+class _Bench:
+    """Queries on one collection that follow their rankings, or do not; there are more and more of them."""
+
+    def __init__(self, job: Job, state: State, following: Following) -> None:
+        self._job = job
+        self._state = state
+        self._following = following
+        self._collection = state.collection(graphs.COLLECTION)
+        rng = np.random.default_rng([job.seed, 1])
+        self._arrivals = Arrivals(self._collection, rng, prefix=f"new-{following.name}-")
+        collect()
+        self._before = resident()
+        self._per_query = 0.0
+
+    def needed(self, queries: int) -> float:
+        """Bytes that so many would take in all, by what fewer did."""
+        return self._before + queries * self._per_query
+
+    def with_open(self, queries: int) -> Row:
+        """Open as many more, give verdicts in these, and measure with all of them open."""
+        names = [f"q{number}" for number in range(len(self._state.queries), queries)]
+        stored, opened = self._open(names)
+        first, later = self._verdicts(names, stored)
+        stored_bytes = stored.nbytes()
+        del stored
+        collect()
+        self._per_query = (resident() - self._before) / queries
+        loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
+        return Row(
+            graph=self._job.graph,
+            edges=self._job.edges,
+            following=self._following,
+            queries=queries,
+            memory_per_query=round(self._per_query),
+            stored_per_query=stored_bytes,
+            open_ms=milliseconds(np.median(opened)),
+            load_ms=milliseconds(np.median(loaded)),
+            first_verdicts_ms=milliseconds(np.mean(first)),
+            later_verdicts_ms=milliseconds(np.mean(later)),
+            first_verdicts_p50_ms=milliseconds(np.median(first)),
+            later_verdicts_p50_ms=milliseconds(np.median(later)),
+            new_item_ms=self._arriving(self._arrivals.on_known_edge),
+            new_edge_ms=self._arriving(self._arrivals.on_new_edge),
+        )
+
+    def _open(self, names: list[str]) -> tuple[_Stored, list[float]]:
+        """The rows that the first of these has written, and the seconds that each took to open."""
+        stored: list[_Stored] = []
+        seconds: list[float] = []
+        for name in names:
+            begin = perf_counter()
+            step(self._state, Query(name))
+            query = self._state.queries[name]
+            query.ranking()
+            seconds.append(perf_counter() - begin)
+            if not stored:
+                stored.append(_Stored(query))
+                stored[0].drain()
+            else:
+                query.drain()
+        return stored[0], seconds
+
+    def _load(self, known: QueryState) -> float:
+        """The seconds that it takes to make a query again from its facts."""
+        begin = perf_counter()
+        query = QueryState(known.settings, known.collection, tolerance=self._job.tolerance)
+        for verdict in known.verdicts.values():
+            query.apply_verdict(verdict)
+        query.ranking()
+        return perf_counter() - begin
+
+    def _verdicts(self, names: list[str], stored: _Stored) -> tuple[list[float], list[float]]:
+        """Give verdicts in these queries in turn; the seconds of the first FIRST of each, and of the others."""
+        share, rng = float(self._following is Following.RANKING), np.random.default_rng([self._job.seed, 2])
+        searches = [Search(name, self._collection, rng, following=share) for name in names]
+        queries = [self._state.queries[name] for name in names]
+        tops = [query.ranking().items for query in queries]
+        first: list[float] = []
+        later: list[float] = []
+        for number in range(self._job.verdicts):
+            for which, query in enumerate(queries):
+                verdict = searches[which].verdict(tops[which])
+                begin = perf_counter()
+                step(self._state, verdict)
+                tops[which] = query.ranking().items
+                (first if number < FIRST else later).append(perf_counter() - begin)
+                query.finish()  # what a worker does when nobody waits
+                if which:
+                    query.drain()
+                else:
+                    stored.drain()
+        return first, later
+
+    def _arriving(self, arrive: Callable[[], Event]) -> float:
+        """Milliseconds from an item to the rankings of all queries, a median."""
+        seconds: list[float] = []
+        while len(seconds) < LEAST_ARRIVED or (len(seconds) < MOST_ARRIVED and sum(seconds) < self._job.seconds):
+            begin = perf_counter()
+            step(self._state, arrive())
+            for query in self._state.queries.values():
+                query.ranking()
+            seconds.append(perf_counter() - begin)
+            for query in self._state.queries.values():
+                query.drain()
+                query.finish()
+        return milliseconds(np.median(seconds))
+
+
+def milliseconds(seconds: SupportsFloat) -> float:
+    """Rounded to a microsecond."""
+    return round(1e3 * float(seconds), 3)
+
+
+def resident() -> int:
+    """Memory of this process in bytes; what it maps several times, or shares with others, counts once (PSS).
+
+    Where the system does not say that, all of its resident pages; 0 where it does not say that either.
+    """
+    for name, key in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
+        path = Path("/proc/self") / name
+        if path.is_file():
+            for line in path.read_text().splitlines():
+                if line.startswith(key):
+                    return int(line.split()[1]) * 1024
+    return 0

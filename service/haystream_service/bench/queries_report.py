@@ -1,0 +1,98 @@
+"""What `haystream bench queries` says: its JSON, which of its targets are met, and a drawing."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from haystream_service.bench.queries import FIRST, Measured, Row
+from haystream_service.bench.report import GIB, Target, machine
+from haystream_service.errors import UserError
+
+MANY = 1000
+"""Open queries that the targets speak of."""
+DRAWN = {
+    "memory_per_query": ("memory per query", "bytes"),
+    "open_ms": ("opening a query", "ms"),
+    "later_verdicts_ms": (f"verdict to ranking after the first {FIRST}, mean", "ms"),
+    "first_verdicts_ms": (f"verdict to ranking, the first {FIRST}, mean", "ms"),
+    "new_item_ms": ("new item to all rankings", "ms"),
+    "new_edge_ms": ("new edge to all rankings", "ms"),
+}
+"""Panels: the rows' field, title and unit."""
+
+
+def as_json(sizes: Sequence[Measured], **run: Any) -> dict[str, Any]:
+    """Everything, flat: a row for every graph, way to search and number of queries."""
+    return {
+        "results": [asdict(row) for size in sizes for row in size.rows],
+        "collections": [
+            {key: value for key, value in asdict(size).items() if key not in ("rows", "failed")} for size in sizes
+        ],
+        "failed": [
+            {"graph": size.graph, "edges": size.edges, "reason": reason} for size in sizes for reason in size.failed
+        ],
+        "targets": [asdict(target) for size in sizes for target in targets(size)],
+        "machine": machine(),
+        **run,
+    }
+
+
+def targets(size: Measured) -> list[Target]:
+    """What is asked of queries on one graph, by the worst of the ways to search."""
+    at, rows = f"at {size.edges:,} edges", size.rows
+    if not rows:
+        return []
+    base = size.collection_bytes + size.shared_bytes
+    needed = (base + MANY * max(row.memory_per_query for row in _most(rows))) / GIB
+    ratios = [_ratio(row.first_verdicts_ms, row.later_verdicts_ms) for row in rows]
+    return [
+        _target(f"{MANY:,} queries {at} in 8 GiB, by what the most that were open took each", needed, 8.0, "GiB"),
+        _target(f"opening one {at}: under 50 ms", max(row.open_ms for row in rows), 50.0, "ms"),
+        _target(f"a query's first {FIRST} verdicts {at} as fast as later ones, means", max(ratios), 1.1, "times"),
+        _target(f"a verdict {at} no slower than with one query open", _growth(rows, "later_verdicts_p50_ms"), 1.1),
+        _target(f"a new edge {at}: under twice its cost with one query open", _growth(rows, "new_edge_ms"), 2.0),
+    ]
+
+
+def _most(rows: Sequence[Row]) -> list[Row]:
+    most = {row.following: max(r.queries for r in rows if r.following == row.following) for row in rows}
+    return [row for row in rows if row.queries == most[row.following]]
+
+
+def _growth(rows: Sequence[Row], field: str) -> float | None:
+    """How many times as much it is with most queries as with one, at worst; None where that was not measured."""
+    one = {row.following: getattr(row, field) for row in rows if row.queries == 1}
+    many = [(getattr(row, field), one[row.following]) for row in _most(rows) if row.queries > 1 and one]
+    return max((_ratio(*pair) for pair in many), default=None)
+
+
+def _ratio(value: float, other: float) -> float:
+    return value / max(other, 1e-3)
+
+
+def _target(what: str, value: float | None, limit: float, unit: str = "times") -> Target:
+    if value is None:
+        return Target(what, "not measured", None)
+    return Target(what, f"{value:.3g} {unit}", value <= limit)
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """A PNG of the result of `as_json`: each quantity against the number of open queries, both axes logarithmic."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    lines = {(row["edges"], row["following"]): None for row in result["results"]}
+    for axes, (field, (title, unit)) in zip(figure.subplots(2, 3).flat, DRAWN.items(), strict=True):
+        for edges, following in lines:
+            rows = [row for row in result["results"] if (row["edges"], row["following"]) == (edges, following)]
+            label = f"{edges:,} edges, verdicts on {following}"
+            axes.plot([row["queries"] for row in rows], [row[field] for row in rows], marker="o", label=label)
+        axes.set(xscale="log", yscale="log", xlabel="open queries", ylabel=unit, title=title)
+        axes.grid(visible=True, which="major", alpha=0.3)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,60 @@
+"""`haystream bench queries`: what open queries cost."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from haystream_service.bench import chart, graphs, queries, queries_report
+from haystream_service.commands.bench import alone, number, targets_table
+from haystream_service.commands.console import notes, write_json
+
+
+def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
+    """Measure every job in a process of its own. Raises `UserError`."""
+    graphs.files(jobs[0].graph)
+    if png is not None:
+        chart.check()
+    sizes = [alone(partial(queries.measure, job)) for job in jobs]
+    first = jobs[0]
+    result = queries_report.as_json(
+        sizes, items_per_edge=first.items_per_edge, verdicts=first.verdicts, seed=first.seed
+    )
+    if png is not None:
+        queries_report.draw(result, png)
+        notes.print(f"drawn in {png}")
+    if json:
+        write_json(result)
+    else:
+        _print(result)
+
+
+def _print(result: dict[str, Any]) -> None:
+    first = queries.FIRST
+    table = Table(
+        *("edges", "verdicts on", "queries", "MiB/query", "stored kB/query", "open ms", "load ms"),
+        *(f"first {first}, mean ms", "p50", "later, mean ms", "p50", "new item ms", "new edge ms"),
+        title=f"open queries with {result['verdicts']} verdicts each",
+    )
+    for row in result["results"]:
+        sizes = row["memory_per_query"] / 2**20, row["stored_per_query"] / 1e3
+        verdicts = (row[f"{part}_verdicts_{what}"] for part in ("first", "later") for what in ("ms", "p50_ms"))
+        other = (row[key] for key in ("new_item_ms", "new_edge_ms"))
+        numbers = (*sizes, row["open_ms"], row["load_ms"], *verdicts, *other)
+        table.add_row(number(row["edges"]), row["following"], number(row["queries"]), *map(number, numbers))
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(table)
+    shared = Table(
+        "graph", "edges", "participants", "items", "collection MiB", "shared MiB", title="beside queries"
+    )
+    for size in result["collections"]:
+        counts = (size[key] for key in ("edges", "participants", "items"))
+        megabytes = (size[key] / 2**20 for key in ("collection_bytes", "shared_bytes"))
+        shared.add_row(size["graph"], *map(number, (*counts, *megabytes)))
+    out.print(shared)
+    for failed in result["failed"]:
+        out.print(f"{failed['graph']}, {failed['edges']:,} edges: {failed['reason']}")
+    out.print(targets_table(result["targets"]))

@@ -1,0 +1,103 @@
+"""`bench queries` runs and says what it is to say. How long things took is nobody's business here."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from haystream.events import Query
+from haystream.fold import State, step
+from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
+from haystream_service import cli
+from haystream_service.bench import graphs, queries_report
+from haystream_service.bench.names import GraphName
+from haystream_service.bench.queries import Following, Job, Measured, Row, measure
+from haystream_service.bench.search import Search
+
+
+def job(**changes: object) -> Job:
+    settings = {
+        "graph": GraphName.PREFERENTIAL,
+        "edges": 120,
+        "items_per_edge": 4,
+        "queries": (1, 3),
+        "verdicts": 60,
+        "seconds": 0.0,
+        "memory": 64 << 30,
+        "seed": 0,
+        "tolerance": 2e-5,
+    }
+    return Job(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+def row(**changes: object) -> Row:
+    fields = dict.fromkeys(Row.__dataclass_fields__, 1.0) | {"graph": "preferential", "edges": 1_000_000}
+    return Row(**(fields | {"following": "random items", "queries": 1} | changes))  # type: ignore[arg-type]
+
+
+def test_the_command_prints_one_object_with_a_row_for_each_number_of_queries(monkeypatch, capfdbinary, tmp_path):
+    arguments = ("--edges", 120, "--items-per-edge", 4, "--queries", 3, "--queries", 1, "--verdicts", 60)
+    options = ("--seconds", 0, "--memory", 64, "--png", tmp_path / "queries.png", "--json")
+    monkeypatch.setattr(sys, "argv", ["haystream", "bench", "queries", *map(str, (*arguments, *options))])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    out, err = capfdbinary.readouterr()
+    assert left.value.code == 0, err.decode()
+    result = json.loads(out)
+    rows = [(row["edges"], row["following"], row["queries"]) for row in result["results"]]
+    assert rows == [(120, following, queries) for following in Following for queries in (1, 3)]
+    for found in result["results"]:
+        times = [value for key, value in found.items() if key.endswith("_ms")]
+        assert len(times) == 8
+        assert min(times) > 0
+        assert found["first_verdicts_p50_ms"] < 1000
+    assert result["collections"][0]["items"] == 480
+    assert {target["met"] for target in result["targets"]} <= {True, False, None}
+    assert (tmp_path / "queries.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_first_save_stores_every_row_of_a_query():
+    measured = measure(job(queries=(1,)))
+    rows = PARTICIPANT_COLUMNS * measured.participants + EDGE_COLUMNS * measured.edges
+    assert measured.rows[0].stored_per_query == 8 * rows
+
+
+def test_what_does_not_fit_is_not_opened_and_said():
+    measured = measure(job(memory=1))
+    assert measured.rows == []
+    assert len(measured.failed) == 4
+    assert "--memory" in measured.failed[0]
+    assert queries_report.targets(measured) == []
+
+
+def test_targets_compare_with_one_query_open_by_the_worst_way_to_search():
+    rows = [
+        row(memory_per_query=4.0, later_verdicts_p50_ms=2.0, new_edge_ms=2.0, open_ms=49.0),
+        row(queries=100, memory_per_query=5 * 2**20, later_verdicts_p50_ms=2.0, new_edge_ms=3.0, open_ms=20.0),
+        row(following="its first item", open_ms=51.0),
+        row(following="its first item", queries=100, new_edge_ms=2.5, first_verdicts_ms=1.0),
+    ]
+    size = Measured("preferential", 1_000_000, 200_000, 5_000_000, 2 << 30, 0, rows, [])
+    found = queries_report.targets(size)
+    assert [target.met for target in found] == [True, False, True, True, False]
+    assert found[0].measured == "6.88 GiB"
+    alone = Measured("preferential", 1_000_000, 200_000, 5_000_000, 2 << 30, 0, rows[:1], [])
+    assert [target.met for target in queries_report.targets(alone)][3:] == [None, None]
+
+
+@pytest.mark.parametrize("following", [0.0, 1.0])
+def test_a_search_follows_its_ranking_or_does_not(following):
+    state = State()
+    for item in graphs.items(GraphName.PREFERENTIAL, edges=60, items_per_edge=5, seed=1):
+        step(state, item)
+    step(state, Query("q"))
+    query = state.queries["q"]
+    search = Search("q", query.collection, np.random.default_rng(0), following=following)
+    followed = 0
+    for _ in range(30):
+        top = query.ranking().items
+        verdict = search.verdict(top)
+        followed += verdict.item_id == top[0].item_id
+        step(state, verdict)
+    assert followed == 30 if following else followed < 10
