@@ -107,6 +107,8 @@ class Settings(BaseModel):
     """What a worker that is told to stop has to finish its batches. Kubernetes' grace period is above it."""
     item_publish_seconds: float = Field(default=0.25, ge=0, le=3600)
     """How often new items are let in and ranked; verdicts never wait for them."""
+    totals_seconds: float = Field(default=5, ge=0, le=3600)
+    """How long new items that change nothing of a ranking's `items` wait at most until its totals are published."""
     idle_seconds: float = Field(default=900, ge=0, le=1e9)
     """How long a collection is kept in memory that no query in memory needs."""
     max_batch: int = Field(default=1000, ge=1, le=1_000_000)

@@ -33,6 +33,7 @@ async def pipeline(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefi
         partitions=3,
         tolerance=EXACT,
         item_publish_seconds=0.05,
+        totals_seconds=0.05,
         instance_id=topic_prefix,
     )
     async with Pipeline(settings) as pipeline:

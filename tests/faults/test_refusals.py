@@ -58,6 +58,7 @@ async def pipeline(
         partitions=2,
         tolerance=EXACT,
         item_publish_seconds=0.05,
+        totals_seconds=0.05,
     )
     async with Pipeline(settings) as pipeline:
         yield pipeline

@@ -152,7 +152,7 @@ async def _check_rebuilt(broker: MemoryBroker, replayed: Replayed, refused: dict
         ends=never,
         again=nothing,
         metrics=Metrics(CollectorRegistry(), labelled_queries=0),
-        limits=Limits(item_publish_seconds=0.0, max_batch=20, tolerance=EXACT),
+        limits=Limits(item_publish_seconds=0.0, totals_seconds=0.0, max_batch=20, tolerance=EXACT),
     )
     for kind in ORDER:
         records = list(_records(broker, kind))

@@ -69,6 +69,60 @@ async def test_new_items_reach_a_query_that_nobody_speaks_of(world: World) -> No
     assert (await world.store.load_query("q")).position.cursor == 1
 
 
+def pair(name: str, sender: str) -> Item:
+    return Item(name, "default", sender, (f"{sender}-too",))
+
+
+BY_ANN: list[Event] = [Query("first", top=1), Query("all"), *(pair(f"item-{n}", "ann") for n in (1, 2))]
+BY_ANN += [verdict(1, "first"), verdict(1, "all")]
+
+
+async def test_items_that_change_no_top_are_published_with_the_next_verdict(world: World) -> None:
+    process, events = await world.process(totals_seconds=3600.0), list(BY_ANN)
+    for event in events:
+        world.say(event)
+        await process.taken_in()
+    published, saved = world.rankings("first"), await world.store.load_query("first")
+    assert [ranked.item_id for ranked in published[-1].items] == ["item-2"]
+
+    events.append(pair("item-3", "bo"))  # nothing speaks for this one
+    world.say(events[-1])
+    await process.taken_in()
+    assert world.rankings("first") == published
+    assert await world.store.load_query("first") == saved
+    assert [ranked.item_id for ranked in world.rankings("all")[-1].items] == ["item-2", "item-3"]
+
+    events.append(verdict(2, "first"))
+    world.say(events[-1])
+    await process.settled()
+    assert [ranked.item_id for ranked in world.rankings("first")[-1].items] == ["item-3"]
+    await world.check_equals_fold(events)
+
+
+async def test_items_that_change_no_top_are_published_after_a_while(world: World) -> None:
+    process = await world.process(totals_seconds=0.1)
+    events = [*BY_ANN, pair("item-3", "bo")]
+    for event in events:
+        world.say(event)
+        await process.settled()
+    before, after = world.rankings("first")[-2:]
+    assert before.items == after.items
+    assert before.expected_remaining.mean < after.expected_remaining.mean
+    await world.check_equals_fold(events)
+
+
+async def test_a_crash_loses_no_items_that_wait_to_be_published(world: World) -> None:
+    process = await world.process(totals_seconds=3600.0)
+    events = [*BY_ANN, pair("item-3", "bo")]
+    for event in events:
+        world.say(event)
+        await process.taken_in()
+    await process.crash()
+    heir = await world.process()
+    await heir.settled()
+    await world.check_equals_fold(events)
+
+
 async def test_a_verdict_takes_in_no_items_that_wait_for_a_ranking_of_their_own(world: World) -> None:
     """A burst of new items is not to be worked off before the answer that an analyst waits for."""
     process = await world.process(item_publish_seconds=3600.0)

@@ -199,6 +199,7 @@ async def arena(servers: Servers, name: str) -> AsyncIterator[Arena]:
         partitions=3,
         tolerance=EXACT,
         item_publish_seconds=0.05,
+        totals_seconds=0.05,
     )
     async with AsyncExitStack() as stack:
         pipeline = await stack.enter_async_context(Pipeline(settings))

@@ -52,7 +52,15 @@ class Process:
             ends=self.consumer.ends,
             again=self.consumer.again,
             metrics=self.metrics,
-            limits=Limits(**{"item_publish_seconds": 0.0, "max_batch": 20, "tolerance": EXACT, **limits}),
+            limits=Limits(
+                **{
+                    "item_publish_seconds": 0.0,
+                    "totals_seconds": 0.0,
+                    "max_batch": 20,
+                    "tolerance": EXACT,
+                    **limits,
+                }
+            ),
         )
 
     async def start(self, partitions: set[int]) -> "Process":
@@ -74,6 +82,12 @@ class Process:
         assert done, "nothing happened for 30 seconds"
         return wanted.result()
 
+    async def taken_in(self) -> None:
+        """Everything that is in the topics is folded in; what may wait to be published may be waiting."""
+        await self.wait(self.consumer.drained())
+        await self.wait(self._folded_in())
+        await self.wait(self.worker.drain())
+
     async def settled(self) -> None:
         """Everything that is in the topics is acknowledged, and every ranking is up to date."""
         await self.wait(self.consumer.drained())
@@ -87,11 +101,15 @@ class Process:
                 return
             await asyncio.sleep(0)
 
+    async def _folded_in(self) -> None:
+        while any([await self._behind(q) for q in await self.world.store.query_ids()]):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
     async def _behind(self, query_id: str) -> bool:
         state = self.worker.state(query_id)
         if state is None:
             return False
-        return len(state.collection) < await self.world.store.item_count(state.settings.collection)
+        return state.cursor < await self.world.store.item_count(state.settings.collection)
 
 
 def say(broker: MemoryBroker, *events: Event) -> None:

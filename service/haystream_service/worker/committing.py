@@ -3,6 +3,7 @@
 from haystream.errors import Code, QueryFailed
 from haystream.query_state import QueryState
 from haystream_service.metrics import QueryNumbers
+from haystream_service.store.base import Change
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.folding import Folded, Loaded
@@ -23,13 +24,14 @@ class Committing:
 
         May raise `Fenced`, and `QueryFailed` where what was computed cannot be stored.
 
-        `loaded` is None where nobody opened the query, `folded` where the batch changed nothing.
+        `loaded` is None where nobody opened the query, `folded` where the batch changed nothing, and its `change`
+        where that can wait.
         """
         # Before the save: what the saved position says was read is then sure to have its dead letter.
         await self._tell_rejected(batch)
         if loaded is not None:
-            if folded is not None:
-                await self._save_and_publish(loaded, folded)
+            if folded is not None and folded.change is not None:
+                await self._save_and_publish(loaded, folded.change)
             elif batch.known or not loaded.published:
                 # The crash that brought these again may have come between the save and the publish.
                 await self.publish_again()
@@ -69,8 +71,8 @@ class Committing:
                 lambda: shared.publisher.restate_settings(self._query_id, self._partition, settings, hidden_by)
             )
 
-    async def _save_and_publish(self, loaded: Loaded, folded: Folded) -> None:
-        shared, change = self._shared, folded.change
+    async def _save_and_publish(self, loaded: Loaded, change: Change) -> None:
+        shared = self._shared
         try:
             await shared.retry(lambda: shared.store.save_query(change))
         except ValueError as error:

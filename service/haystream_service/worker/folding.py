@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from haystream.collection import Collection
 from haystream.errors import QueryFailed, Rejected
-from haystream.events import Query, Verdict
+from haystream.events import Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.store.base import Change, Position
 from haystream_service.wire import encode_ranking
@@ -38,6 +39,12 @@ class Loaded:
     """Whether tending has finished what growth had left, since the last save."""
     owed: bool = False
     """Whether rows that tending moved are left for a later save."""
+    top: tuple[str, ...] | None = None
+    """The items of the ranking that was saved last, in order, where this process made it."""
+    saved_at: float = float("-inf")
+    """When that was, on the monotonic clock."""
+    put_off: bool = False
+    """Whether items are folded in that changed no more than totals, and that is not saved yet."""
     took: float = 0.0
     """Seconds that folding in the last batch took."""
 
@@ -58,16 +65,27 @@ class Loaded:
         again = any(delivery.record.offset < ends[delivery.record.kind] for delivery in batch.deliveries)
         return again or (self.heavy(batch) and not self.idle(batch))
 
+    @property
+    def follows(self) -> bool:
+        """Whether new items are its concern: one that is not open has no use for them until something comes."""
+        return is_open(self.state)
+
     def idle(self, batch: Batch) -> bool:
         """Whether there is nothing to fold in."""
         return not batch.deliveries and self.revision > 0 and len(self.state.collection) == self.state.cursor
+
+
+def is_open(state: QueryState) -> bool:
+    """Whether the query offers items."""
+    return state.settings.status == Status.OPEN
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
     """The change to save, and what computing it took."""
 
-    change: Change
+    change: Change | None
+    """None where it can wait: new items have changed totals and nothing else."""
     settle_seconds: float
     touched: int
     """Participants whose mean moved."""
@@ -89,10 +107,13 @@ def restore(settings: Query, verdicts: Sequence[Verdict], collection: Collection
     return state
 
 
-def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock) -> Folded | None:
+def fold(
+    loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, totals_seconds: float = 0.0
+) -> Folded | None:
     """Apply what is in the batch, and what the collection got since; None if that changes nothing.
 
-    `batch` learns what was applied and what was rejected.
+    `batch` learns what was applied and what was rejected. New items that change nothing of the ranking's `items`
+    are saved and published when the last save is `totals_seconds` ago, or with whatever comes before.
     """
     began = clock.monotonic()
     state = loaded.state
@@ -106,14 +127,22 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock) -> Folde
                 batch.applied.add(delivery)
         except Rejected as error:
             batch.rejected[delivery] = error
-    state.catch_up()
     folded = None
-    unsaved = loaded.finished or loaded.unsaved_settings or loaded.revision == 0
-    if batch.applied or unsaved or state.cursor != loaded.saved.cursor:
-        folded = _change(loaded, batch, partition, clock)
-        loaded.finished = False
+    facts = bool(batch.applied) or loaded.unsaved_settings or loaded.revision == 0
+    if facts or loaded.finished or (loaded.follows and len(state.collection) != loaded.saved.cursor):
+        state.settle()
+        seconds, touched = clock.monotonic() - began, state.touched
+        loaded.put_off = not facts and began < loaded.saved_at + totals_seconds and _top(state) == loaded.top
+        change = None if loaded.put_off else _change(loaded, batch, partition, clock)
+        folded = Folded(change, seconds, touched)
     loaded.took = clock.monotonic() - began
     return folded
+
+
+def _top(state: QueryState) -> tuple[str, ...]:
+    """The ids of the items that a ranking would offer, in order. The state is settled."""
+    top, ids = state.settings.top, state.collection.item_ids
+    return tuple(ids[item] for item, _, _ in islice(state.queue.items(top), top)) if is_open(state) else ()
 
 
 def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:
@@ -134,12 +163,8 @@ def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:
     return changed
 
 
-def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folded:
+def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Change:
     state = loaded.state
-    began = clock.monotonic()
-    state.settle()
-    seconds = clock.monotonic() - began
-    touched = state.touched
     now = clock.now()
     revision = max(loaded.revision + 1, int(now * 1000))
     query_id = state.settings.query_id
@@ -151,7 +176,9 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
     new_settings = (
         loaded.revision == 0 or loaded.unsaved_settings or any(isinstance(event, Query) for event in applied)
     )
-    change = Change(
+    loaded.finished, loaded.saved_at = False, clock.monotonic()
+    loaded.top = tuple(item.item_id for item in ranking.items)
+    return Change(
         query_id=query_id,
         partition=partition,
         expected=loaded.revision,
@@ -162,4 +189,3 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Folde
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
         tables=state.drain(tended=not loaded.owed),
     )
-    return Folded(change, seconds, touched)

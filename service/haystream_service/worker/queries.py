@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Query, Status, Verdict
+from haystream.events import Query, Verdict
 from haystream.query_state import QueryState
 from haystream_service.store.base import Fenced, Note
 from haystream_service.worker.batch import Batch, Delivery, decode
@@ -22,6 +22,9 @@ from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
 
 log = logging.getLogger(__name__)
+
+LEAST_SECONDS = 0.001
+"""A timer may end early by the rounding of its time: set to nothing then, it would end at once, again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,9 @@ class QueryOwner:
             await self._troubles.raised(bug)
             return False
         await self._troubles.went_well(self._loaded.saved)
+        if self._loaded.put_off:
+            due = self._loaded.saved_at + self._shared.limits.totals_seconds
+            self._wake_after(max(LEAST_SECONDS, due - self._shared.clock.monotonic()))
         if self._troubles.suspect:
             self._wake_after(CALM_SECONDS)
         return True
@@ -250,7 +256,14 @@ class QueryOwner:
         async def folded() -> Folded | None:
             with computing():
                 return await follower.exclusive(
-                    lambda: fold(loaded, batch, partition=self.partition, clock=self._shared.clock), in_thread=heavy
+                    lambda: fold(
+                        loaded,
+                        batch,
+                        partition=self.partition,
+                        clock=self._shared.clock,
+                        totals_seconds=self._shared.limits.totals_seconds,
+                    ),
+                    in_thread=heavy,
                 )
 
         if loaded.may_kill(batch):
@@ -281,14 +294,13 @@ class QueryOwner:
         if not done:
             return
         self._tending_raised = False
-        is_open = state.settings.status == Status.OPEN
         # A query that is not open does not follow its collection: where that has grown, this stays undone.
-        if unfinished and (is_open or not state.unfinished):
+        if unfinished and not loaded.finished and (loaded.follows or not state.unfinished):
             # Publish again what was made with estimates; a batch that comes before does.
             loaded.finished = True
             self._wake_after(self._shared.limits.item_publish_seconds)
         await follower.snapshots.keep(state.settings)
-        if not (is_open or loaded.finished or self._troubles.suspect or self.mailbox.due):
+        if not (loaded.follows or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self._put_away(loaded)
 
     def _put_away(self, loaded: Loaded) -> None:
@@ -305,7 +317,7 @@ class QueryOwner:
 
     def _grown(self) -> None:
         """The collection has grown. Nothing is offered of a query that is not open: it has no use for that yet."""
-        if self._loaded is None or self._loaded.state.settings.status == Status.OPEN:
+        if self._loaded is None or self._loaded.follows:
             self.wake()
 
     async def _stop_tending(self, bug: Broken) -> None:

@@ -76,6 +76,7 @@ class Server:
             limits=Limits(
                 max_batch=settings.max_batch,
                 item_publish_seconds=settings.item_publish_seconds,
+                totals_seconds=settings.totals_seconds,
                 idle_seconds=settings.idle_seconds,
                 tolerance=settings.tolerance,
             ),

@@ -43,6 +43,8 @@ class Limits:
     max_batch: int = 1000
     item_publish_seconds: float = 0.25
     """How often new items are let in, in a batch of their own. Verdicts never wait for them."""
+    totals_seconds: float = 5.0
+    """How long new items that change nothing of a ranking's `items` wait, at most, to be saved and published."""
     idle_seconds: float = 900.0
     """How long a collection is kept that no query in memory needs."""
     tolerance: float = DEFAULT_TOLERANCE
