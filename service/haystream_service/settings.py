@@ -119,6 +119,8 @@ class Settings(BaseModel):
     """Where Faust keeps its own files; a temporary folder by default."""
     labelled_queries: int = Field(default=50, ge=0, le=10_000)
     """Queries that get metric series of their own; the others share one labelled `other`."""
+    log_format: Literal["text", "json"] = "text"
+    """How the worker writes its log: lines to be read by a person, or a JSON object in each."""
 
     def topic(self, name: str) -> str:
         """The full name of one of our topics, such as `next-items`."""

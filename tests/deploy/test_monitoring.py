@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from prometheus_client import Histogram
+from prometheus_client import Histogram, generate_latest
 
 from haystream_service.cli import app
-from haystream_service.metrics import TABLE
+from haystream_service.metrics import TABLE, Metrics, QueryNumbers, new_registry
 from haystream_service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -213,6 +213,21 @@ def test_every_alert_is_tested_firing_and_not_firing_yet() -> None:
 def test_promtool_agrees(arguments: list[str], tool: Callable[[str], str]) -> None:
     done = subprocess.run([tool("promtool"), *arguments], cwd=PROMETHEUS, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_finds_nothing_wrong_with_the_metrics(tool: Callable[[str], str]) -> None:
+    registry = new_registry()
+    metrics = Metrics(registry, labelled_queries=1)
+    for name in ("a", "b"):
+        metrics.queries.report(name, QueryNumbers(1, 1, 1.0, 1.0))
+    for metric in TABLE:
+        if metric.labels:
+            getattr(metrics, metric.attribute).labels(*metric.labels)
+    text = generate_latest(registry)
+    for metric in TABLE:
+        assert re.search(rf"^{metric.name}(_bucket)?(\{{.*\}})? ".encode(), text, re.MULTILINE), metric.name
+    done = subprocess.run([tool("promtool"), "check", "metrics"], input=text, capture_output=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
 def test_the_memory_alert_fires_below_the_memory_limit(load: Callable[[str], Any]) -> None:

@@ -1,13 +1,15 @@
 """The metrics table, and the bound on the number of series."""
 
+import platform
 import re
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from haystream.errors import Code
-from haystream_service.metrics import OTHER, TABLE, Metric, Metrics, QueryNumbers, new_registry
+from haystream_service.metrics import OBJECTIVE_SECONDS, OTHER, TABLE, Metric, Metrics, QueryNumbers, new_registry
 from haystream_service.settings import Settings
 
 
@@ -49,6 +51,22 @@ def test_the_exposition_holds_exactly_the_table(registry: CollectorRegistry, met
 def test_the_buckets_hold_the_objective_and_more_than_a_full_batch() -> None:
     assert 0.25 in Metrics.verdict_to_ranking.buckets
     assert max(Metrics.batch_events.buckets) > Settings().max_batch
+
+
+@pytest.mark.parametrize(
+    "metric", [m for m in TABLE if m.name.endswith("_seconds") and m.buckets], ids=lambda m: m.name
+)
+def test_times_that_somebody_waits_for_are_told_apart_at_the_objective(metric: Metric[Any]) -> None:
+    assert OBJECTIVE_SECONDS in metric.buckets or metric is Metrics.engine_settle
+
+
+def test_no_series_says_when_it_was_made(registry: CollectorRegistry, metrics: Metrics) -> None:
+    assert "_created" not in generate_latest(registry).decode()
+
+
+def test_what_runs_is_told(registry: CollectorRegistry, metrics: Metrics) -> None:
+    labels = {"version": version("haystream"), "python": platform.python_version()}
+    assert registry.get_sample_value("haystream_build_info", labels) == 1
 
 
 def test_known_counters_start_at_zero(registry: CollectorRegistry, metrics: Metrics) -> None:

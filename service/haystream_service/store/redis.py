@@ -22,10 +22,11 @@ A table is limited by Redis to 512 MiB: 16 million edges a query.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha1
 from importlib.resources import files
+from time import perf_counter
 from typing import Any, Self, cast
 
 from redis.asyncio import Redis
@@ -75,18 +76,30 @@ class Script:
     """A Lua script of this package, run by its hash; it is sent where the server does not know that."""
 
     def __init__(self, name: str) -> None:
+        self.name = name.removesuffix(".lua")
         self.text = files(__package__).joinpath(name).read_bytes()
         self.hash = sha1(self.text, usedforsecurity=False).hexdigest()
 
 
 class RedisStore(Store):
-    """A `Store` in Redis 7+ or Valkey. A call that takes more than `timeout` seconds is given up."""
+    """A `Store` in Redis 7+ or Valkey. A call that takes more than `timeout` seconds is given up.
 
-    def __init__(self, client: Redis | RedisCluster, *, prefix: str = "haystream", timeout: float = 5.0) -> None:
+    `answered` is told the name of each script that Redis has answered, and the seconds that took.
+    """
+
+    def __init__(
+        self,
+        client: Redis | RedisCluster,
+        *,
+        prefix: str = "haystream",
+        timeout: float = 5.0,
+        answered: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
         # The two clients share every command used here, but no base class that says so.
         self._redis = cast(Any, client)
         self._keys = Keys(prefix)
         self._timeout = timeout
+        self._answered = answered
         self._append = Script("append.lua")
         self._save = Script("save.lua")
         self._load = Script("load.lua")
@@ -96,14 +109,20 @@ class RedisStore(Store):
         self._probe = Script("probe.lua")
 
     @classmethod
-    def open(cls, settings: Settings, *, timeout: float = 5.0) -> Self:
+    def open(
+        cls,
+        settings: Settings,
+        *,
+        timeout: float = 5.0,
+        answered: Callable[[str, float], None] = lambda *_: None,
+    ) -> Self:
         """The store that the settings name; connects at the first call.
 
         The client neither waits nor tries again by itself: `timeout` and the callers do that, and count it.
         A blocking read takes a connection of its own from the pool, so it holds up nobody.
         """
         client = redis_client(settings, connect_seconds=timeout)
-        return cls(client, prefix=settings.redis_prefix, timeout=timeout)
+        return cls(client, prefix=settings.redis_prefix, timeout=timeout, answered=answered)
 
     @classmethod
     def connect(cls, url: str, *, prefix: str = "haystream", timeout: float = 5.0, cluster: bool = False) -> Self:
@@ -358,11 +377,14 @@ class RedisStore(Store):
         return [int(member) for member in await self._redis.smembers(self._keys.partitions)]
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        began = perf_counter()
         async with self._answering():
             try:
-                return await self._redis.evalsha(script.hash, len(keys), *keys, *arguments)
+                answer = await self._redis.evalsha(script.hash, len(keys), *keys, *arguments)
             except NoScriptError:
-                return await self._redis.eval(script.text, len(keys), *keys, *arguments)
+                answer = await self._redis.eval(script.text, len(keys), *keys, *arguments)
+        self._answered(script.name, perf_counter() - began)
+        return answer
 
     @asynccontextmanager
     async def _answering(self, extra: float = 0.0) -> AsyncIterator[None]:

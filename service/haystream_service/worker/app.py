@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import faust
@@ -33,9 +34,19 @@ OWNED = (Kind.QUERY, Kind.VERDICT)
 
 
 def build_app(
-    settings: Settings, worker: Worker, partitions: Partitions, *, agents: set[Kind], data_dir: Path
+    settings: Settings,
+    worker: Worker,
+    partitions: Partitions,
+    *,
+    agents: set[Kind],
+    data_dir: Path,
+    moved: Callable[[float], None],
 ) -> faust.App:
-    """The app, not started. It connects to nothing before that. `agents` holds the kinds whose agents are alive."""
+    """The app, not started. It connects to nothing before that.
+
+    `agents` holds the kinds whose agents are alive;
+    `moved` is told the seconds that each rebalance took.
+    """
     app = faust.App(
         settings.group,
         **faust_arguments(settings),
@@ -67,11 +78,17 @@ def build_app(
         )
         app.agent(topic, name=f"haystream-{kind}")(_alive(kind, agents, _reader(kind, worker, partitions, flow)))
 
+    taken: list[float] = []
+
     async def assigned(_: Any, assigned: set[TP], **__: Any) -> None:
+        if taken:
+            moved(monotonic() - taken[0])
+            taken.clear()
         partitions.assign(assigned, app.consumer)
         await worker.assign(partitions.numbers(Kind.QUERY, assigned))
 
     async def revoked(_: Any, revoked: set[TP], **__: Any) -> None:
+        taken.append(monotonic())
         partitions.revoke(revoked)
         await worker.revoke(partitions.numbers(Kind.QUERY, revoked))
 

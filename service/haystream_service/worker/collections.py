@@ -1,7 +1,9 @@
 """Items: into their collection's log, and from there to the queries of the collection."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +23,8 @@ ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
 DECODED_AT_ONCE = 100
 """Items decoded between two looks at the event loop: some 2 ms."""
+READS = 1000
+"""So many reads of a collection's log are remembered, with their times."""
 WAIT_SECONDS = 2.0
 """How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
 
@@ -71,6 +75,8 @@ class Intake:
         shared = self._shared
         items = [new.item for new in batch]
         answers = await shared.retry(lambda: shared.store.append_items(collection, items))
+        came = min(new.record.timestamp for new in batch)
+        shared.metrics.item_to_log.observe(max(0.0, shared.clock.now() - came))
         for new, answer in zip(batch, answers, strict=True):
             if answer is Appended.CONFLICT:
                 detail = f"item {new.item.item_id!r} is known with other content, which stands"
@@ -93,13 +99,22 @@ class Follower:
         self.listeners: dict[str, Callable[[], None]] = {}
         """By query: called when the collection has grown."""
         self._shared = shared
+        self._reads: deque[tuple[int, float]] = deque(maxlen=READS)
+        """How many items there were after each of the last reads, and when that was."""
         self._grown = asyncio.Event()
-        self._task = asyncio.create_task(self._follow())
+        # What it logs is not about the query that came first.
+        self._task = asyncio.create_task(self._follow(), context=Context())
 
     async def reach(self, count: int) -> None:
         """Return when the collection holds the first `count` entries of its log."""
         while len(self.collection) < count:
             await self._grown.wait()
+
+    def read_at(self, number: int) -> float | None:
+        """When that item of the log (from 1 on) was read, on the monotonic clock; None where that is long ago."""
+        if not self._reads or number <= self._reads[0][0]:
+            return None
+        return next((when for count, when in self._reads if number <= count), None)
 
     def close(self) -> None:
         """Follow no more."""
@@ -124,6 +139,7 @@ class Follower:
             some = items[begin : begin + ADDED_AT_ONCE]
             await self.exclusive(partial(_add, collection, some), in_thread=False)
         if items:
+            self._reads.append((len(collection), self._shared.clock.monotonic()))
             self._grown.set()
             self._grown = asyncio.Event()
             for listener in list(self.listeners.values()):
@@ -168,6 +184,10 @@ class Followers:
     def _let_go(self, name: str) -> None:
         del self._leaving[name]
         self._followers.pop(name).close()
+
+    def collections(self) -> list[Collection]:
+        """Those that are in memory."""
+        return [follower.collection for follower in list(self._followers.values())]
 
     def close(self) -> None:
         """Follow nothing any more."""

@@ -74,7 +74,8 @@ class Committing:
     async def _save_and_publish(self, loaded: Loaded, change: Change) -> None:
         shared = self._shared
         try:
-            await shared.retry(lambda: shared.store.save_query(change))
+            with shared.timed("save"):
+                await shared.retry(lambda: shared.store.save_query(change))
         except ValueError as error:
             raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
         loaded.revision, loaded.saved = change.revision, change.position
@@ -84,7 +85,8 @@ class Committing:
 
     async def _publish(self, value: bytes) -> None:
         shared = self._shared
-        await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, value))
+        with shared.timed("publish"):
+            await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, value))
         shared.metrics.rankings_published.inc()
 
     def _acknowledge(self, batch: Batch) -> None:

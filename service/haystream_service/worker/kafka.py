@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from time import perf_counter
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -174,10 +175,18 @@ class KafkaPublisher:
     What a topic refuses for its size is cut to what it takes.
     """
 
-    def __init__(self, settings: Settings, *, landed: Callable[[str, int, int], None] = lambda *_: None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        landed: Callable[[str, int, int], None] = lambda *_: None,
+        acknowledged: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
         self._settings = settings
         self._landed = landed
         """Is told the query, the partition and the offset of a ranking that the broker has."""
+        self._acknowledged = acknowledged
+        """Is told the topic, without its prefix, and the seconds that the broker took to acknowledge a message."""
         self._takes: dict[str, int] = {}
         """By topic, how long a value it takes, where it has refused one."""
         self._producer: AIOKafkaProducer | None = None
@@ -198,7 +207,8 @@ class KafkaPublisher:
         try:
             await self._send("queries", query_id.encode(), value, partition=partition, headers=headers)
         except MessageSizeTooLargeError:
-            log.warning("the settings of query %r are longer than queries takes, and were not restated", query_id)
+            text = "the settings of query %r are longer than queries takes, and were not restated"
+            log.warning(text, query_id, extra={"query": query_id})
 
     async def close(self) -> None:
         """Stop; what is under way is finished first."""
@@ -234,8 +244,13 @@ class KafkaPublisher:
     async def _send(self, topic: str, key: bytes | None, value: bytes, **where: Any) -> RecordMetadata:
         try:
             producer = await self._started()
+            began = perf_counter()
             async with asyncio.timeout(ACKNOWLEDGE_SECONDS):
-                return await producer.send_and_wait(self._settings.topic(topic), value, key=key, **where)
+                at: RecordMetadata = await producer.send_and_wait(
+                    self._settings.topic(topic), value, key=key, **where
+                )
+            self._acknowledged(topic, perf_counter() - began)
+            return at
         except MessageSizeTooLargeError:
             await self.close()  # the broker misses a sequence number now
             raise

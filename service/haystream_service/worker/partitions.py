@@ -12,6 +12,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker.acks import OrderedAcks
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Clock, Kind, Record, restates
+from haystream_service.worker.waiting import Waiting
 
 LOOK_SECONDS = 0.05
 """Between two looks at how far the queries are read, while a verdict waits for its query."""
@@ -71,6 +72,7 @@ class Partitions:
         """The offset after the last record handed to the worker, and when that was."""
         self._done: dict[TopicPartition, tuple[int, float]] = {}
         """The offset after the last record acknowledged, and when it last moved or had no lag."""
+        self._waiting = Waiting(metrics, clock)
 
     def topic(self, kind: Kind) -> str:
         """The full name of the topic that brings this kind of record."""
@@ -98,6 +100,7 @@ class Partitions:
             self._done.pop(tp, None)
             for gauge in (self._metrics.consumer_lag, self._metrics.consumer_offset):
                 _remove(gauge, tp)
+            self._waiting.forget(tp)
 
     def record(
         self, kind: Kind, message: Any, timestamp: float, *, release: Callable[[], object] = lambda: None
@@ -113,6 +116,9 @@ class Partitions:
             self._done[tp] = (after, self._clock.monotonic())
             release()
 
+        ack = self._acks.setdefault(tp, OrderedAcks()).track(released)
+        if kind is Kind.VERDICT and tp in self._consumers:  # of one that was taken away, nothing is answered here
+            ack = _both(ack, self._waiting.came(tp, message.offset, timestamp))
         return Record(
             kind=kind,
             topic=message.topic,
@@ -121,7 +127,7 @@ class Partitions:
             timestamp=timestamp,
             key=message.key,
             value=message.value,
-            ack=self._acks.setdefault(tp, OrderedAcks()).track(released),
+            ack=ack,
             restates=restates(message.headers),
         )
 
@@ -168,6 +174,8 @@ class Partitions:
             lag = max(0, ends[tp] - done)
             self._metrics.consumer_lag.labels(tp.topic, tp.partition).set(lag)
             self._metrics.consumer_offset.labels(tp.topic, tp.partition).set(done)
+            if tp.topic == self._topics[Kind.VERDICT]:
+                self._waiting.look(tp, done, ends[tp])
             if lag == 0:
                 self._done[tp] = (done, now)
             elif now - moved > STALL_SECONDS:
@@ -189,6 +197,14 @@ class Partitions:
             return (await self._consumers[tp].position(tp) or 0) if tp in self._consumers else 0
         except Exception as error:  # try again: they are of many kinds, and come with a rebalance
             raise BrokerUnavailable(f"{tp.topic}/{tp.partition} has no position now: {error!r}") from error
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        first()
+        second()
+
+    return call
 
 
 def _remove(gauge: Gauge, tp: TopicPartition) -> None:

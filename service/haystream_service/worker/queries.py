@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Query, Verdict
 from haystream.query_state import QueryState
+from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Note
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers
@@ -145,10 +146,13 @@ class QueryOwner:
     # ---- one batch ----
 
     async def _handle(self, deliveries: list[Delivery]) -> None:
+        ABOUT.set(self.query_id)
         if self._away is not None and not deliveries and not self._wanted:
             await self._committing.publish_again()
             return
-        batch = Batch(deliveries)
+        shared, batch = self._shared, Batch(deliveries)
+        for delivery in batch.of(Kind.VERDICT):
+            shared.metrics.stage.labels("queue").observe(max(0.0, shared.clock.now() - delivery.record.timestamp))
         while not await self._tried(batch):
             self._loaded = None
 
@@ -163,8 +167,11 @@ class QueryOwner:
                 await self._refuse(batch)
                 return True
             for part in batch.parts(self._shared.limits.max_batch):
-                folded = await self._fold(self._loaded, part)
+                first_new = self._loaded.saved.cursor + 1 if self._loaded.published else None
+                with self._shared.timed("settle"):
+                    folded = await self._fold(self._loaded, part)
                 await self._committing.commit(self._loaded, part, folded)
+                self._time_items(first_new, self._loaded.saved.cursor)
             if passed is not None:
                 await self._troubles.taken_up(passed)
         except Fenced as fenced:
@@ -203,7 +210,8 @@ class QueryOwner:
         else:
             again = await self._again(note)
             async with self._shared.loads:
-                self._loaded = await self._opening.load(stored, again, self._troubles)
+                with self._shared.metrics.load.time():
+                    self._loaded = await self._opening.load(stored, again, self._troubles)
             self._committing.show(self._loaded.state)
             batch.add_again(again)
         return note if self._loaded and (note.passed or self._troubles.listed) else None
@@ -276,10 +284,19 @@ class QueryOwner:
             self._shared.metrics.touched_participants.observe(result.touched)
         return result
 
+    def _time_items(self, first: int | None, last: int) -> None:
+        """Observe how long ago the first of the items was read that are now in a ranking."""
+        follower = self._opening.follower
+        if first is not None and first <= last and follower is not None:
+            came = follower.read_at(first)
+            if came is not None:
+                self._shared.metrics.log_to_ranking.observe(self._shared.clock.monotonic() - came)
+
     # ---- when nobody waits ----
 
     async def _tend(self) -> None:
         """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
+        ABOUT.set(self.query_id)
         loaded, follower = self._loaded, self._opening.follower
         if loaded is None or follower is None:
             return

@@ -107,7 +107,8 @@ class OwnRankings:
         if revision is None or query_id not in self._landed or record.offset <= self._landed[query_id][1]:
             return
         if _revision(record.value) < revision:
-            log.warning("an older ranking of query %r landed after its newest: publishing that again", query_id)
+            text = "an older ranking of query %r landed after its newest: publishing that again"
+            log.warning(text, query_id, extra={"query": query_id})
             self._worker.publish_again(query_id)
 
 

@@ -42,6 +42,8 @@ which a verdict would wait for several times on its way."""
 
 LOOK_SECONDS = 1.0
 """Between two looks whether all is well."""
+TICK_SECONDS = 0.1
+"""Between two looks at how late the event loop is."""
 COUNT_SECONDS = 15.0
 """Between two looks whether the topics have more partitions than they had."""
 LOST_SECONDS = 2.0
@@ -61,8 +63,14 @@ class Server:
         self.settings = settings
         self.metrics = Metrics(registry, labelled_queries=settings.labelled_queries)
         self.retry = Retry(self.metrics)
-        self.store = RedisStore.open(settings)
-        self.publisher = KafkaPublisher(settings, landed=lambda *where: self.rankings.landed(*where))
+        self.store = RedisStore.open(
+            settings, answered=lambda script, seconds: self.metrics.redis.labels(script).observe(seconds)
+        )
+        self.publisher = KafkaPublisher(
+            settings,
+            landed=lambda *where: self.rankings.landed(*where),
+            acknowledged=lambda topic, seconds: self.metrics.publish.labels(topic).observe(seconds),
+        )
         self.ends = KafkaEnds(settings)
         self.partitions = Partitions(settings, self.metrics, SystemClock(), self.ends)
         self.worker = Worker(
@@ -127,7 +135,12 @@ async def serve(settings: Settings) -> int:
         if not await _unless(stop, _prepare(server)):
             return 0
         app = server.app = build_app(
-            settings, server.worker, server.partitions, agents=server.agents, data_dir=data_dir
+            settings,
+            server.worker,
+            server.partitions,
+            agents=server.agents,
+            data_dir=data_dir,
+            moved=server.metrics.rebalance.observe,
         )
         server.waiting_for = None
         async with (
@@ -136,6 +149,7 @@ async def serve(settings: Settings) -> int:
             _in_background(server.rankings.run(), server),
             _in_background(_look(server), server),
             _in_background(_count(server), server),
+            _in_background(_listen(server.metrics), server),
         ):
             ended = asyncio.ensure_future(app.wait_until_stopped())
             stopping = asyncio.ensure_future(stop.wait())
@@ -272,6 +286,15 @@ async def _look(server: Server) -> None:
         await server.watch.look()
         server.ready()  # for its metric
         await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _listen(metrics: Metrics) -> None:
+    """Measure how late the event loop is, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + TICK_SECONDS
+        await asyncio.sleep(TICK_SECONDS)
+        metrics.event_loop_lag.observe(max(0.0, loop.time() - due))
 
 
 async def _drain(app: faust.App, server: Server, items: asyncio.Future[None]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -10,8 +11,8 @@ from haystream.engines.local.engine import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoredQuery
-from haystream_service.wire import dead_letter_key, encode_dead_letter
-from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Publisher, Record
+from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
+from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.turns import Turns
 
@@ -79,6 +80,10 @@ class Shared:
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
     """Held while a query is loaded: an assignment brings many at once, and each may be large."""
 
+    def timed(self, stage: str) -> AbstractContextManager[object]:
+        """Within it a batch is in this stage (`haystream_stage_seconds`)."""
+        return self.metrics.stage.labels(stage).time()
+
     async def reject(self, record: Record, rejected: Rejected) -> None:
         """Make the record a dead letter; returns when the broker has it. Acknowledging is the caller's."""
         letter = encode_dead_letter(
@@ -93,7 +98,9 @@ class Shared:
         await self.retry(lambda: self.publisher.publish_dead_letter(key, letter))
         self.metrics.dead_letters.labels(rejected.code.value).inc()
         self.count(record, "rejected")
-        log.warning("%s %d/%d rejected: %s", record.topic, record.partition, record.offset, rejected)
+        about = None if record.kind is Kind.ITEM else as_id(record.key)
+        where = record.topic, record.partition, record.offset
+        log.warning("%s %d/%d rejected: %s", *where, rejected, extra={"query": about})
 
     def count(self, record: Record, outcome: str) -> None:
         """Count an event as applied, known or rejected."""

@@ -72,6 +72,10 @@ class Worker:
         metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False))
         metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
+        metrics.growth_backlog.set_function(lambda: sum(len(s.collection) - s.cursor for s in self._states()))
+        metrics.tending_backlog.set_function(lambda: sum(state.unfinished for state in self._states()))
+        metrics.collection_items.set_function(lambda: sum(map(len, self._followers.collections())))
+        metrics.collection_edges.set_function(lambda: sum(c.graph.edges for c in self._followers.collections()))
 
     async def start(self, *, begun_before: bool = False, topics: str = "") -> None:
         """Look at the store's mark, or leave one. Call it before anything else.
@@ -257,6 +261,9 @@ class Worker:
         """The number of queries that have these properties of their owners."""
         owners = list(self._owners.values())
         return sum(all(getattr(owner, name) == value for name, value in properties.items()) for owner in owners)
+
+    def _states(self) -> list[QueryState]:
+        return [state for owner in list(self._owners.values()) if (state := owner.state) is not None]
 
     def fail(self, bug: BaseException) -> None:
         """Tell `failed` of a bug, or of what only a person can mend."""
