@@ -5,25 +5,31 @@ A server that cannot be had skips the test, with the reason; where CI=true it fa
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn, TypeVar
 from uuid import uuid4
 
+import hypothesis
 import pytest
-from hypothesis import HealthCheck, settings
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient
+from hypothesis import HealthCheck
+from support.pipeline import Pipeline, admin_client, settings_on
 
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
+from haystream_service.settings import Settings
 
 IN_CI = os.environ.get("CI") == "true"
 
 # No deadline: a shared machine's timings say nothing about the code.
-settings.register_profile("laptop", deadline=None)
-settings.register_profile(
+hypothesis.settings.register_profile("laptop", deadline=None)
+hypothesis.settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("ci" if IN_CI else "laptop")
+hypothesis.settings.load_profile("ci" if IN_CI else "laptop")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +57,9 @@ class NamedValkey:
 
     url: str
 
+
+AT_ONCE = {"log.cleaner.backoff.ms": "200"}
+"""What compacts a topic that is to be compacted without waiting for 15 seconds first."""
 
 Server = TypeVar("Server", bound=LocalServer)
 
@@ -85,7 +94,7 @@ def kafka() -> Iterator[KafkaServer | NamedKafka]:
     if named:
         yield NamedKafka(named)
         return
-    with started(KafkaServer(fast_start=True)) as server:
+    with started(KafkaServer(fast_start=True, settings=AT_ONCE)) as server:
         yield server
 
 
@@ -130,3 +139,31 @@ def topic_prefix() -> str:
 def redis_prefix() -> str:
     """`Settings.redis_prefix` of this test alone."""
     return f"test-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def settings(kafka: KafkaServer | NamedKafka, valkey: ValkeyServer | NamedValkey, topic_prefix: str) -> Settings:
+    """A worker's, on the shared servers. A file that needs other servers makes its own with `settings_on`."""
+    return settings_on(kafka, valkey, topic_prefix)
+
+
+@pytest_asyncio.fixture
+async def pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
+    """The topics of `settings`, and workers on them."""
+    async with Pipeline(settings) as pipeline:
+        yield pipeline
+
+
+@pytest_asyncio.fixture
+async def admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Who may change topics."""
+    async with admin_client(settings) as admin:
+        yield admin
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    """The file of a user's password."""
+    file = tmp_path / "password"
+    file.write_text("S3cret\n")
+    return file

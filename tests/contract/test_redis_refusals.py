@@ -64,13 +64,6 @@ def test_what_is_no_answer_of_the_server() -> None:
     assert unavailable(ValueError("as is this")) is None
 
 
-@pytest.fixture
-def password(tmp_path: Path) -> Path:
-    file = tmp_path / "password"
-    file.write_text("S3cret\n")
-    return file
-
-
 @pytest_asyncio.fixture
 async def store(own_valkey: ValkeyServer, password: Path, redis_prefix: str) -> AsyncIterator[RedisStore]:
     await allow(own_valkey, redis_prefix, "S3cret")

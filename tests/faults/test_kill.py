@@ -2,12 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from support.equality import EXACT
-from support.pipeline import Pipeline, page, until
+from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
@@ -22,22 +19,10 @@ VERDICTS = 1200
 KILLS = 3
 
 
-@pytest_asyncio.fixture
-async def pipeline(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> AsyncIterator[Pipeline]:
-    settings = Settings(
-        kafka=own_kafka.bootstrap,
-        redis=own_valkey.url,
-        topic_prefix=topic_prefix,
-        redis_prefix=topic_prefix,
-        group=topic_prefix,
-        partitions=3,
-        tolerance=EXACT,
-        item_publish_seconds=0.05,
-        totals_seconds=0.05,
-        instance_id=topic_prefix,
-    )
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
+@pytest.fixture
+def settings(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> Settings:
+    given = {"partitions": 3, "item_publish_seconds": 0.05, "totals_seconds": 0.05, "instance_id": topic_prefix}
+    return settings_on(own_kafka, own_valkey, topic_prefix, **given)
 
 
 def story(seed: int) -> tuple[list[Event], list[Event]]:
@@ -104,10 +89,7 @@ async def test_the_state_is_the_fold_whoever_is_killed(
     await pipeline.assert_is_the_fold([*first, *stream])
     assert await pipeline.records("dead-letters") == []
 
-    async def ready() -> bool:
-        return page(worker, "/readyz")[0] == 200
-
-    await until(ready, "the worker is ready again")
+    await until(lambda: is_ready(worker), "the worker is ready again")
 
 
 async def test_nothing_is_committed_before_it_is_saved(pipeline: Pipeline, own_valkey: ValkeyServer) -> None:

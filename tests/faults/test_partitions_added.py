@@ -1,22 +1,15 @@
 """Partitions that are added to topics in use, and the way to more of them."""
 
 import asyncio
-import os
-import sys
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
-from support.equality import EXACT
 from support.pipeline import Pipeline, Silent, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.local import ServerUnavailable
-from haystream_service.settings import Settings
 from haystream_service.worker import kafka
 from haystream_service.worker.records import RESTATES, restates
 from haystream_service.worker.repartitioning import Repartition
@@ -35,48 +28,15 @@ EVENTS: tuple[Event, ...] = (
 )
 
 
-@pytest_asyncio.fixture
-async def pipeline(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> AsyncIterator[Pipeline]:
-    settings = Settings(
-        kafka=kafka.bootstrap,
-        redis=redis_url,
-        topic_prefix=topic_prefix,
-        redis_prefix=redis_prefix,
-        group=topic_prefix,
-        partitions=2,
-        tolerance=EXACT,
-    )
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
-
-
-async def program(pipeline: Pipeline, *arguments: str) -> tuple[int, str]:
-    """Runs `haystream` as a program; its exit code and what it says."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from haystream_service.cli import main; main()", *arguments),
-        env={**os.environ, **pipeline.environment()},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, " ".join(said.decode().split())
-
-
-async def add_partitions(settings: Settings, total: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
-    await admin.start()
-    names = [settings.topic(name) for name in ("queries", "items", "verdicts")]
-    await admin.create_partitions({name: NewPartitions(total_count=total) for name in names})
-    await admin.close()
-
-
-async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_query(pipeline: Pipeline) -> None:
+async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_query(
+    pipeline: Pipeline, admin: AIOKafkaAdminClient
+) -> None:
     settings = pipeline.settings
     worker = await pipeline.worker()
     await pipeline.say(*EVENTS)
     await pipeline.assert_is_the_fold(EVENTS)
-    await add_partitions(settings, 4)
+    names = ("queries", "items", "verdicts")
+    await admin.create_partitions({settings.topic(name): NewPartitions(total_count=4) for name in names})
 
     async def ended() -> bool:
         return not worker.running
@@ -98,18 +58,18 @@ async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_qu
     worker.kill()
     with pytest.raises(ServerUnavailable):
         await starting
-    code, said = await program(pipeline, "rebuild", "--yes")
+    code, _, said = await pipeline.program("rebuild", "--yes")
     assert code != 0
     assert reason in said
     wider = f"{settings.topic_prefix}-4"
-    code, said = await program(pipeline, "repartition", "--to", wider, "--partitions", "4", "--yes")
+    code, _, said = await pipeline.program("repartition", "--to", wider, "--partitions", "4", "--yes")
     assert code == 0, said
     assert f"{len(EVENTS) + len(later)} records copied" in said
-    code, said = await program(pipeline, "repartition", "--to", wider, "--partitions", "4", "--yes")
+    code, _, said = await pipeline.program("repartition", "--to", wider, "--partitions", "4", "--yes")
     assert (code, "hold records already" in said) == (2, True), said
 
     async with Pipeline(settings.model_copy(update={"topic_prefix": wider, "partitions": 4})) as grown:
-        code, said = await program(grown, "rebuild", "--yes")
+        code, _, said = await grown.program("rebuild", "--yes")
         assert code == 0, said
         await grown.worker()
         more: list[Event] = [
@@ -122,12 +82,11 @@ async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_qu
         assert {record.partition for record in await grown.records("queries")} > {0}
 
 
-async def test_topics_of_which_only_one_has_grown_are_refused_with_the_way_out(pipeline: Pipeline) -> None:
+async def test_topics_of_which_only_one_has_grown_are_refused_with_the_way_out(
+    pipeline: Pipeline, admin: AIOKafkaAdminClient
+) -> None:
     settings = pipeline.settings
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
-    await admin.start()
     await admin.create_partitions({settings.topic("verdicts"): NewPartitions(total_count=3)})
-    await admin.close()
 
     async def grown() -> bool:
         return len(await kafka.partitions_of(settings, "verdicts")) == 3

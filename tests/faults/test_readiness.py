@@ -1,12 +1,11 @@
 """/readyz says the truth while a server is away, and says it at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import pytest_asyncio
-from support.pipeline import Pipeline, page, until
+from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.demo.stage import WorkerProcess
@@ -19,18 +18,9 @@ LINES = 300
 """Of a log in which a client that cannot reach its server wrote a hundred a second."""
 
 
-@pytest_asyncio.fixture
-async def pipeline(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> AsyncIterator[Pipeline]:
-    settings = Settings(
-        kafka=own_kafka.bootstrap,
-        redis=own_valkey.url,
-        topic_prefix=topic_prefix,
-        redis_prefix=topic_prefix,
-        group=topic_prefix,
-        partitions=2,
-    )
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
+@pytest.fixture
+def settings(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> Settings:
+    return settings_on(own_kafka, own_valkey, topic_prefix)
 
 
 @contextmanager
@@ -40,11 +30,6 @@ def killed(server: LocalServer) -> Iterator[None]:
         yield
     finally:
         server.start()
-
-
-def ready(worker: WorkerProcess) -> bool:
-    """What /readyz says; the metric has to say the same a moment later."""
-    return page(worker, "/readyz")[0] == 200
 
 
 async def metric_is(worker: WorkerProcess, value: int) -> bool:
@@ -61,7 +46,7 @@ async def test_a_worker_whose_server_is_away_is_not_ready_and_says_which(
     await pipeline.drained()
     for number, fault in enumerate((server.frozen, lambda: killed(server))):
         await until(lambda: metric_is(worker, 1), "the worker is ready")
-        assert ready(worker)
+        assert await is_ready(worker)
         with fault():
 
             async def told() -> bool:
@@ -73,10 +58,7 @@ async def test_a_worker_whose_server_is_away_is_not_ready_and_says_which(
             assert page(worker, "/healthz") == (200, "ok\n"), "a restart would not help"
             await asyncio.sleep(5.0)  # for what its clients have to say meanwhile
 
-        async def well() -> bool:
-            return ready(worker)
-
-        await until(well, f"ready again, after {name} is back")
+        await until(lambda: is_ready(worker), f"ready again, after {name} is back")
         when = 1_700_000_000_000_000 + number
         await pipeline.say(Verdict(f"v{number}", "q", "i", "zoe", Outcome.RELEVANT, when))
         await pipeline.drained()

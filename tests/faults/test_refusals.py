@@ -1,20 +1,15 @@
 """A Redis that answers, and refuses, amid a stream: the worker waits, says why, and loses nothing."""
 
 import asyncio
-import os
 import re
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.equality import EXACT
-from support.pipeline import Pipeline, page, until
+from support.pipeline import Pipeline, is_ready, page, program, settings_on, until
 from support.refusals import REFUSALS, USER, allow
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 
@@ -35,33 +30,16 @@ THEN: list[Event] = [
 ]
 
 
-@pytest.fixture
-def password(tmp_path: Path) -> Path:
-    file = tmp_path / "password"
-    file.write_text("S3cret\n")
-    return file
-
-
 @pytest_asyncio.fixture
-async def pipeline(
-    kafka: KafkaServer, own_valkey: ValkeyServer, password: Path, topic_prefix: str
-) -> AsyncIterator[Pipeline]:
+async def settings(kafka: KafkaServer, own_valkey: ValkeyServer, password: Path, topic_prefix: str) -> Settings:
     await allow(own_valkey, topic_prefix, "S3cret")
-    settings = Settings(
-        kafka=kafka.bootstrap,
-        redis=own_valkey.url,
-        redis_user=USER,
-        redis_password_file=password,
-        topic_prefix=topic_prefix,
-        redis_prefix=topic_prefix,
-        group=topic_prefix,
-        partitions=2,
-        tolerance=EXACT,
-        item_publish_seconds=0.05,
-        totals_seconds=0.05,
-    )
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
+    given = {
+        "redis_user": USER,
+        "redis_password_file": password,
+        "item_publish_seconds": 0.05,
+        "totals_seconds": 0.05,
+    }
+    return settings_on(kafka, own_valkey, topic_prefix, **given)
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -83,7 +61,7 @@ async def test_a_redis_that_refuses_is_waited_for(
         await until(said, "the worker waits, is not ready, and says why")
     await pipeline.assert_is_the_fold([*FIRST, *THEN])
 
-    await until(lambda: _ready(worker), "the worker is ready again")
+    await until(lambda: is_ready(worker), "the worker is ready again")
     assert worker.running
     assert "Traceback" not in worker.log.read_text()
     assert await pipeline.records("dead-letters") == []
@@ -100,7 +78,7 @@ async def test_one_that_gets_no_records_says_that_redis_takes_no_writes(
             return status == 503 and "OOM command not allowed" in text
 
         await until(said, "the worker says that Redis takes no writes")
-    await until(lambda: _ready(worker), "the worker is ready again")
+    await until(lambda: is_ready(worker), "the worker is ready again")
 
 
 @pytest.mark.parametrize("lacking", ["password", "permission"])
@@ -116,24 +94,9 @@ async def test_who_is_refused_at_start_is_told_in_a_line(
         await allow(own_valkey, "another-prefix", "S3cret")
         said = "NOPERM "
     for command in ("worker", "rebuild --yes"):
-        code, errors = await _run(command, environment)
+        code, _, errors = await program({**environment, "HAYSTREAM_PORT": "0"}, *command.split())
         assert code == 2
         assert "Traceback" not in errors
         assert "wr0ng" not in errors
         assert errors.splitlines()[-1].startswith(f"haystream: Redis does not let us in: {said}")
     await allow(own_valkey, pipeline.settings.redis_prefix, "S3cret")
-
-
-async def _ready(worker: WorkerProcess) -> bool:
-    return (await asyncio.to_thread(page, worker, "/readyz"))[0] == 200
-
-
-async def _run(command: str, environment: dict[str, str]) -> tuple[int | None, str]:
-    """A haystream command's exit code and its standard error."""
-    program = [sys.executable, "-c", "from haystream_service.cli import main; main()", *command.split()]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HAYSTREAM_")}
-    process = await asyncio.create_subprocess_exec(
-        *program, env={**kept, **environment, "HAYSTREAM_PORT": "0"}, stderr=asyncio.subprocess.PIPE
-    )
-    _, errors = await asyncio.wait_for(process.communicate(), 120)
-    return process.returncode, errors.decode()

@@ -2,15 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import pytest_asyncio
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from support.equality import EXACT
-from support.pipeline import Pipeline, page, rebuild, until
+from aiokafka.admin import AIOKafkaAdminClient
+from support.pipeline import Pipeline, has_no_lag, make_topic, page, rebuild, until
 
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
@@ -20,25 +16,6 @@ from haystream_service.wire import decode_dead_letter, encode_item, encode_verdi
 from haystream_service.worker import kafka
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
-
-
-@pytest.fixture
-def settings(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> Settings:
-    return Settings(
-        kafka=kafka.bootstrap,
-        redis=redis_url,
-        topic_prefix=topic_prefix,
-        redis_prefix=redis_prefix,
-        group=topic_prefix,
-        partitions=2,
-        tolerance=EXACT,
-    )
-
-
-@pytest_asyncio.fixture
-async def pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
 
 
 def item(number: int) -> Item:
@@ -69,13 +46,7 @@ async def test_from_topics_to_rankings_and_back_after_a_restart(pipeline: Pipeli
     assert 'haystream_events_total{kind="verdict",outcome="applied"} 60.0' in metrics
     assert "haystream_verdict_to_ranking_seconds_count 60.0" in metrics
 
-    async def lag_is_known() -> bool:
-        lags = [
-            line for line in page(worker, "/metrics")[1].splitlines() if line.startswith("haystream_consumer_lag")
-        ]
-        return len(lags) == 6 and all(line.endswith(" 0.0") for line in lags)
-
-    await until(lag_is_known, "six partitions without lag in the metrics")
+    await until(lambda: has_no_lag(worker), "six partitions without lag in the metrics")
     await asyncio.to_thread(worker.stop)
     later: list[Event] = [verdict(n) for n in range(30, 40)]
     await pipeline.say(*later)
@@ -209,16 +180,8 @@ async def test_topics_are_made_once_and_with_one_number_of_partitions(settings: 
     await until(nothing_committed, "a group's coordinator, which says that nothing is committed")
 
 
-async def test_topics_that_differ_in_partitions_are_refused(settings: Settings) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
-    await admin.start()
+async def test_topics_that_differ_in_partitions_are_refused(admin: AIOKafkaAdminClient, settings: Settings) -> None:
     for name, partitions in (("queries", 2), ("verdicts", 3)):
-        await admin.create_topics([NewTopic(settings.topic(name), partitions, 1)])
-
-    async def known() -> bool:
-        return {settings.topic(name) for name in ("queries", "verdicts")} <= set(await admin.list_topics())
-
-    await until(known, "the broker tells of both topics")
-    await admin.close()
+        await make_topic(admin, settings.topic(name), partitions)
     with pytest.raises(UserError, match="equally many partitions"):
         await kafka.ensure_topics(settings)

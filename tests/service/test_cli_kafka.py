@@ -4,22 +4,19 @@ import asyncio
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from support.pipeline import admin_client, make_topic
 
 from haystream_service.commands import import_, rebuild
 from haystream_service.errors import UserError
+from haystream_service.settings import Settings
 from haystream_service.wire import decode_item
 
 TABLE = "item_id,sender,recipients\n" + "".join(f"m{i},p{i},p{i + 1}\n" for i in range(2500))
 
 
 async def create(bootstrap: str, topic: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])
-    finally:
-        await admin.close()
+    async with admin_client(Settings(kafka=bootstrap)) as admin:
+        await make_topic(admin, topic, 3)
 
 
 async def consume(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, bytes]]:

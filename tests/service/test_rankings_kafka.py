@@ -1,33 +1,15 @@
 """What readers of next-items see last is the newest, whatever lands on it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiokafka import ConsumerRecord
 from support.pipeline import Pipeline, until
 
 from haystream.events import Item, Outcome, Query, Verdict
-from haystream_service.settings import Settings
 from haystream_service.wire import decode_ranking
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
-
-
-@pytest_asyncio.fixture
-async def pipeline(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> AsyncIterator[Pipeline]:
-    settings = Settings(
-        kafka=kafka.bootstrap,
-        redis=redis_url,
-        topic_prefix=topic_prefix,
-        redis_prefix=redis_prefix,
-        group=topic_prefix,
-        partitions=2,
-    )
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
 
 
 async def published(pipeline: Pipeline, query_id: str) -> list[ConsumerRecord]:

@@ -1,8 +1,6 @@
 """A Kafka with TLS, with mutual TLS, and with users and passwords: whom it lets in, and what it says to others."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from conftest import started
-from support.equality import EXACT
-from support.pipeline import Pipeline, page, until
+from support.pipeline import Pipeline, is_ready, page, program, settings_on, until
 from support.secured import MECHANISMS, USER, SecuredKafka
 
 from haystream.events import Item, Outcome, Query, Verdict
+from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings, variables
 from haystream_service.worker import kafka
 from haystream_service.worker.records import BrokerRefused
@@ -34,7 +32,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 
 @pytest.fixture
 def settings_for(
-    secured: SecuredKafka, redis_url: str, topic_prefix: str, tmp_path: Path
+    secured: SecuredKafka, valkey: ValkeyServer, topic_prefix: str, tmp_path: Path
 ) -> Callable[..., Settings]:
     """The settings with which one is let in at a listener, but for those given."""
     password = tmp_path / "password"
@@ -42,9 +40,7 @@ def settings_for(
 
     def settings(way: str, **given: Any) -> Settings:
         listener, _, mechanism = way.partition(" ")
-        common = dict.fromkeys(("topic_prefix", "redis_prefix", "group"), topic_prefix)
-        values: dict[str, Any] = {"kafka": secured.at(listener), "redis": redis_url, **common}
-        values |= {"partitions": 2, "tolerance": EXACT}
+        values: dict[str, Any] = {"kafka": secured.at(listener)}
         if "TLS" in listener:
             values |= {"kafka_tls": True, "kafka_ca_file": secured.authority.ca}
         if listener == "MTLS":
@@ -52,7 +48,7 @@ def settings_for(
             values |= {"kafka_cert_file": cert, "kafka_key_file": key, "kafka_key_password": "k3y"}
         if mechanism:
             values |= {"kafka_sasl": mechanism, "kafka_user": USER, "kafka_password_file": password}
-        return Settings(**{**values, **given})
+        return settings_on(secured, valkey, topic_prefix, **{**values, **given})
 
     return settings
 
@@ -116,27 +112,18 @@ async def test_who_is_not_let_in_is_told_why(
 
 @pytest.mark.parametrize("command", ["worker", "rebuild --yes", "import csv {items} --to kafka", "demo --headless"])
 async def test_a_wrong_password_is_one_line_at_start(
-    settings_for: Callable[..., Settings], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    settings_for: Callable[..., Settings], tmp_path: Path, command: str
 ) -> None:
     items = tmp_path / "items.csv"
     items.write_text("item_id,sender,recipients\n1,a,b\n")
     settings = settings_for("SASLTLS SCRAM-SHA-256", kafka_password_file=None, kafka_password="wr0ng", port=0)
-    for name, value in variables(settings).items():
-        monkeypatch.setenv(name, value)
-    program = [sys.executable, "-c", "from haystream_service.cli import main; main()"]
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [*program, *command.format(items=items).split()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]
+    code, said, errors = await program(variables(settings), *command.format(items=items).split())
+    assert code == 2
+    last = errors.splitlines()[-1]
     assert last.startswith("haystream: ")
     assert f"does not let us in: it refuses user '{USER}' or the password" in last
-    assert "Traceback" not in done.stderr
-    assert "wr0ng" not in done.stdout + done.stderr
+    assert "Traceback" not in errors
+    assert "wr0ng" not in said + errors
 
 
 async def test_a_password_that_is_replaced_is_used_when_the_worker_connects_again(
@@ -160,10 +147,7 @@ async def test_a_password_that_is_replaced_is_used_when_the_worker_connects_agai
         await pipeline.say(verdict(1))
         await pipeline.assert_is_the_fold([*EVENTS, verdict(0), verdict(1)])
 
-        async def ready() -> bool:
-            return (await asyncio.to_thread(page, worker, "/readyz"))[0] == 200
-
-        await until(ready, "the worker is ready again")
+        await until(lambda: is_ready(worker), "the worker is ready again")
         assert worker.running
         assert "a new one" not in worker.log.read_text()
     finally:

@@ -1,15 +1,12 @@
 """What is legal but large, on a real Kafka: it is cut, and nothing stops for it."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
-import pytest_asyncio
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from support.equality import EXACT
-from support.pipeline import Pipeline, until
+from support.pipeline import Pipeline, make_topic, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.errors import UserError
@@ -23,35 +20,8 @@ KAFKAS_DEFAULT = "1048588"
 
 
 @pytest.fixture
-def settings(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> Settings:
-    return Settings(
-        kafka=kafka.bootstrap,
-        redis=redis_url,
-        topic_prefix=topic_prefix,
-        redis_prefix=redis_prefix,
-        group=topic_prefix,
-        partitions=1,
-        tolerance=EXACT,
-    )
-
-
-@pytest_asyncio.fixture
-async def admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
-    await admin.start()
-    yield admin
-    await admin.close()
-
-
-async def made_before(admin: AIOKafkaAdminClient, settings: Settings, name: str, config: Mapping[str, str]) -> None:
-    """A topic that somebody has made with a configuration of their own."""
-    topic = settings.topic(name)
-    await admin.create_topics([NewTopic(topic, settings.partitions, 1, topic_configs=dict(config))])
-
-    async def known() -> bool:
-        return topic in await admin.list_topics()
-
-    await until(known, "the broker tells of the topic")
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"partitions": 1})
 
 
 def wide_items(count: int, *, recipients: int = 1000) -> list[Item]:
@@ -94,7 +64,7 @@ async def test_wide_items_make_a_ranking_that_names_some_people_and_every_item(s
 async def test_topics_that_take_less_get_less(admin: AIOKafkaAdminClient, settings: Settings, most: str) -> None:
     for name in ("next-items", "dead-letters"):
         config = {**kafka.TOPICS[name], "max.message.bytes": most}
-        await made_before(admin, settings, name, config)
+        await make_topic(admin, settings.topic(name), 1, config)
     async with Pipeline(settings) as pipeline:
         worker = await pipeline.worker()
         await pipeline.say_raw("verdicts", b"q", b"\xff" * 1_000_000)
@@ -145,7 +115,7 @@ async def test_a_topic_may_take_less_while_a_worker_runs(admin: AIOKafkaAdminCli
 async def test_topics_that_cannot_be_worked_with_are_refused_with_the_command_that_mends_them(
     admin: AIOKafkaAdminClient, settings: Settings, name: str, config: Mapping[str, str], sentence: str
 ) -> None:
-    await made_before(admin, settings, name, config)
+    await make_topic(admin, settings.topic(name), 1, config)
     with pytest.raises(UserError, match=sentence) as refused:
         await kafka.ensure_topics(settings)
     changes = str(refused.value).split("--add-config ")[1]
@@ -180,7 +150,7 @@ async def test_what_topics_would_better_be_is_said(
     config: Mapping[str, str],
     sentence: str | None,
 ) -> None:
-    await made_before(admin, settings, name, config)
+    await make_topic(admin, settings.topic(name), 1, config)
     with caplog.at_level(logging.WARNING, "haystream_service"):
         await kafka.ensure_topics(settings)
     warned = [record.message for record in caplog.records if record.name == "haystream_service.worker.topics"]

@@ -3,34 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from support.equality import EXACT
-from support.pipeline import Pipeline, encoded, page, rebuild, until
+from support.pipeline import Pipeline, encoded, has_no_lag, page, rebuild, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.settings import Settings
 from haystream_service.worker.records import SOURCES
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
-
-
-@pytest_asyncio.fixture
-async def pipeline(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> AsyncIterator[Pipeline]:
-    settings = Settings(
-        kafka=kafka.bootstrap,
-        redis=redis_url,
-        topic_prefix=topic_prefix,
-        redis_prefix=redis_prefix,
-        group=topic_prefix,
-        partitions=2,
-        tolerance=EXACT,
-    )
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
 
 
 def item(number: int) -> Item:
@@ -74,11 +56,6 @@ async def send(settings: Settings, made: AIOKafkaProducer, events: list[Event]) 
         await made.send_and_wait(settings.topic(topic), value, key=key)
 
 
-async def no_lag(worker: Any) -> bool:
-    lines = [line for line in page(worker, "/metrics")[1].splitlines() if line.startswith("haystream_consumer_lag")]
-    return len(lines) == 6 and all(line.endswith(" 0.0") for line in lines)
-
-
 GIVEN_UP: list[Event] = [Query("never"), item(100), verdict(3, Outcome.IRRELEVANT), verdict(0, Outcome.RETRACTED)]
 KEPT: list[Event] = [Query("q"), *(item(n) for n in range(12)), *(verdict(n) for n in range(6))]
 
@@ -95,17 +72,17 @@ async def test_only_what_is_committed_counts_and_a_marker_at_the_end_is_no_lag(
         await write(settings, made, [verdict(7)] if last_is_kept else GIVEN_UP, keep=last_is_kept)
     events = [*KEPT, verdict(7)] if last_is_kept else KEPT
     await pipeline.assert_is_the_fold(events)
-    await until(lambda: no_lag(worker), "no lag, though a marker ends every partition")
+    await until(lambda: has_no_lag(worker), "no lag, though a marker ends every partition")
     assert page(worker, "/readyz") == (200, "ok\n")
     assert await pipeline.records("dead-letters") == []
     # A restart finds the markers behind what it has committed, a rebuild reads past all of them.
     await asyncio.to_thread(worker.restart)
-    await until(lambda: no_lag(worker), "no lag after a restart")
+    await until(lambda: has_no_lag(worker), "no lag after a restart")
     await asyncio.to_thread(worker.stop)
     await rebuild(settings, pipeline.store)
     await asyncio.to_thread(worker.start)
     await pipeline.assert_is_the_fold(events)
-    await until(lambda: no_lag(worker), "no lag after a rebuild")
+    await until(lambda: has_no_lag(worker), "no lag after a rebuild")
 
 
 async def test_behind_a_transaction_that_is_open_nothing_is_read_and_then_all_of_it(pipeline: Pipeline) -> None:
@@ -117,7 +94,7 @@ async def test_behind_a_transaction_that_is_open_nothing_is_read_and_then_all_of
         await made.begin_transaction()
         await send(settings, made, [verdict(7)])
         await pipeline.say(verdict(8))
-        await until(lambda: no_lag(worker), "what cannot be read yet is no lag")
+        await until(lambda: has_no_lag(worker), "what cannot be read yet is no lag")
         assert page(worker, "/readyz") == (200, "ok\n")
         await pipeline.assert_is_the_fold(KEPT)
         await made.commit_transaction()

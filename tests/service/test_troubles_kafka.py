@@ -2,24 +2,19 @@
 
 import asyncio
 import json
-import os
 import sys
-from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from support.equality import EXACT
-from support.pipeline import Pipeline, page, until
+from aiokafka.admin import AIOKafkaAdminClient
+from support.pipeline import Pipeline, is_ready, make_topic, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.demo.stage import WorkerProcess
-from haystream_service.local import KafkaServer, ServerUnavailable
+from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_query, encode_verdict
 
@@ -33,38 +28,6 @@ def verdicts(query_id: str, numbers: range) -> list[Verdict]:
         Verdict(f"{query_id}-v{n}", query_id, f"m{n}", "zoe", list(Outcome)[n % 2], 1_700_000_000_000_000 + n)
         for n in numbers
     ]
-
-
-@pytest.fixture
-def settings(kafka: Any, redis_url: str, topic_prefix: str, redis_prefix: str) -> Settings:
-    return Settings(
-        kafka=kafka.bootstrap,
-        redis=redis_url,
-        topic_prefix=topic_prefix,
-        redis_prefix=redis_prefix,
-        group=topic_prefix,
-        partitions=2,
-        tolerance=EXACT,
-    )
-
-
-@pytest_asyncio.fixture
-async def pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
-    async with Pipeline(settings) as pipeline:
-        yield pipeline
-
-
-async def haystream(pipeline: Pipeline, *arguments: str) -> tuple[int, str, str]:
-    """Runs the program; its exit code and what it says."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from haystream_service.cli import main; main()", *arguments),
-        env={**os.environ, **pipeline.environment()},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
 
 
 async def letters(pipeline: Pipeline) -> list[str]:
@@ -122,7 +85,7 @@ async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(
                 await asyncio.to_thread(_start, worker)
         # One more where the batch of verdicts was a light one, of which nothing is noted.
         assert deaths in {3, 4}
-        await until(lambda: _answers(worker), "the worker is ready")
+        await until(lambda: is_ready(worker), "the worker is ready")
         await pipeline.drained()
         assert await letters(pipeline) == ["quarantined"] * 5
         assert list(await pipeline.store.quarantined()) == ["bad"]
@@ -130,18 +93,18 @@ async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(
             assert (await pipeline.rankings(query_id))[-1].screened == 8
         assert "haystream_quarantined_queries 1.0" in page(worker, "/metrics")[1]
 
-        code, out, _ = await haystream(pipeline, "query", "list", "--stopped", "--json")
+        code, out, _ = await pipeline.program("query", "list", "--stopped", "--json")
         assert (code, [row["query_id"] for row in json.loads(out)["queries"]]) == (0, ["bad"])
-        code, out, _ = await haystream(pipeline, "query", "show", "bad", "--json")
+        code, out, _ = await pipeline.program("query", "show", "bad", "--json")
         shown = json.loads(out)
         assert (code, shown["state"], shown["verdicts"]) == (0, "stopped", 3)
         assert "processes ended while they computed it" in shown["quarantine"]["detail"]
         assert shown["passed_over"].keys() == {"verdicts"}
-        code, _, err = await haystream(pipeline, "query", "show", "nobody")
+        code, _, err = await pipeline.program("query", "show", "nobody")
         assert (code, "nobody has opened query 'nobody'" in err) == (2, True)
 
         mended.touch()
-        code, _, err = await haystream(pipeline, "query", "release", "bad")
+        code, _, err = await pipeline.program("query", "release", "bad")
         assert (code, "is released" in err) == (0, True)
 
         async def taken_up() -> bool:
@@ -149,7 +112,7 @@ async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(
 
         await until(taken_up, "what was passed over is applied")
         await pipeline.assert_is_the_fold([*events, *more])
-        code, _, err = await haystream(pipeline, "query", "release", "bad")
+        code, _, err = await pipeline.program("query", "release", "bad")
         assert (code, "is not stopped" in err) == (0, True)
 
 
@@ -164,74 +127,51 @@ async def _died_or_stopped(pipeline: Pipeline, worker: FatalWorker) -> bool:
     return not worker.running or "bad" in await pipeline.store.quarantined()
 
 
-async def _answers(worker: FatalWorker) -> bool:
-    return worker.running and await asyncio.to_thread(worker.answers)
+COMPACTED_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.001",
+    "max.compaction.lag.ms": "200",
+    "delete.retention.ms": "0",
+}
+"""A topic of queries as earlier versions made them."""
 
 
 async def test_settings_survive_what_comes_under_their_key_and_the_compaction_after_it(
-    topic_prefix: str, redis_url: str, redis_prefix: str
+    admin: AIOKafkaAdminClient, settings: Settings
 ) -> None:
-    with closing(KafkaServer(fast_start=True, settings={"log.cleaner.backoff.ms": "200"})) as server:
-        server.start()
-        settings = Settings(
-            kafka=server.bootstrap,
-            redis=redis_url,
-            topic_prefix=topic_prefix,
-            redis_prefix=redis_prefix,
-            group=topic_prefix,
-            partitions=1,
-            tolerance=EXACT,
-        )
-        await compacted(settings)
-        async with Pipeline(settings) as pipeline:
-            worker = await pipeline.worker()
-            events: list[Event] = [Query("q", top=7), Query("r"), Query("s"), *ITEMS, *verdicts("q", range(9))]
-            await pipeline.say(*events)
-            await pipeline.drained()
-            await pipeline.say_raw("queries", b"q", b'{"query_id":"q","top":-1}')
-            await pipeline.say_raw("queries", b"r", None)
-            await pipeline.say_raw("queries", b"s", encode_query(Query("s", collection="elsewhere")))
-            await pipeline.assert_is_the_fold(events)
-            first = {record.key: record.offset for record in reversed(await pipeline.records("queries"))}
+    settings = settings.model_copy(update={"partitions": 1})
+    await make_topic(admin, settings.topic("queries"), 1, COMPACTED_SOON)
+    async with Pipeline(settings) as pipeline:
+        worker = await pipeline.worker()
+        events: list[Event] = [Query("q", top=7), Query("r"), Query("s"), *ITEMS, *verdicts("q", range(9))]
+        await pipeline.say(*events)
+        await pipeline.drained()
+        await pipeline.say_raw("queries", b"q", b'{"query_id":"q","top":-1}')
+        await pipeline.say_raw("queries", b"r", None)
+        await pipeline.say_raw("queries", b"s", encode_query(Query("s", collection="elsewhere")))
+        await pipeline.assert_is_the_fold(events)
+        first = {record.key: record.offset for record in reversed(await pipeline.records("queries"))}
 
-            async def cleaned() -> bool:
-                # The segment that is written to is never compacted: something has to begin a new one.
-                await pipeline.say_raw("queries", b"filler", b"{}")
-                there = {record.offset for record in await pipeline.records("queries")}
-                return not there & {first[b"q"], first[b"r"], first[b"s"]}
+        async def cleaned() -> bool:
+            # The segment that is written to is never compacted: something has to begin a new one.
+            await pipeline.say_raw("queries", b"filler", b"{}")
+            there = {record.offset for record in await pipeline.records("queries")}
+            return not there & {first[b"q"], first[b"r"], first[b"s"]}
 
-            await until(cleaned, "the first records of q, r and s are compacted away")
-            assert set(await letters(pipeline)) == {
-                "out_of_range",
-                "malformed_json",
-                "collection_changed",
-                "missing_field",
-            }
-            await pipeline.drained()
-            await asyncio.to_thread(worker.stop)
-            code, _, said = await haystream(pipeline, "rebuild", "--yes")
-            assert code == 0, said
-            assert "filler: its settings were rejected: missing_field" in said
-            await pipeline.assert_is_the_fold(events)
-
-
-async def compacted(settings: Settings) -> None:
-    """Make a topic of queries as earlier versions did, which is compacted as soon as can be."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
-    await admin.start()
-    config = {
-        "cleanup.policy": "compact",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.001",
-        "max.compaction.lag.ms": "200",
-        "delete.retention.ms": "0",
-    }
-    try:
-        await admin.create_topics(
-            [NewTopic(settings.topic("queries"), num_partitions=1, replication_factor=1, topic_configs=config)]
-        )
-    finally:
-        await admin.close()
+        await until(cleaned, "the first records of q, r and s are compacted away")
+        assert set(await letters(pipeline)) == {
+            "out_of_range",
+            "malformed_json",
+            "collection_changed",
+            "missing_field",
+        }
+        await pipeline.drained()
+        await asyncio.to_thread(worker.stop)
+        code, _, said = await pipeline.program("rebuild", "--yes")
+        assert code == 0, said
+        assert "filler: its settings were rejected: missing_field" in said
+        await pipeline.assert_is_the_fold(events)
 
 
 async def test_early_verdicts_and_those_on_another_partition_are_told_of_and_treated_alike_everywhere(
@@ -262,7 +202,7 @@ async def test_early_verdicts_and_those_on_another_partition_are_told_of_and_tre
     await pipeline.assert_is_the_fold(events)
     assert await letters(pipeline) == ["unknown_query"] * 7 + ["wrong_partition"] * 2
     await asyncio.to_thread(worker.stop)
-    code, _, said = await haystream(pipeline, "rebuild", "--yes")
+    code, _, said = await pipeline.program("rebuild", "--yes")
     assert code == 0, said
     assert "nobody: verdicts name it, and no record opens it" in said
     await pipeline.assert_is_the_fold(events)

@@ -19,9 +19,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream_service import sources
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer, free_port
-from haystream_service.settings import Settings
-from support.equality import EXACT
-from support.pipeline import Pipeline, page, until
+from support.pipeline import Pipeline, page, settings_on, until
 from support.proxy import Proxy
 
 WORKERS = 2
@@ -190,16 +188,8 @@ PROBE_SECONDS = 3.0
 @asynccontextmanager
 async def arena(servers: Servers, name: str) -> AsyncIterator[Arena]:
     """Proxies and topics; no workers yet. Everything is mended and stopped in the end."""
-    settings = Settings(
-        kafka=servers.kafka.bootstrap,
-        redis=servers.valkey.url,
-        topic_prefix=name,
-        redis_prefix=name,
-        group=name,
-        partitions=3,
-        tolerance=EXACT,
-        item_publish_seconds=0.05,
-        totals_seconds=0.05,
+    settings = settings_on(
+        servers.kafka, servers.valkey, name, partitions=3, item_publish_seconds=0.05, totals_seconds=0.05
     )
     async with AsyncExitStack() as stack:
         pipeline = await stack.enter_async_context(Pipeline(settings))

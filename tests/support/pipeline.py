@@ -1,13 +1,17 @@
 """Real Kafka, a real store and worker processes, as a test sees them."""
 
 import asyncio
+import os
+import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, Protocol, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from haystream.events import Event, Item, Query, Status, Verdict
@@ -21,7 +25,7 @@ from haystream_service.wire.records import NextItems
 from haystream_service.worker import kafka
 from haystream_service.worker.rebuilding import Rebuild
 from haystream_service.worker.records import SOURCES, BrokerUnavailable
-from support.equality import assert_is_the_fold
+from support.equality import EXACT, assert_is_the_fold
 
 PATIENCE = 120.0
 """Seconds until a condition that does not come true fails the test."""
@@ -39,6 +43,50 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
             pass
         assert time.monotonic() < give_up, f"not within {PATIENCE:g} s: {what}"
         await asyncio.sleep(LOOK)
+
+
+class Kafka(Protocol):
+    """Where a Kafka is."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class Valkey(Protocol):
+    """Where a Valkey is."""
+
+    @property
+    def url(self) -> str: ...
+
+
+def settings_on(kafka: Kafka, valkey: Valkey, name: str, /, **given: Any) -> Settings:
+    """Settings for these servers: topics, keys and groups of that name, two partitions, computed exactly."""
+    names = dict.fromkeys(("topic_prefix", "redis_prefix", "group"), name)
+    common = {"kafka": kafka.bootstrap, "redis": valkey.url, "partitions": 2, "tolerance": EXACT}
+    return Settings(**{**names, **common, **given})
+
+
+@asynccontextmanager
+async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A connected admin client."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def make_topic(
+    admin: AIOKafkaAdminClient, topic: str, partitions: int, config: Mapping[str, str] | None = None
+) -> None:
+    """Return when the broker has, and tells of, a topic that somebody else made as they liked."""
+    await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(config or {}))])
+
+    async def known() -> bool:
+        return topic in await admin.list_topics()
+
+    await until(known, f"the broker tells of {topic}")
 
 
 class Pipeline:
@@ -72,6 +120,10 @@ class Pipeline:
     def environment(self) -> dict[str, str]:
         """The settings as a process's environment variables."""
         return variables(self.settings)
+
+    async def program(self, *arguments: str) -> "Ran":
+        """Run `haystream` with the settings until it ends."""
+        return await program(self.environment(), *arguments)
 
     async def say(self, *events: Event) -> None:
         """Produce the events, and wait until the broker has them."""
@@ -152,6 +204,28 @@ async def _read(
     return found
 
 
+class Ran(NamedTuple):
+    """What became of a program."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def program(environment: Mapping[str, str], *arguments: str) -> Ran:
+    """Run `haystream` until it ends, with these variables and no HAYSTREAM_ one of ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from haystream_service.cli import main; main()", *arguments),
+        env={**kept, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode is not None
+    return Ran(process.returncode, out.decode(), err.decode())
+
+
 def _variables(settings: Mapping[str, object]) -> dict[str, str]:
     return {PREFIX + name.upper(): str(value) for name, value in settings.items()}
 
@@ -164,6 +238,18 @@ def page(worker: WorkerProcess, path: str, *, timeout: float = 10.0) -> tuple[in
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+async def is_ready(worker: WorkerProcess) -> bool:
+    """Whether /readyz says so."""
+    return (await asyncio.to_thread(page, worker, "/readyz"))[0] == 200
+
+
+async def has_no_lag(worker: WorkerProcess) -> bool:
+    """Whether the metrics know the lag of all six partitions of three topics, and it is none."""
+    text = (await asyncio.to_thread(page, worker, "/metrics"))[1]
+    lags = [line for line in text.splitlines() if line.startswith("haystream_consumer_lag")]
+    return len(lags) == 6 and all(line.endswith(" 0.0") for line in lags)
 
 
 def encoded(event: Event) -> tuple[str, bytes, bytes]:
