@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,10 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, make_topic, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_query, encode_verdict
@@ -38,27 +37,19 @@ async def letters(pipeline: Pipeline) -> list[str]:
     )
 
 
-class FatalWorker(WorkerProcess):
+def fatal_worker(settings: dict[str, str], until_there: Path) -> ForkedWorker:
     """A worker whose process ends at once where it settles the query `bad` with its verdict `bad-v3`."""
-
-    def __init__(self, settings: dict[str, str], until_there: Path) -> None:
-        super().__init__(settings)
-        self._until_there = until_there
-
-    def command(self) -> list[str]:
-        poison = f"""
+    poison = f"""
 import os
-from haystream.query import QueryState
+from haystream.query_state import QueryState
 settle = QueryState.settle
 def fatal(state):
-    if "bad-v3" in state.verdicts and not os.path.exists({str(self._until_there)!r}):
+    if "bad-v3" in state.verdicts and not os.path.exists({str(until_there)!r}):
         os._exit(7)
     settle(state)
 QueryState.settle = fatal
-from haystream_service.cli import main
-main()
 """
-        return [sys.executable, "-c", poison, "worker"]
+    return ForkedWorker(settings, first=poison)
 
 
 async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(
@@ -66,7 +57,7 @@ async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(
 ) -> None:
     mended = tmp_path / "mended"
     # A name that lasts: it gets its partitions back at once, without a session that has to time out first.
-    worker = FatalWorker({**pipeline.environment(), "HAYSTREAM_INSTANCE_ID": "w0"}, mended)
+    worker = fatal_worker({**pipeline.environment(), "HAYSTREAM_INSTANCE_ID": "w0"}, mended)
     with closing(worker):
         await asyncio.to_thread(worker.start)
         events: list[Event] = [Query("bad"), *(Query(f"q{n}") for n in range(3)), *ITEMS]
@@ -116,14 +107,14 @@ async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(
         assert (code, "is not stopped" in err) == (0, True)
 
 
-def _start(worker: FatalWorker) -> None:
+def _start(worker: ForkedWorker) -> None:
     """Start it again, and do not mind if it ends before it is ready."""
     worker.stop()
     with suppress(ServerUnavailable):
         worker.start()
 
 
-async def _died_or_stopped(pipeline: Pipeline, worker: FatalWorker) -> bool:
+async def _died_or_stopped(pipeline: Pipeline, worker: ForkedWorker) -> bool:
     return not worker.running or "bad" in await pipeline.store.quarantined()
 
 

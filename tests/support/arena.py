@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -19,6 +18,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream_service import sources
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer, free_port
+from support.forked import ForkedWorker
 from support.pipeline import Pipeline, page, settings_on, until
 from support.proxy import Proxy
 
@@ -54,19 +54,6 @@ class ProxiedKafka(KafkaServer):
         return {**own, "inter.broker.listener.name": "PLAINTEXT"}
 
 
-class SkewedWorker(WorkerProcess):
-    """A worker whose machine has the date wrong."""
-
-    def __init__(self, settings: Mapping[str, str], *, skew: float) -> None:
-        super().__init__(settings)
-        self._skew = skew
-
-    def command(self) -> list[str]:
-        """With another `time.time`."""
-        patch = f"import time; now = time.time; time.time = lambda: now() + {self._skew!r}"
-        return [sys.executable, "-c", f"{patch}; from haystream_service.cli import main; main()", "worker"]
-
-
 @dataclass(slots=True)
 class Servers:
     """What lasts for several arenas."""
@@ -89,14 +76,15 @@ class Arena:
         self.repeated: Counter[str] = Counter()
 
     async def start_workers(self, skew: tuple[float, ...] = (0.0,) * WORKERS) -> None:
-        """Both, ready."""
+        """Both, ready, on machines whose dates are wrong by so many seconds."""
         for number, seconds in enumerate(skew):
             own = {
                 "HAYSTREAM_KAFKA": f"127.0.0.1:{self.to_kafka[number].port}",
                 "HAYSTREAM_REDIS": f"redis://127.0.0.1:{self.to_redis[number].port}/0",
                 "HAYSTREAM_INSTANCE_ID": f"worker-{number}",
             }
-            self.workers.append(SkewedWorker({**self.pipeline.environment(), **own}, skew=seconds))
+            first = f"import time; now = time.time; time.time = lambda: now() + {seconds!r}"
+            self.workers.append(ForkedWorker({**self.pipeline.environment(), **own}, first=first))
         await asyncio.gather(*(asyncio.to_thread(worker.start) for worker in self.workers))
 
     async def say(self, events: list[Event], *, pause: float = PAUSE) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -26,6 +27,7 @@ from haystream_service.worker import kafka
 from haystream_service.worker.rebuilding import Rebuild
 from haystream_service.worker.records import SOURCES, BrokerUnavailable
 from support.equality import EXACT, assert_is_the_fold
+from support.forked import Forked, ForkedWorker
 
 PATIENCE = 120.0
 """Seconds until a condition that does not come true fails the test."""
@@ -112,7 +114,7 @@ class Pipeline:
 
     async def worker(self, **settings: str) -> WorkerProcess:
         """Another worker process, ready."""
-        worker = WorkerProcess({**self.environment(), **_variables(settings)})
+        worker = ForkedWorker({**self.environment(), **_variables(settings)})
         self._workers.append(worker)
         await asyncio.to_thread(worker.start)
         return worker
@@ -215,15 +217,11 @@ class Ran(NamedTuple):
 async def program(environment: Mapping[str, str], *arguments: str) -> Ran:
     """Run `haystream` until it ends, with these variables and no HAYSTREAM_ one of ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from haystream_service.cli import main; main()", *arguments),
-        env={**kept, **environment},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
-    assert process.returncode is not None
-    return Ran(process.returncode, out.decode(), err.decode())
+    with TemporaryDirectory() as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        process = await asyncio.to_thread(Forked, list(arguments), {**kept, **environment}, out=out, err=err)
+        code = await asyncio.to_thread(process.wait, PATIENCE)
+        return Ran(code, out.read_text(), err.read_text())
 
 
 def _variables(settings: Mapping[str, object]) -> dict[str, str]:

@@ -91,16 +91,7 @@ class LocalServer(ABC):
         if self.running:
             return self
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        command = self.command()
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment(),
-                start_new_session=True,
-            )
+        self._process = self._launch(self.command())
         try:
             self._await_answer(self._process)
         except BaseException:
@@ -156,6 +147,18 @@ class LocalServer(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _launch(self, command: list[str]) -> "subprocess.Popen[bytes]":
+        """The process, in a group of its own, writing to the log; it dies with this one."""
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                start_new_session=True,
+            )
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
         give_up = time.monotonic() + self._start_seconds
