@@ -112,7 +112,7 @@ def test_a_redis_that_is_away_is_one_page_and_a_ticket_that_says_why(
     labels = [
         *(prod | alert for alert in stalled),
         prod | {"alertname": "HaystreamNoReadyWorker"},
-        prod | {"alertname": "HaystreamRankingsNotPublished"},
+        prod | {"alertname": "HaystreamVerdictsWaiting"},
         prod | {"alertname": "HaystreamWorkerNotReady", "instance": "w0"},
         prod | {"alertname": "HaystreamServerErrors", "server": "redis"},
         staging | {"alertname": "HaystreamRankingsSlow"},

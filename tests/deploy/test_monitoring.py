@@ -15,7 +15,7 @@ import yaml
 from prometheus_client import Histogram, generate_latest
 
 from haystream_service.cli import app
-from haystream_service.metrics import TABLE, Metrics, QueryNumbers, new_registry
+from haystream_service.metrics import OBJECTIVE_SECONDS, TABLE, Metrics, QueryNumbers, new_registry
 from haystream_service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -31,8 +31,8 @@ ALERTS = [rule for rule in RULES if "alert" in rule]
 SYMPTOMS = {
     "HaystreamNoReadyWorker",
     "HaystreamPartitionStalled",
-    "HaystreamRankingsNotPublished",
     "HaystreamRankingsSlow",
+    "HaystreamVerdictsWaiting",
 }
 """What analysts notice. Everything else is a cause, or may become a symptom."""
 RUNBOOK_URL = "https://runbooks.example.com/haystream"
@@ -139,7 +139,7 @@ def test_a_runbook_has_the_four_parts_and_knows_what_it_names(path: Path) -> Non
     parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
     assert parts[1::2] == HEADINGS
     assert all(part.strip() for part in parts[2::2])
-    assert set(re.findall(r"\bhaystream_\w+", text)) <= {metric.name for metric in TABLE}
+    assert set(re.findall(r"\bhaystream_\w+", text)) <= SERIES.keys() | {metric.name for metric in TABLE}
     assert {name.lower() for name in re.findall(r"\bHAYSTREAM_(\w+)", text)} <= Settings.model_fields.keys()
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert (path.parent / target).is_file(), target
@@ -174,11 +174,11 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rendered(folder: Path, *options: str) -> tuple[str, str]:
+def rendered(folder: Path, *options: str) -> tuple[str, ...]:
     """The rules for Prometheus and for its operator, written into that folder."""
     subprocess.run([sys.executable, folder / "deploy" / "prometheus" / "render", *options], check=True)
     plain, operator = (folder / path for path in ("deploy/prometheus/alerts.yml", OPERATOR))
-    return plain.read_text(), operator.read_text()
+    return tuple(path.read_text() if path.exists() else "" for path in (plain, operator))
 
 
 def test_the_written_rules_are_those_of_their_source(tmp_path: Path) -> None:
@@ -194,6 +194,29 @@ def test_an_installation_says_where_its_runbooks_are_and_its_job_and_memory(tmp_
     assert 'process_resident_memory_bytes{job=~"review/.*"} > 0.9 * 8 * 1024 ^ 3' in plain
     assert RUNBOOK_URL not in plain
     assert "haystream-worker" not in plain
+
+
+def test_the_rules_and_the_worker_mean_the_same_objective() -> None:
+    text = " ".join(rule["expr"] for rule in RULES)
+    assert set(re.findall(r'verdict_to_ranking_seconds_bucket\{le="([^"]*)"', text)) == {str(OBJECTIVE_SECONDS)}
+    assert {rule["record"].split(":")[-1] for rule in RULES if "verdicts_bad" in rule.get("record", "")} == {
+        f"ratio_rate{window}" for window in ("5m", "30m", "1h", "6h", "3d", "30d")
+    }
+
+
+def test_hastened_rules_are_the_same_with_shorter_times(tmp_path: Path) -> None:
+    to = tmp_path / "fast.yml"
+    rendered(copied(tmp_path), "--faster", "12", "--to", str(to))
+    fast = [rule for group in yaml.safe_load(to.read_text())["groups"] for rule in group["rules"]]
+    assert [rule.get("alert") or rule["record"] for rule in fast] == [
+        rule.get("alert") or rule["record"] for rule in RULES
+    ]
+    by_name = {rule["alert"]: rule for rule in fast if "alert" in rule}
+    assert by_name["HaystreamNoReadyWorker"]["for"] == "15000ms"
+    assert "[5000ms]" in by_name["HaystreamNoReadyWorker"]["expr"]
+    assert "offset 25000ms" in by_name["HaystreamPartitionStalled"]["expr"]
+    assert by_name["HaystreamVerdictsWaiting"]["expr"].endswith("> 5")
+    assert "increase1h >= 10" in by_name["HaystreamRankingsSlow"]["expr"]
 
 
 def test_every_alert_is_tested_firing_and_not_firing_yet() -> None:
