@@ -213,7 +213,7 @@ def test_hastened_rules_are_the_same_with_shorter_times(tmp_path: Path) -> None:
     ]
     by_name = {rule["alert"]: rule for rule in fast if "alert" in rule}
     assert by_name["HaystreamNoReadyWorker"]["for"] == "15000ms"
-    assert "[5000ms]" in by_name["HaystreamNoReadyWorker"]["expr"]
+    assert "[10000ms]" in by_name["HaystreamNoReadyWorker"]["expr"]
     assert "offset 25000ms" in by_name["HaystreamPartitionStalled"]["expr"]
     assert by_name["HaystreamVerdictsWaiting"]["expr"].endswith("> 5")
     assert "increase1h >= 10" in by_name["HaystreamRankingsSlow"]["expr"]
