@@ -110,7 +110,13 @@ class Settings(BaseModel):
     totals_seconds: float = Field(default=5, ge=0, le=3600)
     """How long new items that change nothing of a ranking's `items` wait at most until its totals are published."""
     idle_seconds: float = Field(default=900, ge=0, le=1e9)
-    """How long a collection is kept in memory that no query in memory needs."""
+    """How long a query is kept in memory that nothing comes for, and a collection that no query in memory needs."""
+    queries_in_memory: int = Field(default=1000, ge=1, le=1_000_000)
+    """Of more, those that nothing has come for the longest are put away; they come back with their next event."""
+    memory_mib: int = Field(default=0, ge=0, le=1 << 30)
+    """The same where the worker holds more memory than this; 0: without bound."""
+    refresh_seconds: float = Field(default=30, gt=0, le=1e6)
+    """How long new items wait, at least, until queries that are put away take them in, one after the other."""
     max_batch: int = Field(default=1000, ge=1, le=1_000_000)
     """Events that one batch of a mailbox takes at most: bounds the size of a Redis script's arguments."""
     mailbox_size: int = Field(default=10_000, ge=1, le=10_000_000)

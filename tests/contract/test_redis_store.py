@@ -40,7 +40,7 @@ async def client(redis_url: str) -> AsyncIterator[Any]:
 def change(query_id: str, edges: Rows = NOTHING) -> Change:
     position = Position(0, 0, 0)
     tables = Changes(NOTHING, edges, Common(base_rate=0.1), 0.0)
-    return Change(query_id, 0, 0, 1, position, Query(query_id), [], b"{}", tables)
+    return Change(query_id, 0, 0, 1, position, 0, Query(query_id), [], b"{}", tables)
 
 
 async def test_wiping_leaves_others_keys(store: RedisStore, client: Any, redis_prefix: str) -> None:
@@ -111,3 +111,18 @@ async def test_what_was_acknowledged_survives_a_kill(own_valkey: ValkeyServer) -
     assert await store.item_count("c") == 50
     assert await store.query_ids() == {f"q{number}" for number in range(50)}
     await store.close()
+
+
+async def test_heads_of_earlier_versions_and_of_settings_that_nobody_can_read(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    keys = Keys(redis_prefix)
+    for query_id in ("old", "new"):
+        await store.save_query(change(query_id))
+    await client.hdel(keys.query("old", "meta"), "touched")
+    await client.hset(keys.query("new", "meta"), "settings", b'{"query_id":"new","top":"all"}')
+    old, new = await store.read_heads(["old", "new"])
+    assert old is not None
+    assert (old.settings, old.touched, old.revision) == (Query("old"), 1, 1)
+    assert new is not None
+    assert (new.settings, new.touched, new.revision) == (None, 0, 1)

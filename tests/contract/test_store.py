@@ -10,7 +10,7 @@ import pytest
 from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes, Rows
-from haystream_service.store.base import Appended, Change, Fenced, Note, Position, Quarantine, Span
+from haystream_service.store.base import Appended, Change, Fenced, Head, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,6 +45,7 @@ def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **part
     whole: dict[str, Any] = {
         "partition": 3,
         "position": Position(5, 7, 2),
+        "touched": 1_700_000_000_000,
         "settings": Query(query_id),
         "verdicts": [],
         "ranking": b'{"revision":%d}' % revision,
@@ -135,6 +136,20 @@ async def test_a_query_is_loaded_as_it_was_saved(store: Any) -> None:
     assert sorted(loaded.verdicts, key=lambda v: v.verdict_id) == verdicts
     assert await store.read_ranking(AWKWARD) == b'{"revision":10}'
     assert await store.read_ranking("other") is None
+
+
+async def test_heads_are_what_is_saved_but_for_verdicts(store: Any) -> None:
+    await store.save_query(change(AWKWARD, settings=Query(AWKWARD, top=3), verdicts=[verdict(1, AWKWARD)]))
+    await store.save_query(change("r", partition=1, touched=5, revision=20))
+    assert await store.read_heads([]) == []
+    assert await store.read_heads(["r", "nobody", AWKWARD]) == [
+        Head(Query("r"), 1, 20, Position(5, 7, 2), 5),
+        None,
+        Head(Query(AWKWARD, top=3), 3, 10, Position(5, 7, 2), 1_700_000_000_000),
+    ]
+    assert (await store.load_query("r")).touched == 5
+    many = [f"many-{n}" for n in range(1203)]
+    assert await store.read_heads([*many, "r"]) == [None] * 1203 + await store.read_heads(["r"])
 
 
 async def test_a_second_save_adds_to_the_first(store: Any) -> None:

@@ -86,7 +86,7 @@ async def test_queries_are_caught_up_once_the_last_of_them_is_handed_over() -> N
 
 async def test_the_ends_of_queries_and_verdicts_are_told() -> None:
     mine = partitions(Consumer({QUERIES: 3, VERDICTS: 8}), Clock())
-    assert await mine.ends(0) == (3, 8)
+    assert await mine.ends([0]) == {0: (3, 8)}
 
 
 async def test_a_partition_whose_last_offsets_are_no_records_has_no_lag_and_is_not_stuck() -> None:

@@ -37,6 +37,19 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """A query as saved, but for its verdicts."""
+
+    settings: Query | None
+    """None where this version cannot read them."""
+    partition: int
+    revision: int
+    position: Position
+    touched: int
+    """When an event for it was last saved, in milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredQuery:
     """A query as saved: enough to go on from."""
 
@@ -44,6 +57,8 @@ class StoredQuery:
     partition: int
     revision: int
     position: Position
+    touched: int
+    """As of `Head`."""
     verdicts: tuple[Verdict, ...]
     """Every verdict ever applied, in no particular order."""
 
@@ -59,6 +74,8 @@ class Change:
     revision: int
     """The new revision, above `expected`."""
     position: Position
+    touched: int
+    """When an event for it was last saved, this batch included, in milliseconds since the epoch."""
     settings: Query | None
     """The new settings, or None where they did not change. Never None when `expected` is 0."""
     verdicts: Sequence[Verdict]
@@ -162,6 +179,10 @@ class Store(Protocol):
 
     async def load_query(self, query_id: str) -> StoredQuery | None:
         """The saved query, read in one consistent step."""
+        ...
+
+    async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
+        """What is saved of each of those queries, but for their verdicts; None where nothing is."""
         ...
 
     async def save_query(self, change: Change) -> None:

@@ -11,7 +11,7 @@ import orjson
 from haystream.events import Item, Outcome, Verdict
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes
-from haystream_service.store.base import Note, Quarantine, Span
+from haystream_service.store.base import Note, Position, Quarantine, Span
 from haystream_service.wire import finite, times
 
 
@@ -46,6 +46,13 @@ def read_shared(raw: bytes) -> tuple[Common, float]:
     value = orjson.loads(raw)
     discrepancy = value.pop("discrepancy")
     return Common(**value), discrepancy
+
+
+def read_meta(meta: Mapping[bytes, bytes]) -> tuple[int, int, Position, int]:
+    """A query's partition, revision, position and `touched`, which earlier versions did not save."""
+    position = Position(*(int(meta[field]) for field in (b"queries_offset", b"verdicts_offset", b"cursor")))
+    revision = int(meta[b"revision"])
+    return int(meta[b"partition"]), revision, position, int(meta.get(b"touched", revision))
 
 
 def encode_span(span: Span | None) -> str:

@@ -5,7 +5,7 @@
 | `P:{c:NAME}:log` | stream | the collection's items in order, entry ids 1-0, 2-0, …; field `item`, JSON |
 | `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of the content, then the entry's number in decimal |
 | `P:{c:NAME}:inverse:δ:TOL` | string | (Q⁻¹) on the graph for correlation δ and tolerance TOL (`snapshots`) |
-| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings (JSON), offsets, cursor, shared (JSON) |
+| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings, offsets, cursor, touched, shared (JSON) |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
 | `P:{q:ID}:participants` | string | float64 (little-endian), row i = X, O, V of the i-th participant of the log |

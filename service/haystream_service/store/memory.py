@@ -19,6 +19,7 @@ from haystream_service.store.base import (
     Appended,
     Change,
     Fenced,
+    Head,
     Note,
     Position,
     Quarantine,
@@ -120,6 +121,11 @@ class MemoryStore(Store):
         return replace(saved.query, verdicts=tuple(saved.verdicts.values())) if saved else None
 
     @override
+    async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
+        queries = [self._saved[query_id].query if query_id in self._saved else None for query_id in query_ids]
+        return [Head(q.settings, q.partition, q.revision, q.position, q.touched) if q else None for q in queries]
+
+    @override
     async def save_query(self, change: Change) -> None:
         saved, tables = self._saved.get(change.query_id), change.tables
         stored = saved.query.revision if saved else 0
@@ -137,7 +143,7 @@ class MemoryStore(Store):
             verdicts_offset=max(before.verdicts_offset, change.position.verdicts_offset),
             cursor=change.position.cursor,
         )
-        query = StoredQuery(settings, change.partition, change.revision, position, ())
+        query = StoredQuery(settings, change.partition, change.revision, position, change.touched, ())
         if saved is None:
             saved = self._saved[change.query_id] = _Saved(
                 query, {}, mark, change.ranking, tables.common, tables.discrepancy

@@ -22,8 +22,8 @@ A table is limited by Redis to 512 MiB: 16 million edges a query.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha1
 from importlib.resources import files
 from time import perf_counter
@@ -34,15 +34,16 @@ from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 from typing_extensions import override
 
-from haystream.events import Item
+from haystream.errors import Rejected
+from haystream.events import Item, Query
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
     Appended,
     Change,
     Fenced,
+    Head,
     Note,
-    Position,
     Quarantine,
     Span,
     Store,
@@ -55,6 +56,7 @@ from haystream_service.store.facts import (
     encode_shared,
     encode_span,
     read_item,
+    read_meta,
     read_note,
     read_shared,
     read_span,
@@ -68,6 +70,7 @@ from haystream_service.wire import decode_stored_query, encode_item, encode_quer
 ITEMS_A_SCRIPT = 500
 """A script holds up every other client while it runs: this many items take about 2 ms."""
 KEYS_A_SCAN = 1000
+HEADS_AT_ONCE = 500
 
 _ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT}
 
@@ -190,17 +193,23 @@ class RedisStore(Store):
             return None
         flat, verdicts = found
         meta = dict(zip(flat[::2], flat[1::2], strict=True))
-        return StoredQuery(
-            settings=decode_stored_query(meta[b"settings"], query_id.encode()),
-            partition=int(meta[b"partition"]),
-            revision=int(meta[b"revision"]),
-            position=Position(
-                queries_offset=int(meta[b"queries_offset"]),
-                verdicts_offset=int(meta[b"verdicts_offset"]),
-                cursor=int(meta[b"cursor"]),
-            ),
-            verdicts=tuple(map(read_verdict, verdicts)),
-        )
+        settings = decode_stored_query(meta[b"settings"], query_id.encode())
+        return StoredQuery(settings, *read_meta(meta), verdicts=tuple(map(read_verdict, verdicts)))
+
+    @override
+    async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
+        heads: list[Head | None] = []
+        for start in range(0, len(query_ids), HEADS_AT_ONCE):
+            some = query_ids[start : start + HEADS_AT_ONCE]
+            async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+                for query_id in some:
+                    pipeline.hgetall(self._keys.query(query_id, "meta"))
+                answers = await pipeline.execute(raise_on_error=False)
+                for answer in answers:
+                    if isinstance(answer, Exception):
+                        raise answer
+            heads += (_head(query_id, meta) if meta else None for query_id, meta in zip(some, answers, strict=True))
+        return heads
 
     @override
     async def save_query(self, change: Change) -> None:
@@ -220,6 +229,7 @@ class RedisStore(Store):
             position.queries_offset,
             position.verdicts_offset,
             position.cursor,
+            change.touched,
             b"" if change.settings is None else encode_query(change.settings),
             encode_shared(change.tables),
             change.ranking,
@@ -401,3 +411,10 @@ class RedisStore(Store):
                 # A replica now, to which this connection leads for ever: the address may be another's by now.
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise try_again from error
+
+
+def _head(query_id: str, meta: Mapping[bytes, bytes]) -> Head:
+    settings: Query | None = None
+    with suppress(Rejected):  # whoever loads it is told why
+        settings = decode_stored_query(meta[b"settings"], query_id.encode())
+    return Head(settings, *read_meta(meta))

@@ -2,8 +2,9 @@
 -- Write one batch of a query, or nothing: a compare-and-set on its revision.
 -- KEYS: meta, verdicts, ranking, participants, edges.
 -- ARGV: 1 expected revision, 2 new revision, 3 fingerprint of the change, 4 partition, 5 queries offset,
---       6 verdicts offset, 7 cursor, 8 settings ('' = as they were), 9 what all rows share (JSON), 10 ranking,
---       11 participants' patch, 12 edges' patch, then (verdict id, wire JSON) for each new verdict.
+--       6 verdicts offset, 7 cursor, 8 when an event was last saved (milliseconds), 9 settings ('' = as they were),
+--       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, then (verdict id, wire JSON)
+--       for each new verdict.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
@@ -34,14 +35,14 @@ end
 
 redis.call('HSET', meta, 'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', later('queries_offset', ARGV[5]), 'verdicts_offset', later('verdicts_offset', ARGV[6]),
-  'cursor', ARGV[7], 'shared', ARGV[9])
-if ARGV[8] ~= '' then
-  redis.call('HSET', meta, 'settings', ARGV[8])
+  'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10])
+if ARGV[9] ~= '' then
+  redis.call('HSET', meta, 'settings', ARGV[9])
 end
-for i = 13, #ARGV, 2 do
+for i = 14, #ARGV, 2 do
   redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
 end
-redis.call('SET', KEYS[3], ARGV[10])
-apply(KEYS[4], ARGV[11])
-apply(KEYS[5], ARGV[12])
+redis.call('SET', KEYS[3], ARGV[11])
+apply(KEYS[4], ARGV[12])
+apply(KEYS[5], ARGV[13])
 return nil

@@ -27,6 +27,8 @@ class Loaded:
     state: QueryState
     revision: int = 0
     saved: Position = field(default_factory=Position)
+    touched: int = 0
+    """When an event for it was saved last, in milliseconds since the epoch."""
     backlog: tuple[int, int] = 0, 0
     """Where queries and verdicts ended when it was loaded: what lies before may have been in hand elsewhere."""
     settings_offset: int = -1
@@ -176,6 +178,8 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Chang
     new_settings = (
         loaded.revision == 0 or loaded.unsaved_settings or any(isinstance(event, Query) for event in applied)
     )
+    if batch.deliveries:
+        loaded.touched = int(now * 1000)
     loaded.finished, loaded.saved_at = False, clock.monotonic()
     loaded.top = tuple(item.item_id for item in ranking.items)
     return Change(
@@ -184,6 +188,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Chang
         expected=loaded.revision,
         revision=revision,
         position=batch.position_after(loaded.saved, cursor=state.cursor),
+        touched=loaded.touched,
         settings=state.settings if new_settings else None,
         verdicts=[event for event in applied if isinstance(event, Verdict)],
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),

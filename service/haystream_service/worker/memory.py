@@ -6,7 +6,7 @@ when a worker crashes, comes back, or shares the partitions with another.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -122,10 +122,10 @@ class MemoryConsumer:
             self._moved.clear()
             await self._moved.wait()
 
-    async def ends(self, partition: int) -> tuple[int, int]:
-        """The offsets that the partition's next query and next verdict will get."""
-        queries, verdicts = (self._broker.end((SOURCES[kind], partition)) for kind in (Kind.QUERY, Kind.VERDICT))
-        return queries, verdicts
+    async def ends(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """By partition, the offsets that its next query and its next verdict will get."""
+        queries, verdicts = (SOURCES[kind] for kind in (Kind.QUERY, Kind.VERDICT))
+        return {p: (self._broker.end((queries, p)), self._broker.end((verdicts, p))) for p in partitions}
 
     async def again(self, kind: Kind, partition: int, key: bytes, span: Span) -> list[Record]:
         """The partition's records of that key in the span."""

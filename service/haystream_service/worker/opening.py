@@ -52,7 +52,7 @@ class Opening:
             # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
             await shared.check_not_lost()
         elif stored.partition == self._partition:
-            self._ends = await shared.check_same_topics(stored)
+            self._ends = await shared.check_same_topics(self._query_id, stored.partition, stored.position)
         return stored
 
     async def load(self, stored: StoredQuery, again: Sequence[Delivery], troubles: Troubles) -> Loaded:
@@ -67,6 +67,7 @@ class Opening:
             state,
             stored.revision,
             stored.position,
+            stored.touched,
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
         )

@@ -158,11 +158,12 @@ class Partitions:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def ends(self, partition: int) -> tuple[int, int]:
-        """The offsets that the partition's next query and next verdict will get."""
-        queries, verdicts = (TopicPartition(self._topics[kind], partition) for kind in (Kind.QUERY, Kind.VERDICT))
-        ends = await self._end_offsets([queries, verdicts])
-        return ends[queries], ends[verdicts]
+    async def ends(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """By partition, the offsets that its next query and its next verdict will get."""
+        queries, verdicts = (self._topics[kind] for kind in (Kind.QUERY, Kind.VERDICT))
+        both = {p: (TopicPartition(queries, p), TopicPartition(verdicts, p)) for p in partitions}
+        ends = await self._end_offsets([tp for pair in both.values() for tp in pair])
+        return {p: (ends[query], ends[verdict]) for p, (query, verdict) in both.items()}
 
     async def look(self) -> None:
         """Bring the lag metrics and `stalled` up to date. Raises `BrokerUnavailable`."""

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Query, Verdict
+from haystream.events import Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Note
+from haystream_service.store.base import Fenced, Head, Note, Position
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers
 from haystream_service.worker.committing import Committing
@@ -33,6 +33,10 @@ class Away:
     """What its owner remembers of a query that is put away: in the store alone, until an event for it comes."""
 
     revision: int
+    cursor: int
+    """Items of its collection that it has taken in."""
+    follows: str | None
+    """The collection whose new items are to be taken in; None of a query that is not open."""
 
 
 class QueryOwner:
@@ -57,9 +61,15 @@ class QueryOwner:
         self._shared = shared
         self._on_unknown = on_unknown
         self._loaded: Loaded | None = None
-        self._away: Away | None = None
+        self.away: Away | None = None
+        """Where the query is put away."""
+        self.touched = float("-inf")
+        """When something came for it, on the monotonic clock."""
         self._wanted = False
         """Whether it is to be in memory although nothing came for it."""
+        self._leaving = False
+        """Whether it is to be put away as soon as it is saved and tended: nobody has touched it for long."""
+        self._left = asyncio.Event()
         self._opening = Opening(query_id, partition, shared, followers, on_growth=self._grown)
         self._committing = Committing(query_id, partition, shared)
         self._tending = Tending(shared.clock)
@@ -82,7 +92,7 @@ class QueryOwner:
         """The revision that was saved last, as far as this process knows; None where the query is not its own."""
         if self._loaded is not None:
             return self._loaded.revision or None
-        return self._away.revision if self._away is not None else None
+        return self.away.revision if self.away is not None else None
 
     def publish_again(self) -> None:
         """Publish the newest ranking once more, as after a load."""
@@ -101,7 +111,7 @@ class QueryOwner:
     @property
     def owned(self) -> bool:
         """Whether this process is the query's writer, whether or not it has it in memory."""
-        return self._loaded is not None or self._away is not None
+        return self._loaded is not None or self.away is not None
 
     @property
     def in_memory(self) -> bool:
@@ -117,7 +127,37 @@ class QueryOwner:
         """Leave an event, or why a record under the query's key is none."""
         if isinstance(event, Query):
             self._opening.settings_came.set()
+        self.touched, self._leaving = self._shared.clock.monotonic(), False
         self.mailbox.post(Delivery(record, event))
+
+    def put_down(self, head: Head) -> None:
+        """Take that the query is stored, after an assignment. Unless it is in memory, it is put away.
+
+        Its ranking is published once more: whoever saved that may have died before the broker had it.
+        """
+        if self._loaded is not None:
+            self.wake()
+            return
+        clock = self._shared.clock
+        self.away = _away(head.settings, head.revision, head.position)
+        self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
+        self.mailbox.poke()
+
+    def put_away(self) -> None:
+        """Have the query let go of its state as soon as that is saved and tended, unless something comes for it."""
+        if self._loaded is not None and not self._leaving:
+            self._leaving = True
+            self.wake()
+
+    async def visit(self) -> None:
+        """Return when the query has come back, has taken in its collection's new items, and is put away again.
+
+        Or when something came for it, so that it stays.
+        """
+        self._leaving = True
+        self._left.clear()
+        self.wake()
+        await self._left.wait()
 
     def wake(self) -> None:
         """Load the query if it is not in memory, and take in what its collection got since."""
@@ -132,14 +172,15 @@ class QueryOwner:
     async def suspend(self) -> None:
         """Forget what waits, and the state too if it was in the middle of a batch."""
         if await self.mailbox.drop():
-            self._loaded = self._away = None
+            self._loaded = self.away = None
             await self._troubles.abandon()
+        self._left.set()
         self._opening.settings_came.clear()  # if they had, they come again
 
     def release(self) -> None:
         """Let go of everything; to be called when the mailbox is idle, or by the handler as its last act."""
         self._let_go()
-        self._away = None
+        self.away = None
         if self._elsewhere is None:
             self._shared.metrics.queries.forget(self.query_id)
 
@@ -147,14 +188,17 @@ class QueryOwner:
 
     async def _handle(self, deliveries: list[Delivery]) -> None:
         ABOUT.set(self.query_id)
-        if self._away is not None and not deliveries and not self._wanted:
-            await self._committing.publish_again()
+        if self.away is not None and not deliveries and not self._wanted:
+            async with self._shared.shows:
+                await self._committing.publish_again()
             return
         shared, batch = self._shared, Batch(deliveries)
         for delivery in batch.of(Kind.VERDICT):
             shared.metrics.stage.labels("queue").observe(max(0.0, shared.clock.now() - delivery.record.timestamp))
         while not await self._tried(batch):
             self._loaded = None
+        if self._loaded is None or not self._leaving:
+            self._left.set()
 
     async def _tried(self, batch: Batch) -> bool:
         """Whether the batch is dealt with; else it has to be done again, from the stored state."""
@@ -162,7 +206,7 @@ class QueryOwner:
             passed = None
             if self._loaded is None and self._elsewhere is None:
                 passed = await self._get_hold(batch)
-                self._away, self._wanted = None, False
+                self.away, self._wanted = None, False
             if self._loaded is None:
                 await self._refuse(batch)
                 return True
@@ -190,6 +234,7 @@ class QueryOwner:
             self._wake_after(max(LEAST_SECONDS, due - self._shared.clock.monotonic()))
         if self._troubles.suspect:
             self._wake_after(CALM_SECONDS)
+            self._left.set()
         return True
 
     async def _get_hold(self, batch: Batch) -> Note | None:
@@ -269,7 +314,7 @@ class QueryOwner:
                         batch,
                         partition=self.partition,
                         clock=self._shared.clock,
-                        totals_seconds=self._shared.limits.totals_seconds,
+                        totals_seconds=self._shared.limits.totals_seconds if self._stays(loaded) else 0.0,
                     ),
                     in_thread=heavy,
                 )
@@ -311,30 +356,32 @@ class QueryOwner:
         if not done:
             return
         self._tending_raised = False
-        # A query that is not open does not follow its collection: where that has grown, this stays undone.
-        if unfinished and not loaded.finished and (loaded.follows or not state.unfinished):
+        stays = self._stays(loaded)
+        # One that leaves does not follow its collection any more: where that has grown, this stays undone.
+        if unfinished and not loaded.finished and (stays or not state.unfinished):
             # Publish again what was made with estimates; a batch that comes before does.
             loaded.finished = True
-            self._wake_after(self._shared.limits.item_publish_seconds)
+            self._wake_after(self._shared.limits.item_publish_seconds if stays else 0.0)
         await follower.snapshots.keep(state.settings)
-        if not (loaded.follows or loaded.finished or self._troubles.suspect or self.mailbox.due):
-            self._put_away(loaded)
+        if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
+            self.away = _away(state.settings, loaded.revision, loaded.saved)
+            self._let_go()
 
-    def _put_away(self, loaded: Loaded) -> None:
-        """Let go of the state, which is in the store."""
-        self._away = Away(loaded.revision)
-        self._let_go()
+    def _stays(self, loaded: Loaded) -> bool:
+        """Whether the state is kept in memory, and follows its collection, when there is nothing more to do."""
+        return loaded.follows and not self._leaving
 
     def _let_go(self) -> None:
-        self._loaded, self._wanted = None, False
+        self._loaded, self._wanted, self._leaving = None, False, False
+        self._left.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._opening.leave()
 
     def _grown(self) -> None:
-        """The collection has grown. Nothing is offered of a query that is not open: it has no use for that yet."""
-        if self._loaded is None or self._loaded.follows:
+        """The collection has grown. One that does not stay has no use for that yet."""
+        if self._loaded is None or self._stays(self._loaded):
             self.wake()
 
     async def _stop_tending(self, bug: Broken) -> None:
@@ -357,6 +404,11 @@ class QueryOwner:
     def _time_is_up(self) -> None:
         self._timer = None
         self.wake()
+
+
+def _away(settings: Query | None, revision: int, position: Position) -> Away:
+    follows = settings.collection if settings is not None and settings.status == Status.OPEN else None
+    return Away(revision, position.cursor, follows)
 
 
 def wrong_partition(query_id: str, owner: int, here: int) -> Rejected:

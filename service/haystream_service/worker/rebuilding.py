@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -241,9 +241,9 @@ async def _at_once(_: int) -> None:
     """All queries are read before the first verdict."""
 
 
-async def _never(_: int) -> tuple[int, int]:
+async def _never(partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
     """No end is below what was seen: the wiped store has seen nothing."""
-    return sys.maxsize, sys.maxsize
+    return dict.fromkeys(partitions, (sys.maxsize, sys.maxsize))
 
 
 def _no_ack() -> None:

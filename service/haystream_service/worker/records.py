@@ -1,7 +1,7 @@
 """What passes between the worker and whatever carries its messages: Kafka, or the in-memory transport."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -90,9 +90,9 @@ class SystemClock:
         return time.monotonic()
 
 
-Ends = Callable[[int], Awaitable[tuple[int, int]]]
-"""The offsets that a partition's next records will get, in the queries topic and in the verdicts topic. May raise
-`BrokerUnavailable`."""
+Ends = Callable[[Collection[int]], Awaitable[Mapping[int, tuple[int, int]]]]
+"""By partition, the offsets that its next records will get, in the queries topic and in the verdicts topic. May
+raise `BrokerUnavailable`."""
 Again = Callable[[Kind, int, bytes, Span], Awaitable[list[Record]]]
 """The records of a kind, a partition and a key between two offsets, read once more, as far as they still are there.
 To acknowledge them does nothing. May raise `BrokerUnavailable`."""

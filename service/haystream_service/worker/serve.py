@@ -86,6 +86,9 @@ class Server:
                 item_publish_seconds=settings.item_publish_seconds,
                 totals_seconds=settings.totals_seconds,
                 idle_seconds=settings.idle_seconds,
+                queries_in_memory=settings.queries_in_memory,
+                memory_bytes=settings.memory_mib << 20,
+                refresh_seconds=settings.refresh_seconds,
                 tolerance=settings.tolerance,
             ),
         )

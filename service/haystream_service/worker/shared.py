@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -10,7 +10,7 @@ from uuid import uuid4
 from haystream.engines.local.engine import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Store, StoredQuery
+from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
 from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record
 from haystream_service.worker.retry import Retry
@@ -19,6 +19,7 @@ from haystream_service.worker.turns import Turns
 log = logging.getLogger(__name__)
 
 LOADS_AT_ONCE = 4
+SHOWS_AT_ONCE = 16
 
 
 class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
@@ -47,7 +48,13 @@ class Limits:
     totals_seconds: float = 5.0
     """How long new items that change nothing of a ranking's `items` wait, at most, to be saved and published."""
     idle_seconds: float = 900.0
-    """How long a collection is kept that no query in memory needs."""
+    """How long a query is kept in memory that nothing comes for, and a collection that no query in memory needs."""
+    queries_in_memory: int = 1000
+    """Of more, those that nothing has come for the longest are put away."""
+    memory_bytes: int = 0
+    """The same where the process holds more than this; 0: without bound."""
+    refresh_seconds: float = 30.0
+    """How long new items wait, at least, until queries that are put away take them in, one after the other."""
     tolerance: float = DEFAULT_TOLERANCE
     deaths: int = 3
     """Processes in a row that end while they compute a query, until it is stopped. The first of them may have
@@ -69,7 +76,7 @@ class Shared:
     retry: Retry
     limits: Limits
     caught_up: CaughtUp
-    ends: Ends
+    ends: "AssignedEnds"
     again: Again
     on_bug: Callable[[BaseException], None]
     generation: Callable[[], str | None]
@@ -79,6 +86,8 @@ class Shared:
     attempts: Turns = field(default_factory=Turns)
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
     """Held while a query is loaded: an assignment brings many at once, and each may be large."""
+    shows: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHOWS_AT_ONCE))
+    """Held while the ranking of a query that is put away is published again: an assignment has many."""
 
     def timed(self, stage: str) -> AbstractContextManager[object]:
         """Within it a batch is in this stage (`haystream_stage_seconds`)."""
@@ -112,21 +121,57 @@ class Shared:
         if mark != self.generation():
             raise StateLost(f"the store's mark was {self.generation()!r} and is {mark!r}: run `haystream rebuild`")
 
-    async def check_same_topics(self, stored: StoredQuery) -> tuple[int, int]:
-        """The `ends` of the query's partition.
+    async def check_same_topics(self, query_id: str, partition: int, position: Position) -> tuple[int, int]:
+        """Where the query's partition ended when it was assigned, in queries and in verdicts.
 
         Raises `TopicsReplaced` if the query has seen offsets that its partition does not have yet.
 
         New settings would pass for old ones that come again. Topics that were made anew and have grown past
         what was seen are not found out.
         """
-        ends = await self.retry(lambda: self.ends(stored.partition))
-        seen = stored.position.queries_offset, stored.position.verdicts_offset
-        for name, offset, end in zip(("queries", "verdicts"), seen, ends, strict=True):
-            if offset >= end:
-                raise TopicsReplaced(
-                    f"query {stored.settings.query_id!r} has seen offset {offset} of {name}, partition "
-                    f"{stored.partition}, which ends at {end}: the topic was deleted, or cut off. Bring its "
-                    "records back and run `haystream rebuild`"
-                )
+        ends = await self.ends(partition)
+        if any(past for _, _, past in _seen(position, ends)):
+            for name, offset, past in _seen(position, await self.ends.now(partition)):  # it may have gone on since
+                if past:
+                    raise TopicsReplaced(
+                        f"query {query_id!r} has seen offset {offset} of {name}, partition {partition}, which ends "
+                        "before: the topic was deleted, or cut off. Bring its records back and run `haystream "
+                        "rebuild`"
+                    )
         return ends
+
+
+def _seen(position: Position, ends: tuple[int, int]) -> list[tuple[str, int, bool]]:
+    """The topic, the last offset seen, and whether that is past the end."""
+    seen = (("queries", position.queries_offset), ("verdicts", position.verdicts_offset))
+    return [(name, offset, offset >= end) for (name, offset), end in zip(seen, ends, strict=True)]
+
+
+class AssignedEnds:
+    """How far this process's partitions went when they were assigned: asked for once, of all of them.
+
+    What lies before may have been in another's hands.
+    """
+
+    def __init__(self, ask: Ends, retry: Retry) -> None:
+        self._ask = ask
+        self._retry = retry
+        self._assigned: frozenset[int] = frozenset()
+        self._known: dict[int, tuple[int, int]] = {}
+        self._asking = asyncio.Lock()
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """These are this process's now."""
+        self._assigned, self._known = frozenset(partitions), {}
+
+    async def __call__(self, partition: int) -> tuple[int, int]:
+        """The offsets that the partition's next query and next verdict would have got then."""
+        known = self._known
+        async with self._asking:
+            if partition not in known:
+                known.update(await self._retry(lambda: self._ask(self._assigned | {partition})))
+        return known[partition]
+
+    async def now(self, partition: int) -> tuple[int, int]:
+        """The offsets that they get now."""
+        return (await self._retry(lambda: self._ask({partition})))[partition]

@@ -5,16 +5,26 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from haystream.errors import Rejected
+from haystream.events import Status
 from haystream.query_state import QueryState
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
 from haystream_service.worker.marks import check_mark, mark
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record, SystemClock
+from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits, Shared, Stalled, StateLost, TopicsGrown, TopicsReplaced
+from haystream_service.worker.shared import (
+    AssignedEnds,
+    Limits,
+    Shared,
+    Stalled,
+    StateLost,
+    TopicsGrown,
+    TopicsReplaced,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +57,16 @@ class Worker:
     ) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._generation: str | None = None
+        retry = retry or Retry(metrics)
         self._shared = Shared(
             store=store,
             publisher=publisher,
             metrics=metrics,
             clock=clock or SystemClock(),
-            retry=retry or Retry(metrics),
+            retry=retry,
             limits=limits or Limits(),
             caught_up=caught_up,
-            ends=ends,
+            ends=AssignedEnds(ends, retry),
             again=again,
             on_bug=self.fail,
             generation=lambda: self._generation,
@@ -66,6 +77,7 @@ class Worker:
         """By query and partition: where producers choose partitions differently, several have records of it."""
         self._partitions: set[int] | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._residents: Residents | None = None
         metrics.mailbox_events.labels("query").set_function(self._waiting)
         metrics.owned_queries.set_function(lambda: self._counted(owned=True))
         metrics.queries_in_memory.set_function(lambda: self._counted(owned=True, in_memory=True))
@@ -132,11 +144,15 @@ class Worker:
     # ---- partitions ----
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """These partitions, and no others, are this worker's now: load their queries, let go of the others.
+        """These partitions, and no others, are this worker's now: look at their queries, let go of the others.
 
-        Loading goes on after this returns (a rebalance must not wait for it); `ready` says when it is done.
+        Those that were touched lately are loaded, and all rankings published once more, after this returns (a
+        rebalance must not wait for it); `troubles` says when it is done.
         """
         self._partitions = set(partitions)
+        self._shared.ends.assign(self._partitions)
+        if self._residents is None:
+            self._residents = Residents(self._shared, lambda: list(self._owners.values()))
         for owner in [o for o in self._owners.values() if o.partition not in self._partitions]:
             del self._owners[owner.query_id, owner.partition]
             await owner.suspend()
@@ -167,6 +183,8 @@ class Worker:
 
     async def close(self) -> None:
         """Stop where it is. What was not acknowledged will be delivered again."""
+        if self._residents is not None:
+            self._residents.close()
         await self.revoke({owner.partition for owner in self._owners.values()})
         for owner in self._owners.values():
             owner.release()
@@ -239,11 +257,25 @@ class Worker:
         owner.release()
 
     async def _load(self, partitions: Collection[int]) -> None:
-        shared = self._shared
+        shared, limits = self._shared, self._shared.limits
+        lately = shared.clock.monotonic() - limits.idle_seconds
+        found: list[tuple[QueryOwner, Head]] = []
         for partition in partitions:
-            query_ids = await shared.retry(lambda p=partition: shared.store.query_ids(p))  # type: ignore[misc]
-            for query_id in sorted(query_ids):
-                self._owner(query_id, partition).wake()
+            query_ids = sorted(await shared.retry(lambda p=partition: shared.store.query_ids(p)))  # type: ignore[misc]
+            heads = await shared.retry(lambda q=query_ids: shared.store.read_heads(q))  # type: ignore[misc]
+            for query_id, head in zip(query_ids, heads, strict=True):
+                if head is not None and head.partition == partition:
+                    await shared.check_same_topics(query_id, partition, head.position)
+                    found.append((self._owner(query_id, partition), head))
+        recent = 0
+        for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
+            owner.put_down(head)
+            if head.settings is None:
+                owner.wake()  # and be told why
+            elif owner.touched >= lately and head.settings.status == Status.OPEN:
+                recent += 1
+                if recent <= limits.queries_in_memory:
+                    owner.wake()
         for query_id, partition in (await shared.retry(shared.store.quarantined)).items():
             if partition in partitions:
                 self._owner(query_id, partition).wake_listed()

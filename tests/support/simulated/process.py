@@ -1,7 +1,7 @@
 """A worker as a process: it may stand still, and be cut off between any two things that it does to others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextvars import ContextVar, copy_context
 from math import inf, nextafter
 from random import Random
@@ -206,9 +206,9 @@ class Process:
         self.did(self.name, why)
         return (StoreUnavailable if server == "redis" else BrokerUnavailable)(why)
 
-    async def _ends(self, partition: int) -> tuple[int, int]:
-        async def ends() -> tuple[int, int]:
-            return self.broker.end(("queries", partition)), self.broker.end(("verdicts", partition))
+    async def _ends(self, partitions: Collection[int]) -> Mapping[int, tuple[int, int]]:
+        async def ends() -> Mapping[int, tuple[int, int]]:
+            return {p: (self.broker.end(("queries", p)), self.broker.end(("verdicts", p))) for p in partitions}
 
         return await self.read("kafka", ends, "ends")
 

@@ -104,6 +104,9 @@ class Schedule:
         self.limits = {
             "max_batch": rng.choice((1, 3, 20)),
             "item_publish_seconds": rng.choice((0.0, 0.1, 0.5)),
+            "idle_seconds": rng.choice((0.0, 2.0, 900.0, 900.0)),
+            "queries_in_memory": rng.choice((1, 1000)),
+            "refresh_seconds": rng.choice((0.3, 3.0)),
             "totals_seconds": rng.choice((0.0, 0.5, 5.0)),
             # All deaths here come from outside, at any rate and often in a row.
             "deaths": 1_000_000,

@@ -1,0 +1,99 @@
+"""Which queries are in memory: those untouched for long are put away, and brought back when there are new items.
+
+A query that is put away costs its owner some words. What it is made of lies in the store, so an event for it brings
+it back at any time (`QueryOwner`). Nobody waits for what is done here, so it is done by turns.
+"""
+
+import asyncio
+import resource
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from haystream_service.worker.queries import QueryOwner
+from haystream_service.worker.shared import Shared
+
+LOOK_SECONDS = 1.0
+"""Between two looks at who is in memory."""
+REST = 4.0
+"""After a query was brought back for new items nobody else is for so many times as long as that took: bringing back
+takes a fifth of a core, unless a server keeps it waiting: then `refresh_seconds` are enough."""
+LEAST_IDLE_SECONDS = 5.0
+"""Touched more recently than this, a query is not put away for want of memory: it would come back at once."""
+A_PART = 8
+"""Where there is too little memory, one in so many queries is put away at a look."""
+
+
+class Residents:
+    """Puts queries away, and brings them back for new items. `owners` are those of all queries of the worker."""
+
+    def __init__(self, shared: Shared, owners: Callable[[], Iterable[QueryOwner]]) -> None:
+        self._shared = shared
+        self._owners = owners
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._refresh())]
+
+    def close(self) -> None:
+        """Leave everything as it is."""
+        for task in self._tasks:
+            task.cancel()
+
+    # ---- away ----
+
+    async def _watch(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                for owner in self._leaving():
+                    owner.put_away()
+        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
+            self._shared.on_bug(bug)
+
+    def _leaving(self) -> list[QueryOwner]:
+        """Those nobody has touched for `idle_seconds`; more, the longest untouched first, where memory is short."""
+        limits, now = self._shared.limits, self._shared.clock.monotonic()
+        there = sorted((owner for owner in self._owners() if owner.in_memory), key=lambda owner: owner.touched)
+        too_many = max(0, len(there) - limits.queries_in_memory)
+        if limits.memory_bytes and resident_bytes() > limits.memory_bytes:
+            too_many = max(too_many, 1 + len(there) // A_PART)
+        idle = [owner for owner in there if now - owner.touched >= limits.idle_seconds]
+        unlucky = [owner for owner in there[:too_many] if now - owner.touched >= LEAST_IDLE_SECONDS]
+        return list(dict.fromkeys(idle + unlucky))
+
+    # ---- and back ----
+
+    async def _refresh(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(self._shared.limits.refresh_seconds)
+                for owner in await self._behind():
+                    await self._bring_back(owner)
+        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
+            self._shared.on_bug(bug)
+
+    async def _behind(self) -> list[QueryOwner]:
+        """The open queries that are put away and whose collection has grown since, by collection."""
+        shared = self._shared
+        following: dict[str, list[QueryOwner]] = {}
+        for owner in self._owners():
+            if owner.away is not None and owner.away.follows is not None:
+                following.setdefault(owner.away.follows, []).append(owner)
+        behind = []
+        for collection, owners in following.items():
+            count = await shared.retry(lambda c=collection: shared.store.item_count(c))  # type: ignore[misc]
+            behind += [owner for owner in owners if owner.away is not None and owner.away.cursor < count]
+        return behind
+
+    async def _bring_back(self, owner: QueryOwner) -> None:
+        clock = self._shared.clock
+        began = clock.monotonic()
+        if owner.away is not None:
+            await owner.visit()
+            await asyncio.sleep(min(REST * (clock.monotonic() - began), self._shared.limits.refresh_seconds))
+
+
+def resident_bytes() -> int:
+    """How much of the machine's memory this process holds; 0 where nobody says."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * resource.getpagesize()
