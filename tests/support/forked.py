@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ class Parent:
         """The answer."""
         assert self._process.stdin
         assert self._process.stdout
-        with self._turn:
+        answer = b""
+        with self._turn, suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
@@ -108,18 +110,24 @@ def _serve() -> str:
 
     warm()
     children: set[int] = set()
+    codes: dict[int, int] = {}
+    """Of those that have ended: more than one thread may ask for a child, and it can be reaped once."""
     for line in sys.stdin:
         request = json.loads(line)
         if "ended" in request:
-            pid, status = os.waitpid(request["ended"], os.WNOHANG)
-            children.discard(pid)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
+            child = request["ended"]
+            pid, status = os.waitpid(child, os.WNOHANG) if child in children else (0, 0)
+            if pid:
+                children.remove(pid)
+                codes[pid] = os.waitstatus_to_exitcode(status)
+            answer = codes.get(child)
         else:
             answer = os.fork()
             os.setpgid(answer, answer)  # here and there: whichever comes first
             if answer == 0:
                 return _become(request)
             children.add(answer)
+            codes.pop(answer, None)
         print(json.dumps(answer), flush=True)  # noqa: T201
     for child in children:
         os.killpg(child, signal.SIGKILL)
