@@ -47,7 +47,7 @@ class Rival(NamedTuple):
 
 
 RIVALS = (
-    *(Rival("rates", policy) for policy in ("look-ahead", "greedy", RANDOM)),
+    *(Rival("rates", policy) for policy in ("look-ahead-by-set", "look-ahead", "greedy", RANDOM)),
     *(Rival("relevance", policy) for policy in ("look-ahead", "greedy")),
 )
 
@@ -149,7 +149,7 @@ def repeat(case: Case, *, size: Size) -> dict[Rival, list[Reading]]:
     """Each rival's search over the same items in the same random order."""
     seed = int(np.random.SeedSequence([case.seed, case.k]).generate_state(1, np.uint32)[0])
     searched = ground(case, size.edges)
-    rivals = RIVALS[:3] if case.ground == DRAWN else RIVALS
+    rivals = [rival for rival in RIVALS if case.ground != DRAWN or rival.model == "rates"]
     made = {}
     for rival in rivals:
         prior = DRAWN_PRIOR if case.ground == DRAWN else DEFAULT_PRIORS[rival.model]

@@ -6,6 +6,7 @@ from typing import Any
 from haystream_service.experiments import figures
 
 COLOURS = {
+    ("rates", "look-ahead-by-set"): "0.15",
     ("rates", "look-ahead"): figures.POLICY_COLOURS["look-ahead"],
     ("rates", "greedy"): figures.POLICY_COLOURS["greedy"],
     ("rates", "random"): figures.COLOURS["random"],
@@ -29,7 +30,7 @@ def ratios(result: dict[str, Any], path: Path) -> Path:
         for number, (rival, colour) in enumerate(COLOURS.items()):
             mine = [row for row in rows if (row["model"], row["policy"]) == rival]
             panel.errorbar(
-                [asked.index(row["screened"]) + 0.14 * (number - 2) for row in mine],
+                [asked.index(row["screened"]) + 0.12 * (number - (len(COLOURS) - 1) / 2) for row in mine],
                 [row["ratio"] for row in mine],
                 yerr=[2.0 * row["sd"]["mean"] / row["truth"]["mean"] for row in mine],
                 fmt="o",
