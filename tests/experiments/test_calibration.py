@@ -28,7 +28,7 @@ def drawn():
 
 def test_the_sd_is_complete_where_the_model_is_true(drawn):
     """Errors over the sd given have a mean square of 1: over 30 draws, 0.39 to 2.0 in 999 of 1,000 tries (χ²)."""
-    assert {row["policy"] for row in drawn} == {"look-ahead", "greedy", "random"}
+    assert {row["policy"] for row in drawn} == {"look-ahead-by-set", "look-ahead", "greedy", "random"}
     for row in drawn:
         errors = [(r["plain_mean"] - r["truth"]) / r["plain_sd"] for r in row["readings"]]
         assert 0.39 < np.mean(np.square(errors)) < 2.0, row
@@ -41,7 +41,7 @@ def test_results_depend_on_the_seed_and_not_on_those_before():
     made = calibration.run(size=size, seed=3)
     assert json.dumps(calibration.run(size=size, seed=3)) == json.dumps(made)
     assert json.dumps(calibration.run(size=size, seed=4)) != json.dumps(made)
-    assert len(made["results"]) == (3 + 5) * 2
+    assert len(made["results"]) == (4 + 6) * 2
 
 
 def test_a_row_by_hand():
@@ -72,7 +72,7 @@ def test_rates_are_drawn_with_the_moments_that_the_model_has():
     assert abs(P.mean() - prior.mean) < 0.01
     assert 0.95 * lowest < P.var(axis=0).mean() / scale < highest
     assert calibration.repeat(case, size=calibration.Size(1, (3,), (DRAWN,), 60)).keys() == {
-        Rival("rates", policy) for policy in ("look-ahead", "greedy", "random")
+        Rival("rates", policy) for policy in ("look-ahead-by-set", "look-ahead", "greedy", "random")
     }
 
 

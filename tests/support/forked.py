@@ -56,9 +56,17 @@ class Parent:
         self._errors.close()
 
 
-@cache
+STARTING = threading.Lock()
+
+
 def parent() -> Parent:
-    """The one of this process."""
+    """The one of this process, whichever thread asks first."""
+    with STARTING:
+        return _started()
+
+
+@cache
+def _started() -> Parent:
     made = Parent()
     atexit.register(made.close)
     return made
