@@ -18,6 +18,7 @@ from haystream.query_state import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking
+from haystream_service.worker.collections import STUCK_SECONDS
 from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.folding import LIGHT_EVENTS
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
@@ -47,28 +48,11 @@ class SlowSettle:
         monkeypatch.setattr(QueryState, "settle", slowly)
 
 
-class Followed(MemoryStore):
-    """Tells how far the collection `default` was read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read = 0
-        self.read_on = asyncio.Condition()
-
-    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
-        items = await super().read_items(collection, after, limit=limit, wait=wait)
-        if collection == "default":
-            async with self.read_on:
-                self.read = after + len(items)
-                self.read_on.notify_all()
-        return items
-
-
 class Running:
     """A worker on its broker and store."""
 
     def __init__(self) -> None:
-        self.broker, self.store = MemoryBroker(), Followed()
+        self.broker, self.store = MemoryBroker(), MemoryStore()
         self.consumer = MemoryConsumer(self.broker)
         self.worker = Worker(
             self.store,
@@ -127,16 +111,16 @@ async def test_a_long_settle_stops_neither_the_loop_nor_intake_and_the_collectio
     running.say(*few, Item("x", "b", "ann", ("bo",)), Verdict("w", "elsewhere", "x", "zoe", Outcome.RELEVANT, 1))
     async with asyncio.timeout(30):
         await running.consumer.drained()  # the other query got its ranking, the items are in their log
-        async with running.store.read_on:  # the follower has them, too
-            await running.store.read_on.wait_for(lambda: running.store.read == len(few) + len(many))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    assert await running.store.item_count("default") == len(few) + len(many)
+    await asyncio.sleep(1.5 * STUCK_SECONDS)  # the follower waits for nobody any more
     assert len(collection) == before
     settling.go.set()
     await running.settled()
     running.say(verdict(1))
     await running.settled()
-    assert len(collection) == len(few) + len(many)
+    async with asyncio.timeout(30):
+        while len(collection) < len(few) + len(many) or not running.worker.idle():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     state = running.worker.state("q")
     assert state is not None
     assert (state.found, state.cursor) == (1, len(collection))

@@ -1,13 +1,14 @@
 """Drift is undone between batches: in turns of about the same length, with rests while somebody is at work."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.tending import (
     FEWEST,
@@ -141,18 +142,23 @@ async def test_a_batch_ends_it_and_its_rest() -> None:
         await resting
 
 
-async def test_who_is_patient_is_told_that_others_want_a_turn() -> None:
-    exclusive, seen = Exclusive(), list[int]()
+async def test_whom_somebody_waits_for_goes_first_and_who_rests_is_told() -> None:
+    exclusive, seen, go = Exclusive(), list[tuple[str, int]](), threading.Event()
 
-    async def turn(*, patient: bool) -> None:
-        await exclusive(lambda: seen.append(int(exclusive.wanted[0])), in_thread=False, patient=patient)
+    async def turn(turn: Turn) -> None:
+        await exclusive(lambda: seen.append((turn.name, int(exclusive.wanted[0]))), in_thread=False, turn=turn)
 
-    await turn(patient=True)
-    held = asyncio.Event()
-    await exclusive._lock.acquire()
-    waiting = [asyncio.create_task(turn(patient=patient)) for patient in (True, False, True, False)]
-    asyncio.get_running_loop().call_soon(held.set)
-    await held.wait()
-    exclusive._lock.release()
-    await asyncio.gather(*waiting)
-    assert seen == [0, 2, 1, 1, 0]
+    await turn(Turn.REST)
+    held = asyncio.create_task(exclusive(lambda: go.wait(30), in_thread=True, turn=Turn.REST))
+    await asyncio.sleep(0)
+    order = (Turn.REST, Turn.GROWTH, Turn.ANSWER, Turn.GROWTH, Turn.ANSWER)
+    waiting = [asyncio.create_task(turn(which)) for which in order]
+    cancelled = asyncio.create_task(turn(Turn.ANSWER))
+    await asyncio.sleep(0)
+    assert exclusive.wanted[0] == 5
+    cancelled.cancel()
+    go.set()
+    await asyncio.gather(held, *waiting)
+    assert seen == [("REST", 0), ("ANSWER", 3), ("ANSWER", 2), ("GROWTH", 1), ("GROWTH", 0), ("REST", 0)]
+    await turn(Turn.ANSWER)
+    exclusive.close()

@@ -3,16 +3,17 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 
 from haystream.collection import Collection
 from haystream.errors import Code, Rejected
-from haystream.events import Item
+from haystream.events import Item, Pair
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
-from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.records import Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.snapshots import Snapshots
@@ -21,6 +22,14 @@ CHUNK = 5000
 """Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
 ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
+SLICE_SECONDS = 0.01
+"""What a query in memory takes to fold in a slice of growth, about: so long a verdict may wait for it."""
+LEAST_COST, MOST_COST = 8.0, 256.0
+"""Bounds of a slice, in new pairs. With fewer than the least each costs several times as much."""
+KNOWN_COST = 0.1
+"""An item on a pair that is known, in new pairs: it changes a count, and scores."""
+STUCK_SECONDS = 1.0
+"""A query that has not taken in a slice after so long is not waited for: it takes in several at once, later."""
 DECODED_AT_ONCE = 100
 """Items decoded between two looks at the event loop: some 2 ms."""
 READS = 1000
@@ -96,12 +105,19 @@ class Follower:
         self.exclusive = Exclusive()
         """For whoever works with the collection, or with the state of one of its queries."""
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
-        self.listeners: dict[str, Callable[[], None]] = {}
-        """By query: called when the collection has grown."""
+        self.listeners: dict[str, Callable[[], bool]] = {}
+        """By query: called when the collection has grown; whether the query takes that in."""
+        self.followed_by: set[str] = set()
+        """The queries that are in memory: at their pace it grows."""
         self._shared = shared
         self._reads: deque[tuple[int, float]] = deque(maxlen=READS)
         """How many items there were after each of the last reads, and when that was."""
         self._grown = asyncio.Event()
+        self._slices = Slices(self.collection)
+        self._behind: set[str] = set()
+        """The queries that are to take in the slice that was let in last."""
+        self._slowest = 0.0
+        self._caught_up = asyncio.Event()
         # What it logs is not about the query that came first.
         self._task = asyncio.create_task(self._follow(), context=Context())
 
@@ -109,6 +125,20 @@ class Follower:
         """Return when the collection holds the first `count` entries of its log."""
         while len(self.collection) < count:
             await self._grown.wait()
+
+    def left(self, query_id: str) -> None:
+        """The query is in memory no more."""
+        self.listeners.pop(query_id, None)
+        self.took(query_id, 0.0)
+        self.followed_by.discard(query_id)
+
+    def took(self, query_id: str, seconds: float) -> None:
+        """The query has taken in all that there is, in so many seconds."""
+        self.followed_by.add(query_id)
+        self._slowest = max(self._slowest, seconds)
+        self._behind.discard(query_id)
+        if not self._behind:
+            self._caught_up.set()
 
     def read_at(self, number: int) -> float | None:
         """When that item of the log (from 1 on) was read, on the monotonic clock; None where that is long ago."""
@@ -119,6 +149,7 @@ class Follower:
     def close(self) -> None:
         """Follow no more."""
         self._task.cancel()
+        self.exclusive.close()
 
     async def _follow(self) -> None:
         try:
@@ -133,19 +164,68 @@ class Follower:
         items = await self._shared.retry(
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
         )
-        for begin in range(0, len(items), ADDED_AT_ONCE):
-            if begin:
-                await asyncio.sleep(0)
-            some = items[begin : begin + ADDED_AT_ONCE]
-            await self.exclusive(partial(_add, collection, some), in_thread=False)
-        if items:
-            self._reads.append((len(collection), self._shared.clock.monotonic()))
+        read_at, left = self._shared.clock.monotonic(), deque(items)
+        while left:
+            some = self._slices.next(left) if self.followed_by else _first(left, ADDED_AT_ONCE)
+            await self.exclusive(partial(_add, collection, some), in_thread=False, turn=Turn.GROWTH)
+            self._reads.append((len(collection), read_at))
             self._grown.set()
             self._grown = asyncio.Event()
-            for listener in list(self.listeners.values()):
-                listener()
+            await self._until_caught_up()
         if 0 < len(items) < CHUNK:
             await asyncio.sleep(self._shared.limits.item_publish_seconds)  # a verdict's batch has none to take in
+
+    async def _until_caught_up(self) -> None:
+        """Return when every query has taken in what was let in; one that is stuck is not waited for."""
+        self._slowest = 0.0
+        self._caught_up.clear()
+        self._behind = {query_id for query_id, listener in list(self.listeners.items()) if listener()}
+        if not self._behind:
+            await asyncio.sleep(0)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._caught_up.wait(), STUCK_SECONDS)
+        self._slices.adapt(self._slowest)
+
+
+class Slices:
+    """How much of what was read is let in at once: as much as a query takes in within `SLICE_SECONDS`.
+
+    Measured in new pairs, and not in items: an item between 64 people has 2,016 of them, and on pairs that are
+    known it is next to no work.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._most = MOST_COST
+        self._full = False
+
+    def next(self, left: deque[Item]) -> list[Item]:
+        """The items that come next, taken out of `left`: one at least."""
+        known, some = self._collection.graph.edge_between, [left.popleft()]
+        cost = _cost(some[0], known)
+        while left and len(some) < ADDED_AT_ONCE and cost + (more := _cost(left[0], known)) <= self._most:
+            some.append(left.popleft())
+            cost += more
+        self._full = cost > self._most / 2
+        return some
+
+    def adapt(self, seconds: float) -> None:
+        """Take less or more from now on, where the slowest query took so long for the last slice."""
+        if seconds > 2 * SLICE_SECONDS:
+            self._most = max(LEAST_COST, self._most / 2)
+        elif seconds < SLICE_SECONDS / 2 and self._full:
+            self._most = min(MOST_COST, 2 * self._most)
+
+
+def _first(left: deque[Item], most: int) -> list[Item]:
+    """The items that come next, taken out of `left`."""
+    return [left.popleft() for _ in range(min(most, len(left)))]
+
+
+def _cost(item: Item, known: Callable[[Pair], int | None]) -> float:
+    """New pairs of the item; one that is known counts a part of one."""
+    return sum(1.0 if known(pair) is None else KNOWN_COST for pair in item.pairs())
 
 
 def _add(collection: Collection, items: Sequence[Item]) -> None:
@@ -162,7 +242,7 @@ class Followers:
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         """By collection that nobody listens to: what will let it go."""
 
-    def join(self, name: str, query_id: str, listener: Callable[[], None]) -> Follower:
+    def join(self, name: str, query_id: str, listener: Callable[[], bool]) -> Follower:
         """Follow the collection on behalf of a query, until `leave`."""
         follower = self._followers.get(name)
         if follower is None:
@@ -176,7 +256,7 @@ class Followers:
         """The query needs the collection no more; after `idle_seconds` without a listener its memory is let go."""
         follower = self._followers.get(name)
         if follower is not None:
-            follower.listeners.pop(query_id, None)
+            follower.left(query_id)
             if not follower.listeners and name not in self._leaving:
                 loop, seconds = asyncio.get_running_loop(), self._shared.limits.idle_seconds
                 self._leaving[name] = loop.call_later(seconds, self._let_go, name)

@@ -7,6 +7,10 @@ without heartbeats as dead, and every other query of the process would wait.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+from heapq import heappop, heappush
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -15,35 +19,77 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 
+class Turn(IntEnum):
+    """Who goes first where several wait."""
+
+    ANSWER = 0
+    """Somebody waits for it: a verdict."""
+    GROWTH = 1
+    """What can be a little late: new items, a query that is loaded or opened."""
+    REST = 2
+    """What is done when nobody waits."""
+
+
 class Exclusive:
-    """Takes turns. The compiled kernels let go of the interpreter, so the loop goes on beside a thread."""
+    """Gives turns, to those first whom somebody waits for.
+
+    Long work has a thread, one that belongs to this collection: no other's work is before it there. The compiled
+    kernels let go of the interpreter, so the loop goes on beside it.
+    """
 
     def __init__(self) -> None:
         self.wanted: NDArray[np.int32] = np.zeros(1, np.int32)
-        """How many wait for a turn, but for the patient: long work that can stop early looks at it."""
-        self._lock = asyncio.Lock()
+        """How many wait for a turn, but for those at rest: long work that can stop early looks at it."""
+        self._taken = False
+        self._waiting: list[tuple[Turn, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="collection")
 
-    async def __call__(self, work: Callable[[], T], *, in_thread: bool, patient: bool = False) -> T:
+    async def __call__(self, work: Callable[[], T], *, in_thread: bool, turn: Turn = Turn.ANSWER) -> T:
         """The work's result, when its turn has come.
 
         Cancelled, this returns at once; work that is in a thread by then goes on to its end, and nobody else
         gets a turn before that. Its result is lost.
         """
-        self.wanted += not patient
-        try:
-            await self._lock.acquire()
-        finally:
-            self.wanted -= not patient
+        await self._acquire(turn)
         if not in_thread:
             try:
                 return work()
             finally:
-                self._lock.release()
-        working = asyncio.get_running_loop().run_in_executor(None, work)
+                self._release()
+        working = asyncio.get_running_loop().run_in_executor(self._thread, work)
         working.add_done_callback(self._done)
         return await asyncio.shield(working)
 
+    def close(self) -> None:
+        """Let go of the thread, once it has done what it has begun."""
+        self._thread.shutdown(wait=False)
+
+    async def _acquire(self, turn: Turn) -> None:
+        if not self._taken:
+            self._taken = True
+            return
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (turn, next(self._numbers), mine))
+        self.wanted += turn < Turn.REST
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self._release()  # the turn had come, and nobody is there to use it
+            raise
+        finally:
+            self.wanted -= turn < Turn.REST
+
+    def _release(self) -> None:
+        while self._waiting:
+            _, _, following = heappop(self._waiting)
+            if not following.done():
+                following.set_result(None)
+                return
+        self._taken = False
+
     def _done(self, working: asyncio.Future[T]) -> None:
-        self._lock.release()
+        self._release()
         if not working.cancelled():
             working.exception()  # where the caller was cancelled, nobody else asks for it

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from haystream.collection import Collection
 from haystream.errors import QueryFailed, Rejected
@@ -13,9 +14,11 @@ from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.records import Clock, Kind
 
+LIGHT_PAIRS = 20
+"""So many pairs may be judged where the event loop runs: some milliseconds. A thread would cost a lone verdict a
+tenth of a millisecond, and more where many run."""
 LIGHT_EVENTS = 300
-"""New items and verdicts that are folded in where the event loop runs: they take some milliseconds. A thread
-would cost a lone verdict a tenth of a millisecond, and more where many run."""
+"""More new items than that are noted as an attempt before they are folded in (`Troubles.attempt`)."""
 LIGHT_SECONDS = 0.02
 """A query whose last batch took longer gets a thread: the reference engine, a policy that moves every score."""
 
@@ -45,8 +48,8 @@ class Loaded:
     """The items of the ranking that was saved last, in order, where this process made it."""
     saved_at: float = float("-inf")
     """When that was, on the monotonic clock."""
-    put_off: bool = False
-    """Whether items are folded in that changed no more than totals, and that is not saved yet."""
+    put_off: float | None = None
+    """When items that are folded in are to be saved and published, on the monotonic clock, where that can wait."""
     took: float = 0.0
     """Seconds that folding in the last batch took."""
 
@@ -54,18 +57,30 @@ class Loaded:
         self.settings_offset = self.saved.queries_offset
 
     def heavy(self, batch: Batch) -> bool:
-        """Whether folding the batch in may take so long that others should not wait for it."""
-        state = self.state
-        events = len(state.collection) - state.cursor + len(batch.deliveries)
-        # A first batch settles, or at least saves, everything; new settings may ask for another engine.
-        afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
-        return afresh or events > LIGHT_EVENTS or self.took > LIGHT_SECONDS
+        """Whether folding the batch in may take so long that the event loop should not wait for it."""
+        return self._much(batch) or self.took > LIGHT_SECONDS or self._new_items() > 0
 
     def may_kill(self, batch: Batch) -> bool:
         """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
         ends = dict(zip((Kind.QUERY, Kind.VERDICT), self.backlog, strict=True))
         again = any(delivery.record.offset < ends[delivery.record.kind] for delivery in batch.deliveries)
-        return again or (self.heavy(batch) and not self.idle(batch))
+        slow = self.took > LIGHT_SECONDS and bool(batch.deliveries)
+        return again or ((self._much(batch) or slow) and not self.idle(batch))
+
+    def _much(self, batch: Batch) -> bool:
+        # A first batch settles, or at least saves, everything; new settings may ask for another engine.
+        afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
+        judged = sum(self._pairs(d.event) for d in batch.deliveries if isinstance(d.event, Verdict))
+        return afresh or self._new_items() > LIGHT_EVENTS or judged > LIGHT_PAIRS
+
+    def _pairs(self, verdict: Verdict) -> int:
+        """The pairs that a verdict is on, each a local update; 1 where its item is not there yet."""
+        collection = self.state.collection
+        item = collection.index(verdict.item_id)
+        return 1 if item is None else len(collection.sets.edges(collection.set_of(item)))
+
+    def _new_items(self) -> int:
+        return len(self.state.collection) - self.state.cursor
 
     @property
     def follows(self) -> bool:
@@ -74,7 +89,7 @@ class Loaded:
 
     def idle(self, batch: Batch) -> bool:
         """Whether there is nothing to fold in."""
-        return not batch.deliveries and self.revision > 0 and len(self.state.collection) == self.state.cursor
+        return not batch.deliveries and self.revision > 0 and not self._new_items()
 
 
 def is_open(state: QueryState) -> bool:
@@ -109,13 +124,22 @@ def restore(settings: Query, verdicts: Sequence[Verdict], collection: Collection
     return state
 
 
-def fold(
-    loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, totals_seconds: float = 0.0
-) -> Folded | None:
+class Pace(NamedTuple):
+    """How soon new items are saved and published at the earliest, in seconds after the last save."""
+
+    items: float
+    """Where they change the ranking's `items`."""
+    totals: float
+    """Where they do not."""
+
+
+AT_ONCE = Pace(0.0, 0.0)
+
+
+def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pace) -> Folded | None:
     """Apply what is in the batch, and what the collection got since; None if that changes nothing.
 
-    `batch` learns what was applied and what was rejected. New items that change nothing of the ranking's `items`
-    are saved and published when the last save is `totals_seconds` ago, or with whatever comes before.
+    `batch` learns what was applied and what was rejected.
     """
     began = clock.monotonic()
     state = loaded.state
@@ -134,11 +158,20 @@ def fold(
     if facts or loaded.finished or (loaded.follows and len(state.collection) != loaded.saved.cursor):
         state.settle()
         seconds, touched = clock.monotonic() - began, state.touched
-        loaded.put_off = not facts and began < loaded.saved_at + totals_seconds and _top(state) == loaded.top
-        change = None if loaded.put_off else _change(loaded, batch, partition, clock)
+        loaded.put_off = None if facts else _due(loaded, began, pace)
+        change = _change(loaded, batch, partition, clock) if loaded.put_off is None else None
         folded = Folded(change, seconds, touched)
     loaded.took = clock.monotonic() - began
     return folded
+
+
+def _due(loaded: Loaded, now: float, pace: Pace) -> float | None:
+    """When new items are to be saved and published; None where that is now. The state is settled."""
+    if now < (due := loaded.saved_at + pace.items):
+        return due
+    if now < (due := loaded.saved_at + pace.totals) and _top(loaded.state) == loaded.top:
+        return due
+    return None
 
 
 def _top(state: QueryState) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from haystream.query_state import QueryState, check_supported
 from haystream_service.store.base import StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.collections import Follower, Followers
+from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
 from haystream_service.worker.records import Kind
 from haystream_service.worker.shared import Shared, StateLost
@@ -20,7 +21,7 @@ from haystream_service.worker.troubles import Troubles, computing
 class Opening:
     """Loads or opens one query, and keeps to its collection from then on.
 
-    `on_growth` is called when the collection has grown.
+    `on_growth` is called when the collection has grown, and says whether the query takes that in.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Opening:
         shared: Shared,
         followers: Followers,
         *,
-        on_growth: Callable[[], None],
+        on_growth: Callable[[], bool],
     ) -> None:
         self.follower: Follower | None = None
         """The query's collection, once its settings are known."""
@@ -62,7 +63,7 @@ class Opening:
         facts = settings, stored.verdicts, follower.collection, self._shared.limits.tolerance
         async with troubles.attempt(stored.position):
             with computing():
-                state = await follower.exclusive(lambda: restore(*facts), in_thread=True)
+                state = await follower.exclusive(lambda: restore(*facts), in_thread=True, turn=Turn.GROWTH)
         return Loaded(
             state,
             stored.revision,
@@ -118,7 +119,8 @@ class Opening:
         if self.follower is not None and self.follower.collection.name != name:
             self.leave()  # of a query that was stopped while it was opened
         follower = self.follower = self._followers.join(name, self._query_id, self._on_growth)
-        await follower.reach(count)
+        # Where other queries follow it, a burst of items is let in slowly: the rest comes to this one with it.
+        await follower.reach(at_least if follower.followed_by else count)
         await follower.snapshots.recall(settings)
         return follower
 

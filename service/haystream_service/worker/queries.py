@@ -14,7 +14,8 @@ from haystream_service.store.base import Fenced, Head, Note, Position
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers
 from haystream_service.worker.committing import Committing
-from haystream_service.worker.folding import Folded, Loaded, fold
+from haystream_service.worker.exclusive import Turn
+from haystream_service.worker.folding import AT_ONCE, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
 from haystream_service.worker.records import Kind, Record
@@ -229,8 +230,7 @@ class QueryOwner:
             await self._troubles.raised(bug)
             return False
         await self._troubles.went_well(self._loaded.saved)
-        if self._loaded.put_off:
-            due = self._loaded.saved_at + self._shared.limits.totals_seconds
+        if (due := self._loaded.put_off) is not None:
             self._wake_after(max(LEAST_SECONDS, due - self._shared.clock.monotonic()))
         if self._troubles.suspect:
             self._wake_after(CALM_SECONDS)
@@ -304,19 +304,16 @@ class QueryOwner:
         """Apply what is in the batch, and what the collection got since."""
         follower = self._opening.follower
         assert follower is not None
-        heavy = loaded.heavy(batch)
+        limits, clock = self._shared.limits, self._shared.clock
+        pace = Pace(limits.item_publish_seconds, limits.totals_seconds) if self._stays(loaded) else AT_ONCE
+        heavy, turn = loaded.heavy(batch), Turn.ANSWER if batch.deliveries else Turn.GROWTH
 
         async def folded() -> Folded | None:
             with computing():
                 return await follower.exclusive(
-                    lambda: fold(
-                        loaded,
-                        batch,
-                        partition=self.partition,
-                        clock=self._shared.clock,
-                        totals_seconds=self._shared.limits.totals_seconds if self._stays(loaded) else 0.0,
-                    ),
+                    lambda: fold(loaded, batch, partition=self.partition, clock=clock, pace=pace),
                     in_thread=heavy,
+                    turn=turn,
                 )
 
         if loaded.may_kill(batch):
@@ -324,6 +321,7 @@ class QueryOwner:
                 result = await folded()
         else:
             result = await folded()
+        follower.took(self.query_id, loaded.took)
         if result is not None:
             self._shared.metrics.engine_settle.observe(result.settle_seconds)
             self._shared.metrics.touched_participants.observe(result.touched)
@@ -379,10 +377,12 @@ class QueryOwner:
             self._timer = None
         self._opening.leave()
 
-    def _grown(self) -> None:
-        """The collection has grown. One that does not stay has no use for that yet."""
-        if self._loaded is None or self._stays(self._loaded):
-            self.wake()
+    def _grown(self) -> bool:
+        """Take in that the collection has grown, unless the query is not in memory, or does not stay there."""
+        if self._loaded is None or not self._stays(self._loaded):
+            return False
+        self.wake()
+        return True
 
     async def _stop_tending(self, bug: Broken) -> None:
         """Load the query again, and where tending raised before, stop it."""

@@ -6,7 +6,7 @@ from haystream.collection import Collection
 from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Query
 from haystream_service.store.snapshots import read_snapshot, write_snapshot
-from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.shared import Shared
 
 LEAST_EDGES = 1000
@@ -39,7 +39,7 @@ class Snapshots:
         if snapshot is None:
             return
         precision = shared_precision(self._collection, correlation, tolerance)
-        if await self._exclusive(partial(precision.restore, snapshot), in_thread=True):
+        if await self._exclusive(partial(precision.restore, snapshot), in_thread=True, turn=Turn.GROWTH):
             self._edges[correlation] = len(snapshot.on_edge)
 
     async def keep(self, settings: Query) -> None:
@@ -52,7 +52,7 @@ class Snapshots:
         precision = shared_precision(self._collection, correlation, tolerance)
         if precision.waiting:
             return
-        snapshot = await self._exclusive(precision.snapshot, in_thread=False)
+        snapshot = await self._exclusive(precision.snapshot, in_thread=False, turn=Turn.REST)
         raw = write_snapshot(snapshot)
         await shared.retry(lambda: shared.store.save_snapshot(self._collection.name, name, raw))
         self._edges[correlation] = len(snapshot.on_edge)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from haystream.query_state import QueryState
-from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.records import Clock
 
@@ -38,7 +38,7 @@ class Tending:
         while not mailbox.due:
             # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
             much = state.unfinished
-            more, took = await exclusive(lambda: self._turn(state, exclusive), in_thread=much, patient=True)
+            more, took = await exclusive(lambda: self._turn(state, exclusive), in_thread=much, turn=Turn.REST)
             if not more:
                 return True
             self._adapt(took, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS)
