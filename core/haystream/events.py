@@ -129,11 +129,15 @@ class Policy:
 
 
 class Status(StrEnum):
-    """Open: ranked and published. Paused and closed: verdicts still count, nothing is offered for reading."""
+    """Open: ranked and published. Paused and closed: verdicts still count, nothing is offered for reading.
+
+    Deleted: nothing is left of the query but that, for good.
+    """
 
     OPEN = "open"
     PAUSED = "paused"
     CLOSED = "closed"
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)

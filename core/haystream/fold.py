@@ -4,17 +4,22 @@ from dataclasses import dataclass, field
 
 from haystream.collection import Collection
 from haystream.engines.local.engine import DEFAULT_TOLERANCE
-from haystream.events import Event, Item, Query, Verdict
+from haystream.errors import Code, Rejected
+from haystream.events import Event, Item, Query, Status, Verdict
 from haystream.query_state import QueryState, check_same
 
 
 @dataclass(slots=True)
 class State:
-    """Everything: the collections, the queries, and (by query and verdict id) what waits for its query."""
+    """Everything: the collections, the queries, and (by query and verdict id) what waits for its query.
+
+    `deleted` has the ids of queries that were deleted: nothing else is left of them, and nothing counts for them.
+    """
 
     collections: dict[str, Collection] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
     orphans: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     tolerance: float = DEFAULT_TOLERANCE
 
     def collection(self, name: str) -> Collection:
@@ -58,6 +63,9 @@ def _item(state: State, item: Item) -> tuple[str, ...]:
 
 
 def _query(state: State, settings: Query) -> tuple[str, ...]:
+    if settings.status == Status.DELETED:
+        return _delete(state, settings.query_id)
+    _check_not_deleted(state, settings.query_id)
     known = state.queries.get(settings.query_id)
     if known is not None:
         return (settings.query_id,) if known.apply_settings(settings) else ()
@@ -69,9 +77,24 @@ def _query(state: State, settings: Query) -> tuple[str, ...]:
 
 
 def _verdict(state: State, verdict: Verdict) -> tuple[str, ...]:
+    _check_not_deleted(state, verdict.query_id)
     query = state.queries.get(verdict.query_id)
     if query is None:
         waiting = state.orphans.setdefault(verdict.query_id, {})
         check_same(waiting.setdefault(verdict.verdict_id, verdict), verdict)
         return ()
     return (verdict.query_id,) if query.apply_verdict(verdict) else ()
+
+
+def _delete(state: State, query_id: str) -> tuple[str, ...]:
+    if query_id in state.deleted:
+        return ()
+    state.queries.pop(query_id, None)
+    state.orphans.pop(query_id, None)
+    state.deleted.add(query_id)
+    return (query_id,)
+
+
+def _check_not_deleted(state: State, query_id: str) -> None:
+    if query_id in state.deleted:
+        raise Rejected(Code.QUERY_DELETED, f"query {query_id!r} was deleted, for good")

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from haystream_service import cli_bench as bench
+from haystream_service import cli_collection as collection
 from haystream_service import cli_dead_letters as dead_letters
 from haystream_service import cli_query as query
 from haystream_service.cli_bench import Json
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 app.add_typer(bench.app, name="bench")
+app.add_typer(collection.app, name="collection")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(query.app, name="query")
 
@@ -159,21 +161,27 @@ def rebuild(
 def repartition(
     to: Annotated[str, typer.Option(metavar="PREFIX", help="The new topics are PREFIX.queries, PREFIX.items, …")],
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions they get.")],
+    without_collection: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Leave its items out. May be given several times."),
+    ] = None,
     config: Config = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Copy the topics to new ones with more partitions. Stop workers and producers first.
+    """Copy the topics to new ones with other partitions, or without what was deleted.
 
-    Every record goes to the partition that its key has there, in the order it
-    came. The old topics stay as they are. `haystream rebuild` on the new ones
+    Stop workers and producers first. Every record goes to the partition that
+    its key has there, in the order it came; of a query that was deleted, only
+    that. The old topics stay as they are. `haystream rebuild` on the new ones
     is the next step.
 
     \b
     haystream repartition --to haystream-16 --partitions 16 --yes
+    haystream repartition --to haystream-2 --partitions 8 --without-collection mail
     """
     from haystream_service.commands import repartition as command
 
-    command.run(to, partitions, config=config, yes=yes)
+    command.run(to, partitions, without=without_collection or (), config=config, yes=yes)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from haystream_service.cli_dead_letters import Config
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="See where queries stand, and let one go on that was stopped.",
+    help="See where queries stand, let one go on that was stopped, delete one.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -26,6 +26,7 @@ def list_(
 
     running: it is ranked. stopped: it could not be computed. released: it is
     about to be tried again. unknown: verdicts name it, and nobody has opened it.
+    deleted: nothing else is left of it.
 
     \b
     haystream query list
@@ -59,3 +60,24 @@ def release(query_id: QueryId, config: Config = None, json: Json = False) -> Non
     from haystream_service.commands import query as command
 
     command.run_release(query_id, config=config, json=json)
+
+
+@app.command()
+def delete(
+    query_id: QueryId,
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a query, its verdicts and its ranking, for good.
+
+    Its id is never used again. Redis and the workers forget it at once; what
+    stays in Kafka, and for how long, is printed.
+
+    \b
+    haystream query delete case-7
+    haystream query delete case-7 --yes --json
+    """
+    from haystream_service.commands import deletion as command
+
+    command.run_query(query_id, config=config, yes=yes, json=json)

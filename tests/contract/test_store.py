@@ -339,3 +339,50 @@ async def test_where_the_verdicts_of_unknown_queries_lie_is_noted_with_bounded_r
     await store.take_up(f"{AWKWARD}0", 1, Note())
     assert await store.unknown() == {f"{AWKWARD}1": 1}
     assert await store.query_ids() == set()
+
+
+async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writer_is_fenced(store: Any) -> None:
+    many = rows(list(range(4)))
+    await store.save_query(change(AWKWARD, verdicts=[verdict(1, AWKWARD)], tables=tables(many, many)))
+    await store.pass_over(AWKWARD, verdicts=Span(1, 2))
+    await store.begin_attempt(AWKWARD, "one")
+    await store.quarantine(AWKWARD, 3, Quarantine("quarantined", "it raised", 1.0))
+    await store.note_unknown(3, AWKWARD, Span(1, 2), room=9)
+    elsewhere = await store.delete_query(AWKWARD, 4, revision=20, queries_offset=1)
+    assert (elsewhere.partition, elsewhere.revision) == (3, 10)
+    assert (await store.load_query(AWKWARD)).verdicts == (verdict(1, AWKWARD),)
+    left = await store.delete_query(AWKWARD, 3, revision=5, queries_offset=4)
+    assert left.partition == 3
+    assert left.revision > 10
+    stored = await store.load_query(AWKWARD)
+    assert stored.settings == Query(AWKWARD, status=Status.DELETED)
+    assert (stored.partition, stored.revision, stored.verdicts) == (3, left.revision, ())
+    assert stored.position == Position(5, 7, 0)
+    assert await store.read_ranking(AWKWARD) is None
+    assert await store.read_tables(AWKWARD) is None
+    assert await store.read_note(AWKWARD) == Note()
+    assert await store.quarantined() == await store.unknown() == {}
+    assert await store.query_ids(3) == {AWKWARD}
+    assert await store.query_ids(4) == set()
+    with pytest.raises(Fenced):
+        await store.save_query(change(AWKWARD, expected=10, revision=11))
+    unheard = await store.delete_query("never opened", 1, revision=30, queries_offset=0)
+    assert (unheard.partition, unheard.revision >= 30) == (1, True)
+
+
+async def test_a_collection_that_is_deleted_takes_nothing_any_more(store: Any) -> None:
+    await store.append_items(AWKWARD, [item(1), item(2)])
+    await store.append_items("mail", [item(1)])
+    await store.save_snapshot(AWKWARD, "inverse:0.9:1e-05", b"one")
+    await store.save_snapshot("mail", "inverse:0.9:1e-05", b"two")
+    await store.delete_collection(AWKWARD)
+    await store.delete_collection(AWKWARD)
+    assert await store.append_items(AWKWARD, [item(1), item(3)]) == [Appended.DELETED] * 2
+    assert await store.read_items(AWKWARD, 0, limit=10) == []
+    assert await store.item_count(AWKWARD) == 0
+    assert not await store.has_item(AWKWARD, "item-1")
+    assert await store.read_snapshot(AWKWARD, "inverse:0.9:1e-05") is None
+    assert await store.is_deleted(AWKWARD)
+    assert not await store.is_deleted("mail")
+    assert await store.item_count("mail") == 1
+    assert await store.read_snapshot("mail", "inverse:0.9:1e-05") == b"two"

@@ -226,3 +226,21 @@ def test_relabelling_the_participants_changes_no_ranking(model: ModelName) -> No
     other = report(fold([settings, *relabelled, *verdicts]).queries["q"])
     assert [i.item_id for i in one.items] == [i.item_id for i in other.items]
     np.testing.assert_allclose([i.score for i in one.items], [i.score for i in other.items], atol=1e-9)
+
+
+@given(st.data())
+def test_nothing_is_left_of_a_query_that_is_deleted_wherever_that_is_said(data: st.DataObject) -> None:
+    history = data.draw(
+        st.permutations([Query("q"), Query("r"), *data.draw(facts()), Query("q", status=Status.DELETED)])
+    )
+    state = State()
+    for event in history:
+        try:
+            step(state, event)
+        except Rejected as refused:
+            assert refused.code == Code.QUERY_DELETED  # noqa: PT017 - it need not be raised
+    assert (set(state.queries), state.deleted, state.orphans.get("q")) == ({"r"}, {"q"}, None)
+    assert step(state, Query("q", status=Status.DELETED))[1] == ()
+    for later in (Query("q"), verdict(1, "i1", Outcome.RELEVANT, at=1)):
+        with pytest.raises(Rejected, match="query_deleted"):
+            step(state, later)

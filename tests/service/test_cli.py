@@ -15,7 +15,13 @@ from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
 
 COMMANDS = ("demo", "worker", "rebuild", "replay", "import", "simulate", "experiments")
-GROUPS = (("dead-letters", "list"), ("dead-letters", "show"), ("dead-letters", "replay"))
+GROUPS = (
+    ("query", "delete"),
+    ("collection", "delete"),
+    ("dead-letters", "list"),
+    ("dead-letters", "show"),
+    ("dead-letters", "replay"),
+)
 GROUPS += (("query", "list"), ("query", "show"), ("query", "release"))
 TABLE = "item_id,sender,recipients,relevant\nm1,ann,bob,1\nm2,bob,cho,0\nm3,cho,cho,0\n"
 

@@ -16,7 +16,14 @@ from haystream_service.wire_schemas import FOLDER, TOPICS, main, schemas
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire-format.md"
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
-NO_EXAMPLE = {Code.TOO_MUCH_WORK, Code.KEY_MISMATCH, Code.TOO_LARGE, Code.WRONG_PARTITION, Code.QUARANTINED}
+NO_EXAMPLE = {
+    Code.TOO_MUCH_WORK,
+    Code.KEY_MISMATCH,
+    Code.TOO_LARGE,
+    Code.WRONG_PARTITION,
+    Code.QUARANTINED,
+    Code.COLLECTION_DELETED,
+}
 
 
 def example(topic: str) -> str:

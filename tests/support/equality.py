@@ -42,7 +42,7 @@ async def assert_is_the_state(store: Store, rankings: Iterable[NextItems], state
     for ranking in rankings:
         if ranking.query_id not in latest or ranking.revision > latest[ranking.query_id].revision:
             latest[ranking.query_id] = ranking
-    assert await store.query_ids() == set(state.queries)
+    assert await store.query_ids() == set(state.queries) | state.deleted
     for query_id, replayed in state.queries.items():
         collection = await _collection(store, replayed.collection.name)
         assert sorted(collection.item_ids) == sorted(replayed.collection.item_ids)

@@ -146,7 +146,7 @@ class Pipeline:
 
     async def rankings(self, query_id: str | None = None) -> list[NextItems]:
         """The rankings published so far, of one query or of all."""
-        rankings = [decode_ranking(record.value) for record in await self.records("next-items")]
+        rankings = [decode_ranking(r.value) for r in await self.records("next-items") if r.value is not None]
         return [ranking for ranking in rankings if query_id in {None, ranking.query_id}]
 
     async def drained(self) -> None:
@@ -183,9 +183,12 @@ class Pipeline:
             queries = [await self.store.load_query(query_id) for query_id in await self.store.query_ids()]
             published = {(r.query_id, r.revision) for r in await self.rankings()}
             return all(
-                query is not None
-                and (query.position.cursor >= items or query.settings.status != Status.OPEN)
-                and (query.settings.query_id, query.revision) in published
+                (query is not None and query.settings.status == Status.DELETED)
+                or (
+                    query is not None
+                    and (query.position.cursor >= items or query.settings.status != Status.OPEN)
+                    and (query.settings.query_id, query.revision) in published
+                )
                 for query in queries
             )
 

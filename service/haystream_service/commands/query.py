@@ -10,6 +10,7 @@ import orjson
 from rich.markup import escape
 
 from haystream.errors import Rejected
+from haystream.events import Status
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
@@ -18,7 +19,7 @@ from haystream_service.wire import encode_query, times
 
 T = TypeVar("T")
 
-RUNNING, STOPPED, RELEASED, UNKNOWN = "running", "stopped", "released", "unknown"
+RUNNING, STOPPED, RELEASED, UNKNOWN, DELETED = "running", "stopped", "released", "unknown", "deleted"
 
 
 def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
@@ -86,6 +87,8 @@ async def _rows(store: Store, *, stopped: bool) -> list[dict[str, Any]]:
         if stopped and row["state"] != STOPPED:
             continue
         ranking = await store.read_ranking(query_id)
+        if ranking is None and query_id in opened:
+            row["state"] = DELETED
         if ranking is not None:
             value = orjson.loads(ranking)
             row |= {name: value[name] for name in ("screened", "found", "revision", "published_at")}
@@ -106,6 +109,8 @@ async def _shown(store: Store, query_id: str) -> dict[str, Any]:
     if not opened and query_id not in listed and query_id not in unknown:
         raise UserError(f"nobody has opened query {query_id!r}; `haystream query list` names those that there are")
     shown: dict[str, Any] = {"query_id": query_id, "state": _state(note, opened=opened), **_quarantine(note)}
+    if stored is not None and stored.settings.status == Status.DELETED:
+        return {"query_id": query_id, "state": DELETED, "partition": stored.partition, "revision": stored.revision}
     if stored is not None:
         ranking = orjson.loads(await store.read_ranking(query_id) or b"{}")
         shown |= {name: ranking.get(name) for name in ("screened", "found", "expected_remaining", "published_at")}

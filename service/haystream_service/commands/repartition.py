@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,8 +21,13 @@ NEXT = """\
 3. when all is well, delete the old topics"""
 
 
-def run(to: str, partitions: int, *, config: Path | None = None, yes: bool = False) -> None:
-    """Copy the source topics to new ones with so many partitions. Raises `UserError`."""
+def run(
+    to: str, partitions: int, *, without: Collection[str] = (), config: Path | None = None, yes: bool = False
+) -> None:
+    """Copy the source topics to new ones with so many partitions. Raises `UserError`.
+
+    `without`: collections whose items are left out.
+    """
     try:
         source = load(config)
         target = load(config, topic_prefix=to, partitions=partitions)
@@ -35,17 +41,17 @@ def run(to: str, partitions: int, *, config: Path | None = None, yes: bool = Fal
     if not yes and not typer.confirm(question, err=True):
         raise UserError("nothing was copied")
     try:
-        copied = asyncio.run(_copy(source, target))
+        copied = asyncio.run(_copy(source, target, frozenset(without)))
     except BrokerUnavailable as error:
         again = f"The copy is not complete: delete {target.topic('*')} and run it again"
         raise UserError(f"{str(error).rstrip('.')}. {again}") from None
     notes.print(NEXT.format(copied=copied, prefix=target.topic_prefix, topics=target.topic("*")))
 
 
-async def _copy(source: Settings, target: Settings) -> int:
+async def _copy(source: Settings, target: Settings, without: frozenset[str]) -> int:
     from haystream_service.worker.repartitioning import Repartition
 
-    repartition = Repartition(source, target)
+    repartition = Repartition(source, target, without=without)
     await repartition.check()
     with ExitStack() as bars:
         return await repartition.run(lambda topic, _: bars.enter_context(progress(topic, None)))

@@ -134,6 +134,8 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
             if _is_early(event, state):
                 early.append((number, event, None))
     for number, verdict, bad_then in early:
+        if verdict.query_id in state.deleted:
+            continue  # it counted when the query was opened, until it was deleted
         if verdict.query_id not in state.queries:
             detail = f"no query {verdict.query_id!r} is opened in the whole log"
             rejected.append(RejectedLine(number, Code.UNKNOWN_QUERY, detail))
@@ -144,7 +146,7 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
 
 
 def _is_early(event: Event | None, state: State) -> TypeGuard[Verdict]:
-    return isinstance(event, Verdict) and event.query_id not in state.queries
+    return isinstance(event, Verdict) and not (event.query_id in state.queries or event.query_id in state.deleted)
 
 
 def as_json(reports: list[Report], rejected: list[RejectedLine]) -> dict[str, Any]:

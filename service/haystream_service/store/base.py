@@ -24,6 +24,8 @@ class Appended(Enum):
     """The same item, with the same content, is already there."""
     CONFLICT = "conflict"
     """The id is there with other content, which stands."""
+    DELETED = "deleted"
+    """The collection was deleted and takes nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,15 @@ class Change:
     """The value published to next-items, as JSON."""
     tables: Changes
     """Row i is of the i-th participant or edge of the collection's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What is left of a query that was deleted."""
+
+    partition: int
+    """That owns the query; where it is not the one that asked for the deletion, nothing was deleted."""
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,14 @@ class Store(Protocol):
         """Whether the collection's log holds the item."""
         ...
 
+    async def delete_collection(self, collection: str) -> None:
+        """Remove the collection's log and all that was computed from it, and take nothing for it any more."""
+        ...
+
+    async def is_deleted(self, collection: str) -> bool:
+        """Whether the collection was deleted."""
+        ...
+
     async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
         """Keep bytes that can be computed again, beside the collection's log."""
         ...
@@ -189,8 +208,17 @@ class Store(Protocol):
         """Write one batch in one atomic step, or raise `Fenced` and write nothing."""
         ...
 
+    async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
+        """Remove everything of the query, noted or saved, but its id, that it is deleted, and how far it was read.
+
+        In one atomic step, whatever the stored revision is: the new one is above it and at least `revision`, so
+        that every other writer is fenced. `load_query` then has settings with `Status.DELETED` and no verdicts.
+        Where another partition owns the query nothing is changed.
+        """
+        ...
+
     async def read_ranking(self, query_id: str) -> bytes | None:
-        """The last saved next-items value."""
+        """The last saved next-items value; None of a query that is not there, or was deleted."""
         ...
 
     async def read_tables(self, query_id: str) -> Tables | None:

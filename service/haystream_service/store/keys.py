@@ -19,6 +19,9 @@
 | `P:generation` | string | the mark that a store in use carries |
 | `P:probe` | string | nothing: what is written to see whether the server takes writes |
 
+Of a collection that was deleted there is no log, and `ids` has the empty id alone. Of a query that was deleted
+there is `meta`, without what is shared, with settings that say so and nothing else.
+
 Where there is no room in `P:unknown:N` for more queries, the empty id stands for all the others.
 
 `shared` is `{"base_rate", "mean_shift", "variance", "scale", "discrepancy"}`: what all rows are read with. It moves
@@ -51,6 +54,11 @@ class Keys:
     def snapshot(self, collection: str, name: str) -> str:
         """What was computed from the collection's graph, under a name of its own."""
         return f"{self.prefix}:{{c:{collection.translate(_ESCAPES)}}}:{name}"
+
+    def derived(self, collection: str) -> str:
+        """A pattern for SCAN that matches all that was computed from the collection's graph."""
+        name = collection.translate(_ESCAPES).translate(_GLOB_ESCAPES)
+        return f"{self.prefix.translate(_GLOB_ESCAPES)}:{{c:{name}}}:inverse:*"
 
     def query(self, query_id: str, part: str) -> str:
         """One of a query's keys: meta, verdicts, ranking, participants, edges, note or attempts."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from haystream.events import Item, Verdict
+from haystream.events import Item, Query, Status, Verdict
 from haystream.models.common import Common
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
 from haystream_service.store.base import (
     Appended,
     Change,
+    Deletion,
     Fenced,
     Head,
     Note,
@@ -42,9 +43,10 @@ class _Saved:
     query: StoredQuery
     verdicts: dict[str, Verdict]
     fingerprint: str
-    ranking: bytes
-    common: Common
-    discrepancy: float
+    ranking: bytes | None = None
+    """None where the query was deleted; then there is no posterior either."""
+    common: Common | None = None
+    discrepancy: float = 0.0
     participants: bytearray = field(default_factory=bytearray)
     edges: bytearray = field(default_factory=bytearray)
 
@@ -56,6 +58,7 @@ class MemoryStore(Store):
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._saved: dict[str, _Saved] = {}
         self._snapshots: dict[tuple[str, str], bytes] = {}
+        self._deleted_collections: set[str] = set()
         self._generation: str | None = None
         self._notes: defaultdict[str, Note] = defaultdict(Note)
         self._attempts: defaultdict[str, set[str]] = defaultdict(set)
@@ -65,6 +68,8 @@ class MemoryStore(Store):
 
     @override
     async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
+        if collection in self._deleted_collections:
+            return [Appended.DELETED] * len(items)
         log = self._logs[collection]
         answers = []
         for item in items:
@@ -98,6 +103,17 @@ class MemoryStore(Store):
     @override
     async def has_item(self, collection: str, item_id: str) -> bool:
         return item_id in self._logs[collection].known
+
+    @override
+    async def delete_collection(self, collection: str) -> None:
+        self._deleted_collections.add(collection)
+        self._logs.pop(collection, None)
+        for name in [name for name in self._snapshots if name[0] == collection]:
+            del self._snapshots[name]
+
+    @override
+    async def is_deleted(self, collection: str) -> bool:
+        return collection in self._deleted_collections
 
     @override
     async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
@@ -155,6 +171,21 @@ class MemoryStore(Store):
         _patch(saved.edges, tables.edges)
 
     @override
+    async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
+        saved = self._saved.get(query_id)
+        if saved is not None and saved.query.partition != partition:
+            return Deletion(saved.query.partition, saved.query.revision)
+        before = saved.query.position if saved else Position()
+        revision = max(revision, saved.query.revision + 1 if saved else 0)
+        position = Position(max(queries_offset, before.queries_offset), before.verdicts_offset)
+        settings = Query(query_id, status=Status.DELETED)
+        query = StoredQuery(settings, partition, revision, position, revision, ())
+        self._saved[query_id] = _Saved(query, {}, "deleted")
+        for noted in (self._notes, self._attempts, self._quarantined, self._unknown[partition]):
+            noted.pop(query_id, None)
+        return Deletion(partition, revision)
+
+    @override
     async def read_ranking(self, query_id: str) -> bytes | None:
         saved = self._saved.get(query_id)
         return saved.ranking if saved else None
@@ -162,7 +193,7 @@ class MemoryStore(Store):
     @override
     async def read_tables(self, query_id: str) -> Tables | None:
         saved = self._saved.get(query_id)
-        if saved is None:
+        if saved is None or saved.common is None:
             return None
         return Tables(
             table(bytes(saved.participants), PARTICIPANT_COLUMNS),
@@ -245,6 +276,7 @@ class MemoryStore(Store):
         self._logs.clear()
         self._saved.clear()
         self._snapshots.clear()
+        self._deleted_collections.clear()
         for noted in (self._notes, self._attempts, self._quarantined, self._unknown, self._rest):
             noted.clear()
         self._generation = None

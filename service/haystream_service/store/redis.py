@@ -35,12 +35,13 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 from typing_extensions import override
 
 from haystream.errors import Rejected
-from haystream.events import Item, Query
+from haystream.events import Item, Query, Status
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
     Appended,
     Change,
+    Deletion,
     Fenced,
     Head,
     Note,
@@ -72,7 +73,7 @@ ITEMS_A_SCRIPT = 500
 KEYS_A_SCAN = 1000
 HEADS_AT_ONCE = 500
 
-_ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT}
+_ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT, -2: Appended.DELETED}
 
 
 class Script:
@@ -109,6 +110,8 @@ class RedisStore(Store):
         self._read = Script("read.lua")
         self._widen = Script("widen.lua")
         self._take_up = Script("take_up.lua")
+        self._delete = Script("delete.lua")
+        self._delete_collection = Script("delete_collection.lua")
         self._probe = Script("probe.lua")
 
     @classmethod
@@ -167,6 +170,16 @@ class RedisStore(Store):
     async def has_item(self, collection: str, item_id: str) -> bool:
         async with self._answering():
             return bool(await self._redis.hexists(self._keys.ids(collection), item_id))
+
+    @override
+    async def delete_collection(self, collection: str) -> None:
+        keys = (self._keys.log(collection), self._keys.ids(collection))
+        await self._run(self._delete_collection, keys, [])
+        await self._unlink(self._keys.derived(collection))
+
+    @override
+    async def is_deleted(self, collection: str) -> bool:
+        return await self.has_item(collection, "")
 
     @override
     async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
@@ -242,6 +255,24 @@ class RedisStore(Store):
         stored = await self._run(self._save, keys, arguments)
         if stored is not None:
             raise Fenced(query_id, change.expected, int(stored))
+
+    @override
+    async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
+        async with self._answering():
+            await self._redis.sadd(self._keys.partition(partition), query_id)
+            await self._redis.sadd(self._keys.partitions, partition)
+        parts = ("meta", "verdicts", "ranking", "participants", "edges", "note", "attempts")
+        keys = [self._keys.query(query_id, part) for part in parts]
+        settings = encode_query(Query(query_id, status=Status.DELETED))
+        answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
+        deletion = Deletion(*map(int, answer))
+        async with self._answering():
+            if deletion.partition == partition:
+                await self._redis.srem(self._keys.quarantined(partition), query_id)
+                await self._redis.hdel(self._keys.unknown(partition), query_id)
+            else:
+                await self._redis.srem(self._keys.partition(partition), query_id)
+        return deletion
 
     @override
     async def read_ranking(self, query_id: str) -> bytes | None:
@@ -353,8 +384,11 @@ class RedisStore(Store):
 
     @override
     async def wipe(self) -> None:
+        await self._unlink(self._keys.everything)
+
+    async def _unlink(self, pattern: str) -> None:
         # One timeout a batch: how long the whole takes depends on how much there is.
-        keys = self._redis.scan_iter(match=self._keys.everything, count=KEYS_A_SCAN)
+        keys = self._redis.scan_iter(match=pattern, count=KEYS_A_SCAN)
         more = True
         while more:
             async with self._answering():

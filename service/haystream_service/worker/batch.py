@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from haystream.errors import Code, Rejected
-from haystream.events import Query, Verdict
+from haystream.events import Query, Status, Verdict
 from haystream_service.store.base import Position
 from haystream_service.wire import decode_query, decode_verdict
 from haystream_service.worker.records import Kind, Record
@@ -78,9 +78,17 @@ class Batch:
         return [delivery for delivery in self.deliveries if delivery.record.kind is kind]
 
     @property
+    def deletion(self) -> Delivery | None:
+        """The record that deletes the query, if there is one."""
+        for delivery in self.of(Kind.QUERY):
+            if isinstance(delivery.event, Query) and delivery.event.status == Status.DELETED:
+                return delivery
+        return None
+
+    @property
     def hides_settings(self) -> int | None:
         """The last offset at which a record of queries is not what holds, and compaction would keep it; or None."""
-        lasting = {Code.QUARANTINED, Code.WRONG_PARTITION}
+        lasting = {Code.QUARANTINED, Code.WRONG_PARTITION, Code.QUERY_DELETED}
         hiding = [
             delivery.record.offset
             for delivery in self.of(Kind.QUERY)

@@ -90,6 +90,8 @@ class Intake:
             if answer is Appended.CONFLICT:
                 detail = f"item {new.item.item_id!r} is known with other content, which stands"
                 await shared.reject(new.record, Rejected(Code.ITEM_CONFLICT, detail))
+            elif answer is Appended.DELETED:
+                await shared.reject(new.record, collection_deleted(collection))
             else:
                 shared.count(new.record, "applied" if answer is Appended.ADDED else "known")
         shared.metrics.batch_events.labels("collection").observe(len(batch))
@@ -231,6 +233,11 @@ def _cost(item: Item, known: Callable[[Pair], int | None]) -> float:
 def _add(collection: Collection, items: Sequence[Item]) -> None:
     for item in items:
         collection.add(item)
+
+
+def collection_deleted(name: str) -> Rejected:
+    """Why nothing is taken for the collection."""
+    return Rejected(Code.COLLECTION_DELETED, f"collection {name!r} was deleted")
 
 
 class Followers:

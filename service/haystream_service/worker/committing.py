@@ -3,9 +3,9 @@
 from haystream.errors import Code, QueryFailed
 from haystream.query_state import QueryState
 from haystream_service.metrics import QueryNumbers
-from haystream_service.store.base import Change
+from haystream_service.store.base import Change, Deletion
 from haystream_service.wire import encode_query
-from haystream_service.worker.batch import Batch
+from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.folding import Folded, Loaded
 from haystream_service.worker.records import Kind
 from haystream_service.worker.shared import Shared
@@ -38,6 +38,32 @@ class Committing:
             loaded.published = True
             await self._restate(loaded, batch)
         self._acknowledge(batch)
+
+    async def delete(self, batch: Batch, deletion: Delivery) -> Deletion:
+        """Return when nothing is left of the query, readers are told, and the batch is acknowledged.
+
+        Where another partition owns the query, nothing is done: that is in the answer.
+        """
+        shared = self._shared
+        left = await shared.retry(
+            lambda: shared.store.delete_query(
+                self._query_id,
+                self._partition,
+                revision=int(shared.clock.now() * 1000),
+                queries_offset=deletion.record.offset,
+            )
+        )
+        if left.partition == self._partition:
+            await self._tell_rejected(batch)
+            await self.withdraw()
+            # What came in the same batch counted until then: a dead letter would only keep it.
+            batch.applied.update(delivery for delivery in batch.deliveries if delivery not in batch.rejected)
+            self._acknowledge(batch)
+        return left
+
+    async def withdraw(self) -> None:
+        """Tell readers that there is no ranking any more."""
+        await self._shared.retry(lambda: self._shared.publisher.withdraw_ranking(self._query_id))
 
     def show(self, state: QueryState) -> None:
         """Bring the query's metrics up to date."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from time import perf_counter
 from typing import Any
@@ -103,6 +103,12 @@ async def ensure_topics(settings: Settings) -> dict[str, int]:
     return counted
 
 
+async def configured(settings: Settings, names: Iterable[str]) -> dict[str, topics.Configuration]:
+    """By topic, what those of these names (without the prefix) are configured with. Raises `BrokerUnavailable`."""
+    async with _admin(settings) as admin:
+        return await topics.configurations(admin, [settings.topic(name) for name in names])
+
+
 async def _partitions(admin: AIOKafkaAdminClient, settings: Settings) -> dict[str, int]:
     """The number of partitions of those of our topics that exist."""
     ours = {settings.topic(name): name for name in TOPICS}
@@ -197,6 +203,11 @@ class KafkaPublisher:
         at = await self._send_fitting("next-items", query_id.encode(), value, fit_ranking)
         self._landed(query_id, at.partition, at.offset)
 
+    async def withdraw_ranking(self, query_id: str) -> None:
+        """Write a record without a value to next-items, keyed by the query."""
+        at = await self._send("next-items", query_id.encode(), None)
+        self._landed(query_id, at.partition, at.offset)
+
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Write to dead-letters, keyed as the rejected record was."""
         await self._send_fitting("dead-letters", key, value, fit_letter)
@@ -241,7 +252,7 @@ class KafkaPublisher:
         log.warning("topic %s takes %d bytes: what is longer is cut to that. Mend it with: %s", topic, takes, mend)
         return takes
 
-    async def _send(self, topic: str, key: bytes | None, value: bytes, **where: Any) -> RecordMetadata:
+    async def _send(self, topic: str, key: bytes | None, value: bytes | None, **where: Any) -> RecordMetadata:
         try:
             producer = await self._started()
             began = perf_counter()

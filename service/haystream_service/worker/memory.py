@@ -95,6 +95,10 @@ class MemoryPublisher:
         """Append to next-items."""
         self._broker.produce("next-items", query_id.encode(), value)
 
+    async def withdraw_ranking(self, query_id: str) -> None:
+        """Append a record without a value to next-items."""
+        self._broker.produce("next-items", query_id.encode(), None)
+
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Append to dead-letters."""
         self._broker.produce("dead-letters", key, value)

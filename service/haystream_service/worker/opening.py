@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
-from haystream.errors import Rejected
+from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query
 from haystream.query_state import QueryState, check_supported
 from haystream_service.store.base import StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.collections import Follower, Followers
+from haystream_service.worker.collections import Follower, Followers, collection_deleted
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
 from haystream_service.worker.records import Kind
@@ -99,6 +99,9 @@ class Opening:
             except Rejected as error:
                 batch.rejected[delivery] = error
                 continue
+            if await self._shared.retry(lambda s=settings: self._shared.store.is_deleted(s.collection)):  # type: ignore[misc]
+                batch.rejected[delivery] = collection_deleted(settings.collection)
+                continue
             follower = await self._follow(settings)
             with computing():
                 return Loaded(QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance))
@@ -115,6 +118,9 @@ class Opening:
         shared, name = self._shared, settings.collection
         count = await shared.retry(lambda: shared.store.item_count(name))
         if count < at_least:
+            if await shared.retry(lambda: shared.store.is_deleted(name)):
+                refused = collection_deleted(name)
+                raise QueryFailed(refused.code, refused.detail)
             raise StateLost(f"collection {name!r} has {count} items and query {self._query_id!r} saw {at_least}")
         if self.follower is not None and self.follower.collection.name != name:
             self.leave()  # of a query that was stopped while it was opened

@@ -77,6 +77,8 @@ class QueryOwner:
         self._troubles = Troubles(query_id, partition, shared)
         self._elsewhere: int | None = None
         """The partition that owns the query, where that is another."""
+        self.deleted = False
+        """Whether the query was deleted: then nothing counts for it any more."""
         self._tending_raised = False
         self._timer: asyncio.TimerHandle | None = None
         self.mailbox: Mailbox[Delivery] = Mailbox(
@@ -140,6 +142,9 @@ class QueryOwner:
             self.wake()
             return
         clock = self._shared.clock
+        if head.settings is not None and head.settings.status == Status.DELETED:
+            self._be_deleted(head.revision)
+            return
         self.away = _away(head.settings, head.revision, head.position)
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         self.mailbox.poke()
@@ -191,7 +196,7 @@ class QueryOwner:
         ABOUT.set(self.query_id)
         if self.away is not None and not deliveries and not self._wanted:
             async with self._shared.shows:
-                await self._committing.publish_again()
+                await (self._committing.withdraw() if self.deleted else self._committing.publish_again())
             return
         shared, batch = self._shared, Batch(deliveries)
         for delivery in batch.of(Kind.VERDICT):
@@ -205,9 +210,13 @@ class QueryOwner:
         """Whether the batch is dealt with; else it has to be done again, from the stored state."""
         try:
             passed = None
-            if self._loaded is None and self._elsewhere is None:
+            known = self._loaded is not None or self._elsewhere is not None or self.deleted
+            if not known and batch.deletion is None:
                 passed = await self._get_hold(batch)
                 self.away, self._wanted = None, False
+            if batch.deletion is not None and self._elsewhere is None:
+                await self._delete(batch, batch.deletion)
+                return True
             if self._loaded is None:
                 await self._refuse(batch)
                 return True
@@ -252,6 +261,8 @@ class QueryOwner:
             note = await self._open(batch, note)
         elif stored.partition != self.partition:
             self._elsewhere = stored.partition
+        elif stored.settings.status == Status.DELETED:
+            self.deleted = True
         else:
             again = await self._again(note)
             async with self._shared.loads:
@@ -286,19 +297,37 @@ class QueryOwner:
         return deliveries
 
     async def _refuse(self, batch: Batch) -> None:
-        """Reject a batch for a query that is stopped, that another partition owns, or that nobody has opened."""
+        """Reject a batch for a query that is stopped, deleted, another partition's, or not opened by anybody."""
         if self._troubles.stopped is not None:
             await self._troubles.pass_over(batch)
             self._wake_after(self._shared.limits.release_seconds)
         elif self._elsewhere is not None:
             batch.reject_all(wrong_partition(self.query_id, self._elsewhere, self.partition))
+        elif self.deleted:
+            batch.reject_all(Rejected(Code.QUERY_DELETED, f"query {self.query_id!r} was deleted, for good"))
         else:
             await self._troubles.pass_over_unknown(batch)
         await self._committing.commit(None, batch, None)
         self._opening.settings_came.clear()
         # Anybody can name a query: one that nobody opened takes no memory.
-        if self._troubles.stopped is None and self._elsewhere is None and not len(self.mailbox):
+        unknown = self._troubles.stopped is None and self._elsewhere is None and not self.deleted
+        if unknown and not len(self.mailbox):
             self._on_unknown(self)
+
+    async def _delete(self, batch: Batch, deletion: Delivery) -> None:
+        """Delete the query, whether or not it can be computed, and let go of it; or refuse, if it is another's."""
+        left = await self._committing.delete(batch, deletion)
+        if left.partition != self.partition:
+            self._elsewhere = left.partition
+            await self._refuse(batch)
+            return
+        self._troubles = Troubles(self.query_id, self.partition, self._shared)
+        self._be_deleted(left.revision)
+
+    def _be_deleted(self, revision: int) -> None:
+        self._let_go()
+        self.deleted, self.away = True, Away(revision, cursor=0, follows=None)
+        self._shared.metrics.queries.forget(self.query_id)
 
     async def _fold(self, loaded: Loaded, batch: Batch) -> Folded | None:
         """Apply what is in the batch, and what the collection got since."""

@@ -50,10 +50,16 @@ class Held:
     refused_settings: dict[str, str] = field(default_factory=dict)
     """By the id that is their key, why settings were rejected last."""
     restated: dict[str, tuple[int, bytes, int]] = field(default_factory=dict)
+    withdrawn: set[str] = field(default_factory=set)
 
     async def publish_ranking(self, query_id: str, value: bytes) -> None:
         """Keep it, in place of an earlier one."""
         self.rankings[query_id] = value
+
+    async def withdraw_ranking(self, query_id: str) -> None:
+        """Keep none, and that readers are to be told so."""
+        self.rankings.pop(query_id, None)
+        self.withdrawn.add(query_id)
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Count it, and keep what it says of settings."""
@@ -146,6 +152,8 @@ class Rebuild:
             await worker.close()
         for query_id, value in held.rankings.items():
             await self._retry(lambda q=query_id, v=value: self._publisher.publish_ranking(q, v))  # type: ignore[misc]
+        for query_id in held.withdrawn:
+            await self._retry(lambda q=query_id: self._publisher.withdraw_ranking(q))  # type: ignore[misc]
         for query_id, restated in held.restated.items():
             await self._retry(lambda q=query_id, r=restated: self._publisher.restate_settings(q, *r))  # type: ignore[misc]
         await self._retry(lambda: kafka.commit(settings, read))

@@ -57,6 +57,10 @@ class Publisher(Protocol):
         """Write to next-items, keyed by the query."""
         ...
 
+    async def withdraw_ranking(self, query_id: str) -> None:
+        """Write a record without a value to next-items, keyed by the query: there is no ranking any more."""
+        ...
+
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Write to dead-letters, keyed as the rejected record was."""
         ...

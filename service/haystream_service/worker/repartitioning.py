@@ -6,20 +6,23 @@ new verdicts for it come on another, which its owner does not read. So more part
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, aclosing
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from haystream.errors import Rejected
+from haystream.events import Status
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments
 from haystream_service.settings import Settings
+from haystream_service.wire import decode_item, decode_query
 from haystream_service.worker import kafka
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.rebuilding import Counter
 from haystream_service.worker.records import RESTATES, SOURCES, BrokerUnavailable, Kind, restates
-from haystream_service.worker.stretches import stretch
+from haystream_service.worker.stretches import stretch, whole
 
 AT_ONCE = 1000
 """Records under way before their acknowledgement is awaited."""
@@ -27,11 +30,17 @@ THE_END = 1 << 62
 
 
 class Repartition:
-    """One copy, from the topics of `source` to those of `target`. Nothing may write to either meanwhile."""
+    """One copy, from the topics of `source` to those of `target`. Nothing may write to either meanwhile.
 
-    def __init__(self, source: Settings, target: Settings) -> None:
+    Of queries that were deleted only the deletion is copied, and nothing of the items of the collections `without`.
+    """
+
+    def __init__(self, source: Settings, target: Settings, *, without: Collection[str] = ()) -> None:
         self._source = source
         self._target = target
+        self._without = without
+        self._deleted: set[bytes] = set()
+        """The ids of queries that were deleted."""
         self._moved: dict[tuple[int, int], int] = {}
         """Of settings, by partition and offset where they were, the offset where they are now."""
 
@@ -62,12 +71,17 @@ class Repartition:
             await ends.close()
 
     async def run(self, progress: Callable[[str, int], Counter]) -> int:
-        """Copy everything; the number of records. Raises `BrokerUnavailable`; the copy is not complete then."""
+        """Copy everything that was not deleted; the number of records.
+
+        Raises `BrokerUnavailable`; the copy is not complete then.
+        """
         producer = AIOKafkaProducer(
             **client_arguments(self._target), enable_idempotence=True, max_request_size=kafka.RANKING_BYTES
         )
         try:
             await producer.start()
+            async with aclosing(whole(self._source, SOURCES[Kind.QUERY])) as records:
+                self._deleted = {record.key async for record in records if _deletes(record)}
             return sum(
                 [await self._copy(kind, producer, progress) for kind in (Kind.QUERY, Kind.VERDICT, Kind.ITEM)]
             )
@@ -85,6 +99,8 @@ class Repartition:
         counter = progress(self._source.topic(SOURCES[kind]), 0)
         async with aclosing(in_order(self._source, partitions)) as records:
             async for record in records:
+                if self._leaves_out(kind, record):
+                    continue
                 sent = await producer.send(
                     self._target.topic(SOURCES[kind]),
                     record.value,
@@ -103,6 +119,16 @@ class Repartition:
         await asyncio.gather(*under_way)
         return copied
 
+    def _leaves_out(self, kind: Kind, record: ConsumerRecord) -> bool:
+        if kind is not Kind.ITEM:
+            return record.key in self._deleted and not (kind is Kind.QUERY and _deletes(record))
+        if not self._without:
+            return False
+        try:
+            return decode_item(record.value, record.key).collection in self._without
+        except Rejected:
+            return False
+
     def _headers(self, record: ConsumerRecord) -> list[tuple[str, bytes]]:
         """The record's headers; where they name the offset of an earlier record, its new one."""
         headers = [(name, value) for name, value in record.headers or () if name != RESTATES]
@@ -112,6 +138,13 @@ class Repartition:
             moved = self._moved.get((record.partition, earlier))
             headers += [] if moved is None else [(RESTATES, str(moved).encode())]
         return headers
+
+
+def _deletes(record: ConsumerRecord) -> bool:
+    try:
+        return decode_query(record.value, record.key).status == Status.DELETED
+    except Rejected:
+        return False
 
 
 async def in_order(settings: Settings, partitions: list[TopicPartition]) -> AsyncGenerator[ConsumerRecord, None]:

@@ -79,9 +79,9 @@ class Worker:
         self._loading: asyncio.Task[None] | None = None
         self._residents: Residents | None = None
         metrics.mailbox_events.labels("query").set_function(self._waiting)
-        metrics.owned_queries.set_function(lambda: self._counted(owned=True))
+        metrics.owned_queries.set_function(lambda: self._counted(owned=True, deleted=False))
         metrics.queries_in_memory.set_function(lambda: self._counted(owned=True, in_memory=True))
-        metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False))
+        metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False, deleted=False))
         metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
         metrics.growth_backlog.set_function(lambda: sum(len(s.collection) - s.cursor for s in self._states()))

@@ -139,7 +139,7 @@ class Process:
         revision = self.revision(key)
         if revision is None or offset <= self.landed.get(key, (partition, offset))[1]:
             return
-        if decode_ranking(message.value).revision < revision:
+        if message.value is None or decode_ranking(message.value).revision < revision:
             self.worker.publish_again(key.decode())
 
     def revision(self, key: bytes) -> int | None:
@@ -241,6 +241,10 @@ class PublisherOf:
         """Append to next-items."""
         await self._publish(RANKINGS, query_id.encode(), value)
 
+    async def withdraw_ranking(self, query_id: str) -> None:
+        """Append a record without a value to next-items."""
+        await self._publish(RANKINGS, query_id.encode(), None)
+
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Append to dead-letters."""
         await self._publish("dead-letters", key, value)
@@ -250,7 +254,7 @@ class PublisherOf:
         broker, key = self._process.broker, query_id.encode()
         await self._process.write("kafka", lambda: broker.restate(key, value, partition, restates), "queries")
 
-    async def _publish(self, topic: str, key: bytes | None, value: bytes) -> None:
+    async def _publish(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         process, where = self._process, (topic, self._process.broker.partition_of(key))
 
         def append() -> None:

@@ -11,6 +11,7 @@ from random import Random
 from prometheus_client import CollectorRegistry
 
 from haystream.errors import Code
+from haystream.events import Status
 from haystream_service.commands.replay import Replayed, fold
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store
@@ -279,6 +280,8 @@ class Schedule:
         stored = at_once(self.store.load_query(record.key.decode()))
         if stored is None:
             return False
+        if stored.settings.status == Status.DELETED:
+            return True  # nothing of it is kept
         if record.kind is Kind.VERDICT:
             return decode_verdict(record.value, record.key) in stored.verdicts
         # Settings that change nothing need not be saved.
@@ -302,15 +305,23 @@ class Schedule:
     async def _check(self) -> None:
         """What is stored, published and refused is what an offline fold of the same log gives."""
         replayed = self._replay()
-        published = [decode_ranking(message.value) for message in self.broker.messages("next-items")]
+        rankings = self.broker.messages("next-items")
+        published = [decode_ranking(message.value) for message in rankings if message.value is not None]
         await assert_is_the_state(self.store, published, replayed.state)
         rejected = {
             (*self.broker.produced[r.line - 1][0], self.broker.produced[r.line - 1][1]): r.code
             for r in replayed.rejected
         }
-        assert self._dead_letters() == rejected | self._early(replayed)
+        # Of queries that are deleted it depends on who was first what is refused.
+        expected, told = rejected | self._early(replayed), self._dead_letters()
+        deleted = {source for source in expected | told if self._query_of(source) in replayed.state.deleted}
+        assert {s: c for s, c in told.items() if s not in deleted} == {
+            s: c for s, c in expected.items() if s not in deleted
+        }
+        for query_id in replayed.state.deleted:
+            assert [m.value for m in rankings if m.key == query_id.encode()][-1] is None
         for query_id in replayed.state.queries:
-            of_query = [m.value for m in self.broker.messages("next-items") if m.key == query_id.encode()]
+            of_query = [m.value for m in rankings if m.key == query_id.encode()]
             newest = max(of_query, key=lambda value: decode_ranking(value).revision)
             assert newest == await self.store.read_ranking(query_id)
             assert of_query[-1] == newest, f"an older ranking of {query_id!r} stands last"
@@ -326,9 +337,13 @@ class Schedule:
         return {
             source: code
             for source, code in self._dead_letters().items()
-            if code == Code.UNKNOWN_QUERY
-            and (self.broker.at(source[:2], source[2]).key or b"").decode() in replayed.state.queries
+            if code == Code.UNKNOWN_QUERY and self._query_of(source) in replayed.state.queries
         }
+
+    def _query_of(self, source: tuple[str, int, int]) -> str | None:
+        """The query that a record of queries or verdicts is under."""
+        key = self.broker.at(source[:2], source[2]).key
+        return None if source[0] == "items" or key is None else key.decode()
 
     def _dead_letters(self) -> dict[tuple[str, int, int], str]:
         """The code of each dead letter, by topic, partition and offset of its source."""
