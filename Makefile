@@ -10,7 +10,7 @@ SECONDS ?= 1200
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test faults soak check clean
+.PHONY: help install servers demo test faults soak dist image test-kubernetes check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,13 @@ faults: servers ## every fault on real servers, 10,000 simulated schedules (ARGS
 
 soak: servers ## two workers under faults at random (SECONDS=1200 SEED=…)
 	@$(BIN)/pytest tests/faults/soak.py -s --soak-seconds $(SECONDS) $(if $(SEED),--soak-seed $(SEED)) $(ARGS)
+
+dist: $(INSTALLED) ## a wheel and an sdist, in dist/
+	@$(BIN)/uv build --quiet --build-constraint requirements.lock --out-dir dist $(ARGS)
+	@ls -1 dist/haystream-*
+
+image: ## the image, with docker, podman or buildah (ARGS='--build-arg BASE=… --tag …')
+	@deploy/image $(ARGS)
 
 test-kubernetes: $(INSTALLED) ## the manifests on a real API server, built from its Go modules (wants go, kubectl)
 	@deploy/kubernetes-tools

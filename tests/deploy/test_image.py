@@ -1,6 +1,7 @@
 """deploy/Dockerfile, as far as it can be read without Docker, and its build step run in a clean folder."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -86,6 +88,15 @@ def test_it_is_labelled_with_the_version_of_the_package() -> None:
     assert [f"VERSION={project['version']}"] in arguments("ARG")
     [labels] = arguments("LABEL")
     assert f"org.opencontainers.image.licenses={project['license']}" in labels
+
+
+def test_its_bill_of_materials_names_what_is_installed_with_versions() -> None:
+    done = subprocess.run([sys.executable, ROOT / "deploy" / "sbom"], capture_output=True, text=True, check=True)
+    document = json.loads(done.stdout)
+    assert (document["bomFormat"], document["metadata"]["component"]["name"]) == ("CycloneDX", "haystream")
+    versions = {each["name"]: each["version"] for each in document["components"]}
+    assert versions["numpy"] == version("numpy")
+    assert all(each["purl"].startswith("pkg:pypi/") for each in document["components"])
 
 
 def test_the_lock_holds_everything_that_the_package_asks_for_with_hashes() -> None:
