@@ -1,9 +1,11 @@
 """The arrays that kernels work on: names for their types, and columns that grow at one end at amortised cost."""
 
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from haystream.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -46,3 +48,66 @@ class Growing(Generic[_T]):
     def view(self) -> NDArray[_T]:
         """The entries in use, without a copy."""
         return self.data[: self.size]
+
+
+class Marked(NamedTuple):
+    """A set of numbers below some bound, in the order in which they came."""
+
+    members: Ints
+    """Shape (bound,), of which the first `size[0]` are in use."""
+    flags: Flags
+    """Shape (bound,): 1 for those that are in."""
+    size: Longs
+    """Shape (1,)."""
+
+
+def marked(bound: int, members: Marked | None = None) -> Marked:
+    """An empty set of numbers below `bound`; or one with the members of another, which may have had less room."""
+    larger = Marked(np.zeros(bound, np.int32), np.zeros(bound, np.uint8), np.zeros(1, np.int64))
+    if members is not None:
+        known = len(members.flags)
+        larger.members[:known], larger.flags[:known], larger.size[:] = members
+    return larger
+
+
+@compiled
+def mark(numbers: Marked, number: int) -> bool:
+    """Put a number in; False if it is in already."""
+    if numbers.flags[number] != 0:
+        return False
+    numbers.flags[number] = 1
+    numbers.members[numbers.size[0]] = number
+    numbers.size[0] += 1
+    return True
+
+
+@compiled
+def mark_all(numbers: Marked, which: Ints) -> None:
+    """Put all of these in."""
+    for number in which:
+        mark(numbers, number)
+
+
+@compiled
+def members_of(numbers: Marked) -> Ints:
+    """The members in the order in which they came, shape (k,): a view, good until the next change."""
+    return numbers.members[: numbers.size[0]]
+
+
+@compiled
+def unmark_all(numbers: Marked) -> None:
+    """Empty the set, at the cost of its members."""
+    for number in members_of(numbers):
+        numbers.flags[number] = 0
+    numbers.size[0] = 0
+
+
+@compiled
+def unmark_last(numbers: Marked, most: int) -> Ints:
+    """Take out up to `most` of those that came last, and return them: a view, good until the next change."""
+    count = numbers.size[0]
+    begin = max(count - most, 0)
+    for i in range(begin, count):
+        numbers.flags[numbers.members[i]] = 0
+    numbers.size[0] = begin
+    return numbers.members[begin:count]

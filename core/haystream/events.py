@@ -98,7 +98,7 @@ ModelName = str
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed before any verdict: RATES.md for `rates`, sections 4.1 and 5.2.2 for `relevance`.
+    """What is believed before any verdict: docs/method.md for `rates`, sections 4.1 and 5.2.2 for `relevance`.
 
     The defaults are those of `rates`; `haystream.models.DEFAULT_PRIORS` has each model's own.
     `mean` is E[Z], or E[M], of everyone but those in `participants` (the watch-list). `correlation` is the δ of

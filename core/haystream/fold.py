@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from haystream.collection import Collection
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, Rejected
 from haystream.events import Event, Item, Query, Status, Verdict
 from haystream.query_state import QueryState, check_same

@@ -74,13 +74,13 @@ def rows_of(engine: Engine, participants: Ints, edges: Ints) -> Changes:
     The engine is settled.
     """
     return Changes(
-        Rows(participants.astype(np.uint32), np.column_stack(engine.given_common(participants))),
+        Rows(participants.astype(np.uint32), np.column_stack(engine.readings.given_common(participants))),
         Rows(
             edges.astype(np.uint32),
-            np.column_stack([*engine.counts(edges)[:2], engine.covariances(edges)]),
+            np.column_stack([*engine.readings.counts(edges)[:2], engine.readings.covariances(edges)]),
         ),
-        engine.known_common(),
-        engine.discrepancy(),
+        engine.readings.known_common(),
+        engine.readings.discrepancy(),
     )
 
 
@@ -95,7 +95,7 @@ def read(tables: Tables, prior: Prior, graph: Graph) -> Posterior:
     `graph`: of the collection's log; it may be ahead of the tables.
     """
     common, inflation = tables.common, 1.0 / (1.0 + tables.discrepancy)
-    X, O, V = tables.participants.T  # noqa: E741 - the letters of RATES.md
+    X, O, V = tables.participants.T  # noqa: E741 - the letters of docs/method.md
     free = X + common.mean_shift * O
     constrained: Floats = np.clip(free, 0.0, 1.0)
     off = free - constrained

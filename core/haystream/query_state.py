@@ -13,7 +13,7 @@ from haystream.arrays import Floats, Ints, Longs
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY
 from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_precision
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
@@ -33,10 +33,6 @@ exact (below 131,072 screenings an edge), so a retraction gives back the very sa
 MOST_FOR_REFERENCE = 1000
 """Participants, or pairs, of a query with the engine `reference`: it is dense, and takes some ten seconds a verdict
 with so many pairs."""
-
-DRIFT_IN_PROBABILITY = 0.15
-"""What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
-which table 2's mean depends on both being relevant."""
 
 
 def share_of(edges: int) -> float:
@@ -223,8 +219,8 @@ class QueryState:
 
     @property
     def drift(self) -> float:
-        """By how much, in a probability, what was last solved afresh had been off: about (NOTES, section 4)."""
-        return DRIFT_IN_PROBABILITY * self._engine.drift
+        """By how much, in a probability, what was last solved afresh had been off, about."""
+        return ENTRY_IN_PROBABILITY * self._engine.drift
 
     def settle(self) -> None:
         """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""
@@ -274,7 +270,7 @@ class QueryState:
             screened=self.screened,
             found=self.found,
             expected_remaining=self._queue.remaining(self._engine),
-            discrepancy=self._engine.discrepancy(),
+            discrepancy=self._engine.readings.discrepancy(),
             items=tuple(self._queue.best(self._engine, top)),
         )
 

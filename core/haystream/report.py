@@ -53,9 +53,9 @@ def report(query: QueryState) -> Report:
     """Finish the query and read everything. Participants and edges are sorted by id, items are in rank order."""
     query.finish()
     engine, graph = query.engine, query.collection.graph
-    means, variances = engine.participants(np.arange(len(graph), dtype=np.int32))
+    means, variances = engine.readings.participants(np.arange(len(graph), dtype=np.int32))
     which = np.arange(graph.edges, dtype=np.int32)
-    columns = [column.tolist() for column in (*engine.counts(which)[:2], *engine.edges(which))]
+    columns = [column.tolist() for column in (*engine.readings.counts(which)[:2], *engine.readings.edges(which))]
     people = dict(zip(graph.participants, zip(means.tolist(), variances.tolist(), strict=True), strict=True))
     edges = (EdgeReport(graph.names(e), *row) for e, row in enumerate(zip(*columns, strict=True)))
     items = list(query.queue.items())
@@ -65,10 +65,10 @@ def report(query: QueryState) -> Report:
         query_id=query.settings.query_id,
         screened=query.screened,
         found=query.found,
-        discrepancy=engine.discrepancy(),
+        discrepancy=engine.readings.discrepancy(),
         expected_remaining=query.queue.remaining(engine),
-        base_rate=engine.common().base_rate,
-        infeasible_edges=engine.infeasible(),
+        base_rate=engine.readings.common().base_rate,
+        infeasible_edges=engine.readings.infeasible(),
         participants=dict(sorted(people.items())),
         edges=tuple(sorted(edges, key=lambda edge: edge.participants)),
         items=tuple(

@@ -131,7 +131,7 @@ def bench_queries(
     haystream bench queries
     haystream bench queries --edges 1000000 --queries 1 --queries 10 --json
     """
-    from haystream.engines.local.engine import DEFAULT_TOLERANCE
+    from haystream.engines.local.budget import DEFAULT_TOLERANCE
     from haystream_service.bench.queries import Job
     from haystream_service.commands import bench_queries as command
 

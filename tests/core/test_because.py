@@ -60,7 +60,7 @@ def test_reasons_follow_the_learned_base_rate(engine: Literal["local", "referenc
         step(state, verdict(100 + k, f"far{k}", Outcome.IRRELEVANT))
         for each in query.ranking().items:
             which = query.collection.set_of(query.collection.index(each.item_id) or 0)
-            exact = dict(query.engine.shares(query.collection.sets.edges(which)))
+            exact = dict(query.engine.readings.shares(query.collection.sets.edges(which)))
             named = {share.participants: share.share for share in each.because}
             wanted = {query.collection.graph.names(edge): share for edge, share in exact.items()}
             for pair, share in named.items():

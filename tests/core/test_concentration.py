@@ -60,23 +60,23 @@ def test_each_edge_is_predicted_from_all_others(engine: Literal["local", "refere
     query = fold(history(settings), tolerance=TIGHT).queries["q"]
     query.finish()
     expected = learned_concentration(left_out(settings))
-    assert query.engine.concentration() == pytest.approx(expected, abs=1e-9)
+    assert query.engine.readings.concentration() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_binary_relevance_has_no_concentration_to_learn(engine: Literal["local", "reference"]) -> None:
     query = fold(history(Query("q", prior=DEFAULT_PRIORS["relevance"], engine=engine))).queries["q"]
     query.finish()
-    assert query.engine.concentration() == (0.0, 0.0)
+    assert query.engine.readings.concentration() == (0.0, 0.0)
 
 
 def test_without_verdicts_it_is_what_it_was() -> None:
     query = fold([Query("q", prior=DEFAULT_PRIORS["rates"]), item("i", "a", "b")]).queries["q"]
     query.finish()
-    mean, variance = query.engine.concentration()
+    mean, variance = query.engine.readings.concentration()
     assert mean == pytest.approx(0.0, abs=1e-12)
     assert variance == pytest.approx(DOUBT**2, rel=0.03)  # the grid ends at three sd
-    assert query.engine.concentration_slope() == 0.0
+    assert query.engine.readings.concentration_slope() == 0.0
 
 
 @given(st.floats(0.01, 0.9), st.floats(0.02, 5.0), st.integers(0, 30), st.integers(0, 30), st.booleans())

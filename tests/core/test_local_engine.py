@@ -10,7 +10,7 @@ from hypothesis import given
 from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
@@ -106,7 +106,7 @@ def test_means_stay_probabilities_when_everything_is_relevant(model: ModelName) 
     query.finish()
     people = np.arange(len(query.collection.graph), dtype=np.int32)
     if model == "relevance":
-        assert query.engine.unconstrained(people)[0].max() > 1  # or this test shows nothing
+        assert query.engine.readings.unconstrained(people)[0].max() > 1  # or this test shows nothing
     assert_agrees(query)
 
 
@@ -127,7 +127,7 @@ def test_the_default_tolerance_keeps_every_mean_within_1e_4(model: ModelName) ->
     errors = [abs(p[0] - mean) for p, mean in zip(got.participants.values(), expected.mean, strict=True)]
     errors += [abs(e.mean - mean) for e, mean in zip(got.edges, expected.edge_mean, strict=True)]
     assert max(errors) < 1e-4
-    assert abs(query.engine.common().base_rate - expected.base_rate) < 1e-5
+    assert abs(query.engine.readings.common().base_rate - expected.base_rate) < 1e-5
     assert max(errors) > 0  # it is an approximation; zero would mean that it was compared with itself
 
 
@@ -187,7 +187,7 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
     """What they do to the inverses is estimated, and right again when all is finished; nothing is solved afresh."""
     state, query = line_of_fifty(model, correlation)
     rng = np.random.default_rng(6)
-    with mock.patch("haystream.engines.local.prior_inverse.MUCH", 0):
+    with mock.patch("haystream.engines.local.prior_inverse.LARGELY_NEW", 0):
         for number in range(80):
             grow_and_judge(state, number, rng, people=70)
             if number % 8 == 7:
@@ -221,7 +221,7 @@ def test_a_new_edge_may_come_where_an_estimate_is_not_yet_healed(
 ) -> None:
     """So many contacts away from the new edges whose effect was estimated: healing still gets past it."""
     state, query = line_of_fifty(model, correlation)
-    with mock.patch("haystream.engines.local.prior_inverse.MUCH", 0):
+    with mock.patch("haystream.engines.local.prior_inverse.LARGELY_NEW", 0):
         for k in range(3):
             step(state, item(f"many{k}", f"new{k}", "p010"))
         query.settle()
@@ -278,7 +278,7 @@ def test_estimates_stay_possible_while_a_graph_grows_and_nobody_tends(model: Mod
         (precision,) = shared_precisions(query.collection).values()
         everyone = np.arange(len(query.collection.graph), dtype=np.int32)
         assert precision.inverse_diagonal.min() >= 1.0
-        mean, variance = query.engine.unconstrained(everyone)
+        mean, variance = query.engine.readings.unconstrained(everyone)
         assert np.isfinite(mean).all()
         assert variance.min() > 0.0
         judged = f"i{rng.integers(number)}"
@@ -307,4 +307,4 @@ def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -
     errors = [abs(p[0] - mean) for p, mean in zip(got.participants.values(), expected.mean, strict=True)]
     errors += [abs(e.mean - mean) for e, mean in zip(got.edges, expected.edge_mean, strict=True)]
     assert max(errors) < 1e-4
-    assert abs(query.engine.common().base_rate - expected.base_rate) < 1e-5
+    assert abs(query.engine.readings.common().base_rate - expected.base_rate) < 1e-5

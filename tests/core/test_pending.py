@@ -59,22 +59,24 @@ def everything(query: QueryState) -> dict[str, Floats]:
     engine, graph = query.engine, query.collection.graph
     people = np.array(sorted(range(len(graph)), key=graph.participants.__getitem__), dtype=np.int32)
     edges = np.array(sorted(range(graph.edges), key=graph.names), dtype=np.int32)
-    mean, variance = engine.unconstrained(people)
-    constrained, covariance = engine.participants(people)
-    p_mean, p_variance = engine.edges(edges)
-    score_mean, score_variance, slope = engine.scoring(edges)
-    common, known = engine.common(), engine.known_common()
-    by_edge = [dict(engine.shares([e])) for e in edges.tolist()]
+    mean, variance = engine.readings.unconstrained(people)
+    constrained, covariance = engine.readings.participants(people)
+    p_mean, p_variance = engine.readings.edges(edges)
+    score_mean, score_variance, slope = engine.readings.scoring(edges)
+    common, known = engine.readings.common(), engine.readings.known_common()
+    by_edge = [dict(engine.readings.shares([e])) for e in edges.tolist()]
     shares = [shares.get(e, 0.0) for shares in by_edge for e in edges.tolist()]
     remaining = query.queue.remaining(engine)
     return {
         "means": np.concatenate([mean, constrained, p_mean, score_mean, slope, shares]),
-        "learnt": np.array([common.base_rate, common.mean_shift, common.scale, engine.discrepancy()]),
-        "concentrations": np.array([*engine.concentration(), engine.concentration_slope()]),
+        "learnt": np.array([common.base_rate, common.mean_shift, common.scale, engine.readings.discrepancy()]),
+        "concentrations": np.array([*engine.readings.concentration(), engine.readings.concentration_slope()]),
         "remaining": np.array([remaining.mean]),
-        "tables": np.concatenate([*engine.given_common(people), engine.covariances(edges), [known.variance]]),
+        "tables": np.concatenate(
+            [*engine.readings.given_common(people), engine.readings.covariances(edges), [known.variance]]
+        ),
         "variances": np.concatenate([variance, covariance, p_variance, score_variance, [common.variance]]),
-        "remaining variance": np.array([engine.remaining_variance()]),
+        "remaining variance": np.array([engine.readings.remaining_variance()]),
     }
 
 
@@ -121,8 +123,8 @@ def test_variances_are_those_that_a_verdict_leaves_whatever_it_says(
     for query in (held, told):
         query.finish()
         people = np.arange(len(query.collection.graph), dtype=np.int32)
-        common = query.engine.common()
-        variances.append([*query.engine.unconstrained(people)[1] / common.scale, common.variance])
+        common = query.engine.readings.common()
+        variances.append([*query.engine.readings.unconstrained(people)[1] / common.scale, common.variance])
     np.testing.assert_allclose(*variances, atol=1e-10)
 
 
@@ -160,13 +162,13 @@ def test_one_edge_by_hand(engine: EngineName) -> None:
     query = fold([Query("q", prior=prior, engine=engine), item("i", "u", "v")]).queries["q"]
     query.hold("i")
     query.finish()
-    of, both, one = query.engine, np.arange(2, dtype=np.int32), np.arange(1, dtype=np.int32)
+    of, both, one = query.engine.readings, np.arange(2, dtype=np.int32), np.arange(1, dtype=np.int32)
     np.testing.assert_allclose(of.participants(both), [[0.1, 0.1], [0.09 * 17 / 28] * 2], atol=1e-12)
     np.testing.assert_allclose(np.ravel(of.edges(one)), [0.1, 0.3 * 0.09], atol=1e-12)
     assert of.common().variance == pytest.approx(3 / 14, abs=1e-12)
     assert of.known_common().variance == 1 / 4
     assert of.remaining_variance() == pytest.approx(0.09 * 3 / 7, abs=1e-12)
-    assert query.queue.remaining(of).mean == pytest.approx(0.1, abs=1e-12)
+    assert query.queue.remaining(query.engine).mean == pytest.approx(0.1, abs=1e-12)
 
 
 @given(st.data())
@@ -243,7 +245,7 @@ def test_tables_do_not_know_of_it(model: ModelName) -> None:
         np.arange(len(graph), dtype=np.int32),
         np.arange(graph.edges, dtype=np.int32),
     )
-    wanted = *query.engine.participants(people), *query.engine.edges(edges)
+    wanted = *query.engine.readings.participants(people), *query.engine.readings.edges(edges)
     for item_id in ("i5", "b"):
         query.hold(item_id)
     query.finish()
@@ -282,14 +284,14 @@ def test_no_variance_is_negative_while_a_graph_grows_and_nobody_tends(model: Mod
         )
         engine = query.engine
         for variance in (
-            engine.unconstrained(everyone)[1],
-            engine.participants(everyone)[1],
-            engine.edges(everywhere)[1],
-            engine.scoring(everywhere)[1],
+            engine.readings.unconstrained(everyone)[1],
+            engine.readings.participants(everyone)[1],
+            engine.readings.edges(everywhere)[1],
+            engine.readings.scoring(everywhere)[1],
         ):
             assert np.isfinite(variance).all()
             assert variance.min() >= 0.0
-        assert engine.remaining_variance() >= 0.0
+        assert engine.readings.remaining_variance() >= 0.0
 
 
 @both_models
@@ -313,4 +315,4 @@ def test_the_default_tolerance_keeps_variances_near_those_of_a_dense_solve(model
     errors = [abs(p[1] - v) for p, v in zip(got.participants.values(), np.diag(expected.covariance), strict=True)]
     errors += [abs(e.variance - v) for e, v in zip(got.edges, expected.edge_variance, strict=True)]
     assert max(errors) < 1e-4
-    assert query.engine.remaining_variance() == pytest.approx(expected.remaining_variance, rel=0.02)
+    assert query.engine.readings.remaining_variance() == pytest.approx(expected.remaining_variance, rel=0.02)

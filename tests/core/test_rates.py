@@ -23,10 +23,10 @@ MODEL = Rates(RATES)
 
 
 def printed_base_rate(query: QueryState) -> float:
-    """RATES.md, line by line: Λ, X, O and m, from the counts."""
+    """docs/method.md, "Why the linear form", line by line: Λ, X, O and m, from the counts."""
     prior, graph = query.settings.prior, query.collection.graph
     ends, m = np.array(graph.pairs), len(graph)
-    n, y, _ = query.engine.counts(np.arange(graph.edges, dtype=np.int32))
+    n, y, _ = query.engine.readings.counts(np.arange(graph.edges, dtype=np.int32))
     inverse = np.linalg.inv(precision(query.settings, ends, m))
     S = 1 / np.sqrt(np.diag(inverse))
     g = prior.edge * n / (prior.edge + n)
@@ -52,7 +52,7 @@ def test_the_learned_base_rate_is_the_printed_one_after_any_history(history: lis
             state.queries["q"].finish()
     query = state.queries["q"]
     query.finish()
-    learnt = query.settings.prior.mean + query.engine.common().mean_shift
+    learnt = query.settings.prior.mean + query.engine.readings.common().mean_shift
     assert learnt == pytest.approx(printed_base_rate(query), abs=1e-9)
 
 
@@ -70,7 +70,7 @@ def test_the_order_of_facts_does_not_move_what_scores_are_made_with(data: st.Dat
         query.finish()
         graph = query.collection.graph
         order = sorted(range(graph.edges), key=graph.names)
-        readings.append(np.column_stack(query.engine.scoring(np.array(order, dtype=np.int32))))
+        readings.append(np.column_stack(query.engine.readings.scoring(np.array(order, dtype=np.int32))))
     np.testing.assert_allclose(*readings, atol=1e-9)
 
 
@@ -152,11 +152,11 @@ def test_settle_names_every_edge_when_what_scores_are_made_with_moves() -> None:
     engine, edges = query.engine, query.collection.graph.edges
     query.finish()
     everything = np.arange(edges, dtype=np.int32)
-    before, named_all = engine.scoring(everything)[0], 0
+    before, named_all = engine.readings.scoring(everything)[0], 0
     for number in range(40):
         engine.record(4 * (number % 10), screened=1.0)
         named = engine.settle().scores
-        after = engine.scoring(everything)[0]
+        after = engine.readings.scoring(everything)[0]
         still = np.setdiff1d(everything, named)
         np.testing.assert_allclose(after[still], before[still], atol=1e-10)
         named_all += len(named) == edges
@@ -172,13 +172,13 @@ def test_a_watch_list_that_the_data_contradict_leaves_a_base_rate() -> None:
     events += [verdict(k, f"i{k}", Outcome.IRRELEVANT) for k in range(12)]
     query = fold(events).queries["q"]
     query.finish()
-    common = query.engine.common()
+    common = query.engine.readings.common()
     assert RATES.mean + common.mean_shift < 0 < common.base_rate
     everything = np.arange(12, dtype=np.int32)
-    for mean, variance in (query.engine.edges(everything), query.engine.scoring(everything)[:2]):
+    for mean, variance in (query.engine.readings.edges(everything), query.engine.readings.scoring(everything)[:2]):
         assert np.all((mean > 0) & (mean < 1) & (variance > 0))
     expected: Floats = dense_of(query).edge_mean
-    np.testing.assert_allclose(query.engine.edges(everything)[0], expected, atol=1e-9)
+    np.testing.assert_allclose(query.engine.readings.edges(everything)[0], expected, atol=1e-9)
 
 
 def test_rates_have_no_explicit_covariance() -> None:

@@ -141,13 +141,13 @@ def test_equals_the_constrained_optimisation_solved_numerically(
 def test_lemma_2_equals_the_clip_and_the_rank_one_inflation(
     conditional: Conditional, data: list[tuple[int, int]]
 ) -> None:
-    """NOTES, section 2: mean = m̂ - v, covariance = Ĉ + v vᵀ / (1 + q)."""
+    """docs/method.md, "The constraint is a clip": mean = m̂ - v, covariance = Ĉ + v vᵀ / (1 + q)."""
     engine = engine_on_line(conditional, data)
     everyone = np.arange(3, dtype=np.int32)
-    mean, variance = engine.unconstrained(everyone)
+    mean, variance = engine.readings.unconstrained(everyone)
     v = mean - np.clip(mean, 0, 1)
     np.testing.assert_allclose(engine.mean, mean - v, atol=1e-12)
-    inflation = v * v / (1 + engine.discrepancy())
+    inflation = v * v / (1 + engine.readings.discrepancy())
     np.testing.assert_allclose(np.diag(engine.covariance), variance + inflation, atol=1e-12)
 
 
@@ -164,7 +164,7 @@ def test_the_line_network_by_hand() -> None:
     engine = engine_on_line(TABLE_1, [(1, 1), (0, 0)])
     np.testing.assert_allclose(engine.mean, [0.5 + 3 / 13, 0.5 + 3 / 13, 0.5 + 0.6 / 13], atol=1e-12)
     np.testing.assert_allclose(engine.covariance[0, 0], 0.25 - 0.06**2 / 0.1924, atol=1e-12)
-    np.testing.assert_allclose(engine.discrepancy(), 0.74**2 / 0.1924, atol=1e-12)
+    np.testing.assert_allclose(engine.readings.discrepancy(), 0.74**2 / 0.1924, atol=1e-12)
 
 
 def test_local_gives_the_same_on_the_line_network() -> None:
@@ -188,8 +188,9 @@ def test_local_gives_the_same_on_the_line_network() -> None:
     np.testing.assert_allclose(local.discrepancy, reference.discrepancy, atol=1e-3)
 
 
-def test_the_engines_agree_as_closely_as_the_notes_say() -> None:
-    """NOTES, section 3: means of Z within 0.001 to 0.007 on average, of P within 0.0002 to 0.003."""
+def test_the_engines_agree_as_closely_as_the_page_says() -> None:
+    """docs/method.md, "Two engines, one answer": means of Z within 0.001 to 0.007 on average, of P within 0.0002 to
+    0.003."""
     rng = np.random.default_rng(3)
     events: list[Event] = list(line(8))
     events += [item(f"x{k}", *(f"p{i:03d}" for i in rng.choice(9, 2, replace=False))) for k in range(8)]

@@ -18,7 +18,7 @@ def expected_scores(query: QueryState) -> dict[str, float]:
     """Of every item that is to be ranked, by id."""
     collection, engine = query.collection, query.engine
     every = np.arange(collection.graph.edges, dtype=np.int32)
-    mean, variance, slope = engine.scoring(every)
+    mean, variance, slope = engine.readings.scoring(every)
     latest = {}
     for each in sorted(query.verdicts.values(), key=lambda v: (v.decided_at, v.verdict_id)):
         latest[each.item_id] = each.outcome
@@ -38,12 +38,12 @@ def expected_scores(query: QueryState) -> dict[str, float]:
             pending=pending,
         )
         on = collection.sets.edges(which)
-        n = engine.counts(np.array(on, dtype=np.int32))[0]
+        n = engine.readings.counts(np.array(on, dtype=np.int32))[0]
         edges = [
             Edge(mean[e], variance[e], slope[e], screened + pending / len(on))
             for e, screened in zip(on, n, strict=True)
         ]
-        score = by_set(edges, record, engine.rounded_common().base_rate, query.settings.policy.horizon)
+        score = by_set(edges, record, engine.readings.rounded_common().base_rate, query.settings.policy.horizon)
         scores |= dict.fromkeys(open_ids, score)
     return scores
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from support.dense import TIGHT
 from support.histories import MODELS, facts, histories, item, line, verdict
 
-from haystream.engines.local.engine import DEFAULT_TOLERANCE, TELLING
+from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Event, ModelName, Outcome, Query
 from haystream.fold import State, step
@@ -45,7 +45,7 @@ class Stored:
         engine = self._query.engine
         fresh = rows_of(engine, *(np.arange(len(table), dtype=np.int32) for table in (self._people, self._edges)))
         variances, covariances = self._people - fresh.participants.rows, self._edges - fresh.edges.rows
-        return float(max(abs(variances[:, 2]).max(), abs(covariances).max())) * engine.common().scale
+        return float(max(abs(variances[:, 2]).max(), abs(covariances).max())) * engine.readings.common().scale
 
     def read(self) -> Posterior:
         tables = Tables(self._people, self._edges, self._last.common, self._last.discrepancy)
@@ -65,7 +65,7 @@ def assert_reads(stored: Stored, query: QueryState, close: float) -> None:
     people, edges = (np.arange(k, dtype=np.int32) for k in (len(graph), graph.edges))
     for column, wanted in zip(
         (got.participant_mean, got.participant_variance, got.edge_mean, got.edge_variance),
-        (*engine.participants(people), *engine.edges(edges)),
+        (*engine.readings.participants(people), *engine.readings.edges(edges)),
         strict=True,
     ):
         np.testing.assert_allclose(column, wanted, rtol=0, atol=close)
@@ -130,7 +130,7 @@ def test_a_reader_has_the_posterior_however_far_the_common_mean_moves(
     for number, (item_id, outcome) in enumerate(said):
         step(state, verdict(number, item_id, outcome))
         stored.save()
-        rates.append(query.engine.common().base_rate)
+        rates.append(query.engine.readings.common().base_rate)
         far.append(stored.read().edge_mean[-1])
         if number % 40 == 39:
             query.finish()
@@ -151,10 +151,10 @@ def test_a_verdict_writes_the_rows_near_it(model: ModelName) -> None:
     stored, graph, steps, rows, contacts = Stored(query), query.collection.graph, 0, 0, 0
     stored.save()
     for number, (item_id, outcome) in enumerate(said):
-        before = query.engine.rounded_common()
+        before = query.engine.readings.rounded_common()
         step(state, verdict(number, item_id, outcome))
         changes = stored.save()
-        steps += query.engine.rounded_common() != before
+        steps += query.engine.readings.rounded_common() != before
         assert len(changes.edges.index) < 500
         assert len(changes.participants.index) < 100
         rows += len(changes.edges.index)
@@ -174,7 +174,7 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
     for each in line(59):
         step(state, each)
     query.finish()
-    with mock.patch("haystream.engines.local.prior_inverse.MUCH", 0):
+    with mock.patch("haystream.engines.local.prior_inverse.LARGELY_NEW", 0):
         for number in range(150):
             step(state, item(f"c{number}", *(f"p{end:03d}" for end in rng.choice(60, 2, replace=False))))
             outcome = Outcome.RELEVANT if rng.random() < 0.4 else Outcome.IRRELEVANT
@@ -185,8 +185,8 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
                 stored.save()
                 query.finish()
                 stored.save()
-                assert stored.stale() < 2 * TELLING * tolerance
-                assert_reads(stored, query, 2 * TELLING * tolerance)
+                assert stored.stale() < 2 * TOLD_FACTOR * tolerance
+                assert_reads(stored, query, 2 * TOLD_FACTOR * tolerance)
     assert shared_precision(query.collection, correlation, tolerance).builds == 1
 
 

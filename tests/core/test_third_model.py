@@ -103,7 +103,7 @@ def test_both_engines_name_the_same_shares(history: list[Event], data: st.DataOb
     for query in queries:
         query.finish()
     edge = data.draw(st.integers(0, queries[0].collection.graph.edges - 1))
-    one, other = (dict(query.engine.shares([edge])) for query in queries)
+    one, other = (dict(query.engine.readings.shares([edge])) for query in queries)
     for screened in one.keys() | other.keys():
         assert one.get(screened, 0.0) == pytest.approx(other.get(screened, 0.0), abs=CLOSE)
 

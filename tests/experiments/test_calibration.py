@@ -93,7 +93,7 @@ def test_items_with_many_recipients_are_read():
         for edge in on:
             engine.record(edge, screened=1 / len(on), relevant=searched.relevant[item] / len(on))
     engine.settle()
-    mean, _ = engine.edges(np.arange(searched.edges, dtype=np.int32))
+    mean, _ = engine.readings.edges(np.arange(searched.edges, dtype=np.int32))
     left = np.setdiff1d(np.arange(40), chosen.item)
     assert reading.truth == searched.relevant[left].sum()
     expected = sum(mean[list(searched.edges_of(item))].mean() for item in left)

@@ -139,7 +139,7 @@ def test_a_model_says_what_a_worker_would_score_by(pairs, name):
     for edge in range(pairs.edges):
         query.engine.record(edge, screened=n[edge], relevant=y[edge])
     query.settle()
-    mean, variance, _ = query.engine.scoring(np.arange(pairs.edges, dtype=np.int32))
+    mean, variance, _ = query.engine.readings.scoring(np.arange(pairs.edges, dtype=np.int32))
     assert model.posteriors()[0] == pytest.approx(mean, abs=1e-4)
     assert model.posteriors()[1] == pytest.approx(variance, abs=1e-4)
 

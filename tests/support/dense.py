@@ -1,6 +1,6 @@
 """The linear form solved the long way: every covariance dense, one batch adjustment of the joint specification.
 
-Written from NOTES.md sections 1 to 3 and 5, and from RATES.md, in covariance form (Var(Ȳ) and Cov(R, Ȳ), nothing of
+Written from the definitions in docs/method.md, in covariance form (Var(Ȳ) and Cov(R, Ȳ), nothing of
 precisions, borders, pushes or rank-one updates), so that it shares no step with the engine that it checks.
 """
 
@@ -270,7 +270,8 @@ def relevance_posterior(
 def rates_posterior(
     settings: Query, ends: NDArray[np.int64], mean: Floats, covariance: Floats, n: Floats, y: Floats, base: float
 ) -> tuple[Floats, Floats]:
-    """RATES.md, with the floor at 0.1 m; below it a value still rises, by up to a hundredth of the floor."""
+    """As docs/method.md has it, with the floor at 0.1 m; below it a value still rises, by up to a hundredth of the
+    floor."""
     kappa, (u, v) = settings.prior.edge, ends.T
     clipped, free = np.clip(mean, 0, 1), (mean[u] + mean[v]) / 2
     m = (clipped[u] + clipped[v]) / 2
@@ -321,25 +322,27 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
     assert list(got.participants) == expected.people
     same([p[0] for p in got.participants.values()], expected.mean)
     same([p[1] for p in got.participants.values()], np.diag(expected.covariance))
-    same(engine.unconstrained(people)[0], expected.unconstrained_mean)
-    same(engine.unconstrained(people)[1], expected.unconstrained_variance)
+    same(engine.readings.unconstrained(people)[0], expected.unconstrained_mean)
+    same(engine.readings.unconstrained(people)[1], expected.unconstrained_variance)
     same([e.mean for e in got.edges], expected.edge_mean)
     same([e.variance for e in got.edges], expected.edge_variance)
-    same(engine.scoring(edges)[0], expected.scoring_mean)
-    same(engine.scoring(edges)[1], expected.scoring_variance)
-    common = engine.common()
+    same(engine.readings.scoring(edges)[0], expected.scoring_mean)
+    same(engine.readings.scoring(edges)[1], expected.scoring_variance)
+    common = engine.readings.common()
     same(common.base_rate, expected.base_rate)
     same(common.mean_shift, expected.shift)
     same(common.variance, expected.common_variance)
-    same(engine.known_common().variance, expected.known_common_variance)
+    same(engine.readings.known_common().variance, expected.known_common_variance)
     same(common.scale, expected.scale)
     same(got.discrepancy, expected.discrepancy)
-    same(engine.remaining_variance(), expected.remaining_variance)
+    same(engine.readings.remaining_variance(), expected.remaining_variance)
     more, less = (dense_of(query, float(np.exp(h))).remaining for h in (STEP, -STEP))
     slope = (more - less) / (2 * STEP)
-    np.testing.assert_allclose(engine.concentration_slope(), slope, rtol=10 * STEP**2, atol=max(close, 1e-7))
+    np.testing.assert_allclose(
+        engine.readings.concentration_slope(), slope, rtol=10 * STEP**2, atol=max(close, 1e-7)
+    )
     for e, row in zip(edges.tolist(), expected.share_matrix, strict=True):
-        shares = dict(engine.shares([e]))
+        shares = dict(engine.readings.shares([e]))
         same([shares.get(f, 0.0) for f in edges.tolist()], row)
         adjusted = (expected.linear_mean - expected.prior_mean)[edges.tolist().index(e)]
         same(sum(shares.values()), adjusted - expected.shift)
@@ -347,7 +350,7 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
     row_of = {edge: row for row, edge in enumerate(edges.tolist())}
     for which in range(len(query.collection.sets)):  # an item of several edges has the mean of their shares
         on = query.collection.sets.edges(which)
-        shares = dict(engine.shares(on))
+        shares = dict(engine.readings.shares(on))
         rows = [row_of[e] for e in on]
         same([shares.get(f, 0.0) for f in edges.tolist()], expected.share_matrix[rows].mean(axis=0))
 
@@ -361,8 +364,8 @@ def assert_agrees(query: QueryState, close: float = CLOSE) -> None:
         own = np.mean([score[graph.names(e)] for e in query.collection.sets.edges(which)])
         same(ranked.mean, own)
     if query.settings.prior.model == "relevance":  # of `rates` it is moved from the rounded common mean, linearly
-        moved = engine.concentration_slope() * engine.concentration()[0]
-        total = float(engine.counts(edges)[2] @ expected.edge_mean)
+        moved = engine.readings.concentration_slope() * engine.readings.concentration()[0]
+        total = float(engine.readings.counts(edges)[2] @ expected.edge_mean)
         same(got.expected_remaining.mean, max(total + moved, 0.0))
         if not query.pending:
             same(sum(i.mean for i in got.items), total)

@@ -88,11 +88,11 @@ async def _assert_tables(store: Store, query_id: str, expected: QueryState, stor
     assert tables is not None
     edges = range(len(tables.edges))
     which = np.array([graph.edge_between(stored.graph.names(e)) for e in edges], dtype=np.int32)
-    np.testing.assert_array_equal(tables.edges[:, :2], np.column_stack(engine.counts(which)[:2]))
+    np.testing.assert_array_equal(tables.edges[:, :2], np.column_stack(engine.readings.counts(which)[:2]))
     people = range(len(tables.participants))
     who = np.array([graph.participant(stored.graph.participants[p]) for p in people], dtype=np.int32)
     read = tables_read(tables, expected.settings.prior, stored.graph)
-    pairs = zip(astuple(read), (*engine.participants(who), *engine.edges(which)), strict=True)
+    pairs = zip(astuple(read), (*engine.readings.participants(who), *engine.readings.edges(which)), strict=True)
     for got, wanted in pairs:
         np.testing.assert_allclose(got, wanted, atol=WITHIN)
 

@@ -24,60 +24,16 @@ class Moved(NamedTuple):
     """Those to score again: whatever of them moved, or an end; all where what scores are made with took a step."""
 
 
-class Engine(Protocol):
-    """The posterior of one query: counts in, adjusted expectations and variances out.
+class Readings(Protocol):
+    """What is read off a posterior.
 
-    R_u is the participant's variable, whatever the model means by it: relevance Z, or a rate. Indexes are the
-    collection's. Tell the engine what changed (`record`; growth it sees for itself), then `settle`, then read.
-    Between a change and `settle` the readings are of neither state.
+    R_u is the participant's variable, whatever the model means by it: relevance Z, or a rate.
 
     A **pending** screening has been made, and its outcome is not known. It is expected to be what the data already
     say: no mean moves, nor what else outcomes teach (base rate and σ², discrepancy, concentrations, shares). But it
     will have been made, and so variances (of R, P, M, and of what remains) are those that will hold then. Tables do
     not know of it, and so neither do `given_common`, `covariances` and `known_common`, which they hold.
     """
-
-    def record(
-        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
-    ) -> None:
-        """Add to (or, with negative numbers, take from) an edge's counts.
-
-        `offered` counts the items on the edge that have no verdict, which expected remaining is about; `pending`
-        those of them that an analyst has been handed.
-        """
-        ...
-
-    def offer(self, edges: Ints, items: Floats) -> None:
-        """Add new items to those on offer on some edges, each of which is named once."""
-        ...
-
-    def watch(self, prior: Prior) -> None:
-        """Take another watch-list: a prior that differs from the engine's in `participants` alone."""
-        ...
-
-    def settle(self) -> Moved:
-        """Bring the posterior up to date, and say what moved."""
-        ...
-
-    drift: float
-    """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
-
-    def tend(self, most: int, stop: Ints = NEVER) -> None:
-        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed.
-
-        `stop`, shape (1,): once another thread sets it, this returns after the solve that is in hand.
-        """
-        ...
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
-        ...
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is something for `tend` to do."""
-        ...
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y, and unscreened items on offer, on those edges."""
@@ -154,8 +110,8 @@ class Engine(Protocol):
 
         The shares add up, exactly, to the adjusted expectation (before any constraint) of the mean of P over
         `edges`, less its prior expectation and less the shift of the common mean, which is everybody's
-        (NOTES, section 5): a screened edge's data speak here by how they differ from the learned base rate.
-        """
+        (docs/method.md, "Because"): a screened edge's data speak here by how they differ from the learned base
+        rate."""
         ...
 
     def deviations(self, edges: Ints) -> Floats:
@@ -164,4 +120,58 @@ class Engine(Protocol):
 
     def infeasible(self) -> int:
         """The number of edges whose prior covariance the model's variables cannot have: a bound replaced it."""
+        ...
+
+
+class Engine(Protocol):
+    """The posterior of one query: counts in, adjusted expectations and variances out.
+
+    Tell the engine what changed (`record`; growth it sees for itself), then `settle`, then read. Between a change
+    and `settle` the readings are of neither state. Indexes are the collection's."""
+
+    def record(
+        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+    ) -> None:
+        """Add to (or, with negative numbers, take from) an edge's counts.
+
+        `offered` counts the items on the edge that have no verdict, which expected remaining is about; `pending`
+        those of them that an analyst has been handed.
+        """
+        ...
+
+    def offer(self, edges: Ints, items: Floats) -> None:
+        """Add new items to those on offer on some edges, each of which is named once."""
+        ...
+
+    def watch(self, prior: Prior) -> None:
+        """Take another watch-list: a prior that differs from the engine's in `participants` alone."""
+        ...
+
+    def settle(self) -> Moved:
+        """Bring the posterior up to date, and say what moved."""
+        ...
+
+    drift: float
+    """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
+
+    def tend(self, most: int, stop: Ints = NEVER) -> None:
+        """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed.
+
+        `stop`, shape (1,): once another thread sets it, this returns after the solve that is in hand.
+        """
+        ...
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something for `tend` to do."""
+        ...
+
+    @property
+    def readings(self) -> Readings:
+        """The posterior, good from one `settle` until the next change."""
         ...

@@ -1,15 +1,14 @@
 """The common mean: what is learned of it, and what scores are made with (docs/method.md)."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 STEPS = 2
 """Scores are made with the odds of m, and with v_M, rounded to so many steps an octave from what they are a priori:
 at most 19 % off, with which a search finds as much. Finer steps make all edges be scored again more often."""
 
 
-@dataclass(frozen=True, slots=True)
-class Common:
+class Common(NamedTuple):
     """What all participants and edges of a query share, under a model with an unknown common mean M.
 
     A model without one has the defaults, with `base_rate` its prior mean.

@@ -80,7 +80,7 @@ def edge_posteriors(
     """A beta of mean M_e = (κ m_e + y)/(κ + n), and of a concentration that knows how uncertain m_e is.
 
     m_e = (R_u + R_v)/2 of the constrained means, kept inside (0, 1); 1/K = 1/(κ + n) + (κ/(κ + n))² Var(m_e)/σ²;
-    the variance is M (1 − M)/(K + 1) (RATES.md).
+    the variance is M (1 − M)/(K + 1) (docs/method.md).
     """
     for i in range(len(n)):
         free = 0.5 * (ends.mean_tail[i] + ends.mean_head[i])

@@ -92,7 +92,7 @@ def joint(mean_u: float, mean_v: float, covariance: float) -> tuple[float, float
     """The joint distribution of (Z_u, Z_v) from two means and a covariance: p00, p01, p10, p11, bound.
 
     p11 = cov + E_u E_v is kept inside the Fréchet bounds max(0, E_u + E_v − 1) ≤ p11 ≤ min(E_u, E_v)
-    (appendix C and erratum 3). `bound` says that a bound had to be used.
+    (appendix C, as docs/method.md corrects it). `bound` says that a bound had to be used.
     """
     p11 = covariance + mean_u * mean_v
     low = max(0.0, mean_u + mean_v - 1.0)
@@ -110,7 +110,7 @@ def edge_prior(
 
     P = E[P] + β_u (Z_u − E) + β_v (Z_v − E) + η, β = Var(Z_u, Z_v)⁻¹ Cov((Z_u, Z_v), P), with the variance
     of the same 2×2 joint that gives the covariance: so Var(η) = Var(P) − βᵀ Cov((Z_u, Z_v), P) is never
-    negative, bound or not (NOTES, section 3).
+    negative, bound or not (docs/method.md, "Why the linear form").
     """
     p00, p01, p10, p11, bound = joint(mean_u, mean_v, covariance)
     p = (p00, p01, p10, p11)

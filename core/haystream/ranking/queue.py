@@ -149,10 +149,10 @@ class Queue:
         readings = EdgeReadings(*(column.view() for column in columns))
         mean, variance, entry = readings.mean, readings.variance, POLICIES[self._policy.name]
         if len(edges):
-            mean[edges], variance[edges], readings.slope[edges] = engine.scoring(edges)
+            mean[edges], variance[edges], readings.slope[edges] = engine.readings.scoring(edges)
         edges = self._also_moved(edges, step)
         if len(edges):
-            readings.screened[edges], _, left = engine.counts(edges)
+            readings.screened[edges], _, left = engine.readings.counts(edges)
         if len(edges) and entry.score is not None:
             keys = graph.edge_key[edges]
             posteriors = Posteriors(mean[edges], variance[edges], keys, left, step, self._turns.lap)
@@ -171,7 +171,7 @@ class Queue:
         )
         layout = SetEdges(sets.start.view(), sets.edge.view())
         horizon = self._policy.horizon if entry.score is None else 0
-        base_rate = engine.rounded_common().base_rate
+        base_rate = engine.readings.rounded_common().base_rate
         score_sets(which, layout, readings, counts, base_rate, horizon, self._set_score.data, terms)
         self._tournament.resize(len(sets))
         self._tournament.set(which, self._set_score.data[which], self._tie.data[which], terms)
@@ -207,10 +207,10 @@ class Queue:
         learned of the concentrations. What stays unknown of them adds to the posterior's variance.
         """
         mean, flips, slope = (self._tournament.totals() + self._held_terms()).tolist()
-        moved = engine.common().mean_shift - engine.rounded_common().mean_shift
-        log_c, doubt = engine.concentration()
-        on_c = engine.concentration_slope() if doubt else 0.0
-        variance = flips + engine.remaining_variance() + on_c * on_c * doubt
+        moved = engine.readings.common().mean_shift - engine.readings.rounded_common().mean_shift
+        log_c, doubt = engine.readings.concentration()
+        on_c = engine.readings.concentration_slope() if doubt else 0.0
+        variance = flips + engine.readings.remaining_variance() + on_c * on_c * doubt
         return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
 
     def _held_terms(self) -> Floats:
@@ -230,7 +230,7 @@ class Queue:
             return np.zeros(0), np.zeros(0)
         k = np.array([len(on) for on in edges])
         first = np.concatenate([[0], np.cumsum(k)[:-1]])
-        mean, variance = engine.edges(np.array([e for on in edges for e in on], dtype=np.int32))
+        mean, variance = engine.readings.edges(np.array([e for on in edges for e in on], dtype=np.int32))
         return np.add.reduceat(mean, first) / k, np.add.reduceat(variance, first) / (k * k)
 
     def items(self, most: int | None = None) -> Iterator[tuple[int, int, float]]:
@@ -268,14 +268,14 @@ class Queue:
             yield RankedItem(self._collection.item_ids[item], rank, score, *told[which])
 
     def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
-        shift = engine.known_common().mean_shift
+        shift = engine.readings.known_common().mean_shift
         reasons = self._reasons.get(which)
         if reasons is None or abs(shift - reasons.shift) > SAME_REASONS:
-            largest = engine.shares(self._collection.sets.edges(which), most=BECAUSE)
+            largest = engine.readings.shares(self._collection.sets.edges(which), most=BECAUSE)
             reasons = self._reasons[which] = _Reasons(shift, largest)
         shares = reasons.shares
         if shift != reasons.shift and shares:
-            deviation = engine.deviations(np.array([edge for edge, _ in shares], dtype=np.int32))
+            deviation = engine.readings.deviations(np.array([edge for edge, _ in shares], dtype=np.int32))
             before = deviation - reasons.shift
             factors = np.divide(deviation - shift, before, out=np.ones_like(before), where=before != 0.0).tolist()
             moved = [(edge, share * factor) for (edge, share), factor in zip(shares, factors, strict=True)]

@@ -111,7 +111,7 @@ def run(
             participants=len(graph),
             items=len(query.collection),
             verdicts=verdicts,
-            screened_edges=int(np.count_nonzero(query.engine.counts(everyone)[0])),
+            screened_edges=int(np.count_nonzero(query.engine.readings.counts(everyone)[0])),
             sampled=len(sample),
             tolerance=tolerance,
             verdict_us=seconds / max(verdicts, 1) * 1e6,
@@ -127,10 +127,10 @@ def errors(query: QueryState, sample: np.ndarray[Any, np.dtype[np.int64]]) -> Er
     (precision,) = shared_precisions(query.collection).values()
     form = linear_form(query.collection, prior, precision)
     everyone, edges = np.arange(len(graph), dtype=np.int32), np.arange(graph.edges, dtype=np.int32)
-    n, y, _ = engine.counts(edges)
+    n, y, _ = engine.readings.counts(edges)
     weight, evidence = form.evidence(edges, n, y)
     matrix = sparse.csr_array(form.precision + form.loadings.T @ sparse.diags_array(weight) @ form.loadings)
-    mean, _, variance = engine.given_common(everyone)
+    mean, _, variance = engine.readings.given_common(everyone)
     exact = form.adjusted(solved(matrix, form.loadings.T @ evidence))
     off_variance = off_covariance = off_scale = 0.0
     for u in sample.tolist():
@@ -141,13 +141,13 @@ def errors(query: QueryState, sample: np.ndarray[Any, np.dtype[np.int64]]) -> Er
         others = np.where(form.tail[at] == u, form.head[at], form.tail[at])
         off_variance = max(off_variance, abs(float(variance[u] - column[u])))
         off_covariance = max(
-            off_covariance, float(np.abs(engine.covariances(at) - column[others]).max(initial=0.0))
+            off_covariance, float(np.abs(engine.readings.covariances(at) - column[others]).max(initial=0.0))
         )
         off_scale = max(off_scale, scale_error(form, precision.inverse_diagonal, u, unit))
     return Errors(
         mean=float(np.abs(mean - exact).max()),
-        variance=engine.common().scale * off_variance,
-        covariance=engine.common().scale * off_covariance,
+        variance=engine.readings.common().scale * off_variance,
+        covariance=engine.readings.common().scale * off_covariance,
         scale=off_scale,
         drift=query.drift,
     )

@@ -73,7 +73,7 @@ class Counts:
     @classmethod
     def of(cls, query: QueryState) -> Self:
         """As they are now."""
-        n, y, _ = query.engine.counts(np.arange(query.collection.graph.edges, dtype=np.int32))
+        n, y, _ = query.engine.readings.counts(np.arange(query.collection.graph.edges, dtype=np.int32))
         return cls(n.copy(), y.copy())
 
     def take(self, screening: Screening) -> None:
@@ -216,5 +216,5 @@ def _difference(solver: Solver, query: QueryState) -> float | None:
     mean = solver.mean()
     if mean is None:
         return None
-    engine, _, _ = query.engine.given_common(np.arange(len(mean), dtype=np.int32))
+    engine, _, _ = query.engine.readings.given_common(np.arange(len(mean), dtype=np.int32))
     return float(np.abs(engine - mean).max())

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeGuard
 from rich.markup import escape
 from rich.table import Table
 
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Event, Item, Query, Verdict
 from haystream.fold import State, step

@@ -208,7 +208,10 @@ def readings(searched: Network, prior: Prior, chosen: Run, screened: Sequence[in
         if step in screened:
             query.finish()
             estimate = query.queue.remaining(query.engine)
-            (log_c, doubt), slope = query.engine.concentration(), query.engine.concentration_slope()
+            (log_c, doubt), slope = (
+                query.engine.readings.concentration(),
+                query.engine.readings.concentration_slope(),
+            )
             plain_sd = float(np.sqrt(estimate.sd**2 - slope**2 * doubt))
             made.append(
                 Reading(estimate.mean, estimate.sd, left, estimate.mean - slope * log_c, plain_sd, log_c / DOUBT)

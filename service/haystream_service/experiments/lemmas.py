@@ -72,5 +72,5 @@ class LemmaModel:
         """Adjust the prior by all the data."""
         if self._posteriors is None:
             self.engine.settle()
-            self._posteriors = self.engine.edges(self._edges)
+            self._posteriors = self.engine.readings.edges(self._edges)
         return self._posteriors

@@ -85,7 +85,7 @@ def follow(seen: Sequence[tuple[int, int]]) -> dict[str, Beliefs]:
         "mrf": _exact(n, y),
         "constrained": Beliefs(*reference.participants(everyone), *reference.edges(edges)),
         "unconstrained": _unconstrained(reference, n, y),
-        "local": Beliefs(*local.participants(everyone), *local.edges(edges)),
+        "local": Beliefs(*local.readings.participants(everyone), *local.readings.edges(edges)),
     }
 
 
@@ -117,9 +117,9 @@ def _unconstrained(engine: ReferenceEngine, n: Floats, y: Floats) -> Beliefs:
 
     The pair's joint is p11 = cov + E_u E_v whatever its sign, as the unconstrained update has it.
     """
-    mean, variance = engine.unconstrained(np.arange(3, dtype=np.int32))
+    mean, variance = engine.readings.unconstrained(np.arange(3, dtype=np.int32))
     v = mean - engine.mean
-    covariance = engine.covariance - np.outer(v, v) / (1.0 + engine.discrepancy())
+    covariance = engine.covariance - np.outer(v, v) / (1.0 + engine.readings.discrepancy())
     tail, head = mean[PAIRS[:, 0]], mean[PAIRS[:, 1]]
     both = covariance[PAIRS[:, 0], PAIRS[:, 1]] + tail * head
     joint = np.stack([1.0 - tail - head + both, head - both, tail - both, both], axis=1)

@@ -137,7 +137,7 @@ def compare(case: Case, *, checkpoints: Sequence[int]) -> dict[str, Floats]:
             z = field.marginals().mean
             exact = (z, z * (1.0 - z), *field.posteriors())
             p = linear.posteriors()
-            adjusted = (*linear.engine.participants(everyone), *p)
+            adjusted = (*linear.engine.readings.participants(everyone), *p)
             for name, a, b in zip(QUANTITIES, exact, adjusted, strict=True):
                 rows[name].append(a - b)
     return {name: np.array(values) for name, values in rows.items()}

@@ -4,7 +4,6 @@ They were checked when they came in, and a cold start reads them by the million.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 
 import orjson
 
@@ -38,7 +37,7 @@ def read_verdict(raw: bytes) -> Verdict:
 
 def encode_shared(tables: Changes) -> bytes:
     """What all rows of the tables are read with. Raises ValueError where a number is not finite."""
-    return finite.dumps({**asdict(tables.common), "discrepancy": tables.discrepancy})
+    return finite.dumps({**tables.common._asdict(), "discrepancy": tables.discrepancy})
 
 
 def read_shared(raw: bytes) -> tuple[Common, float]:

@@ -67,7 +67,7 @@ class Committing:
 
     def show(self, state: QueryState) -> None:
         """Bring the query's metrics up to date."""
-        numbers = QueryNumbers(state.screened, state.found, state.engine.discrepancy(), state.drift)
+        numbers = QueryNumbers(state.screened, state.found, state.engine.readings.discrepancy(), state.drift)
         self._shared.metrics.queries.report(self._query_id, numbers)
 
     async def publish_again(self) -> None:

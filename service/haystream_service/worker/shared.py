@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store

@@ -1,107 +1,106 @@
-"""Who has moved since readers were last told, and so which rows are written and which edges scored again."""
+"""What readers are told: whose reading has moved since they were last told of it, and which edges that concerns.
 
-from haystream.arrays import Flags, Ints
+One question has two answers: what is due now (`due`), and what there is when nobody waits (`look_closely` at whom
+`unmark_last` of `News.later` gives, and then again what is due).
+"""
+
+from haystream.arrays import Ints, Marked, mark, members_of, unmark_all
 from haystream.compiled import compiled
+from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
 from haystream.engines.local.edge_ends import adjusted
+from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import System
-from haystream.engines.local.state import Edges, People
-from haystream.engines.local.update_verdict import CLOSELY, WAITING
-
-STALE, COUNTED, NOTED = 1, 2, 4
-"""Bits of `edge_flags`: listed in `stale`; screened or relevant items have been counted; scratch (`rescale`)."""
-
-URGENT = 5.0
-"""Whose reading moved by at most so many times what readers are told of anyway may wait until there is time: a
-verdict then has a tenth of the edges to score again near hubs, and an item's score lags by 2e-4 at most."""
-
-HUB = 1024
-"""A participant with more contacts than this may wait for longer, in proportion: its edges are as many."""
+from haystream.engines.local.state import Edges, News, People, Told
+from haystream.models.common import Common
 
 
 @compiled
-def settle_moved(
+def look_closely(news: News, participants: Ints) -> None:
+    """Have `due` look at these and at all their edges, and let none of them wait."""
+    for u in participants:
+        mark(news.moved, u)
+        news.closely[u] = 1
+
+
+@compiled
+def tell_people(
     system: System,
     edges: Edges,
     people: People,
-    shift: float,
-    variance: float,
-    scale: float,
-    tolerance: float,
-    moved: Ints,
-    moved_flags: Flags,
-    moved_count: int,
-    later: Ints,
-    later_count: int,
-    changed: Ints,
-    edge_flags: Flags,
-    stale: Ints,
-    stale_count: int,
-) -> tuple[int, int, int]:
+    inverse: Inverse,
+    news: News,
+    tolerances: Tolerances,
+    common: Common,
+    told: Marked,
+) -> None:
     """Who of the moved differs from what readers were last told by more than the tolerance; their edges are stale.
 
     Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
-    at the same `shift`, `variance` and `scale` of what all share, and so that it holds at another shift too: a
-    reach counts by what a shift of σ², about m itself, would make of it. `scale` is σ², or more where σ² is so
-    small that the variance of a P, which is not, says more. Who differs by less than URGENT tolerances, of a hub by
-    more still, waits in `later`, unless to be looked at closely: then the edges whose covariance alone differs are
-    stale, too. Returns the lengths of `changed`, of `stale` and of `later`; clears
-    `moved_flags` but for the mark of those who wait.
-    """
-    count = 0
-    for i in range(moved_count):
-        u = moved[i]
-        closely = moved_flags[u] & CLOSELY != 0
-        moved_flags[u] &= WAITING
+    at the same `common`, and so that it holds at another shift too: a reach counts by what a shift of σ², about m
+    itself, would make of it. Its `scale` is σ², or more where σ² is so small that the variance of a P, which is
+    not, says more. Who differs by too little to be urgent, of a hub by more still, waits in `later`, unless to be
+    looked at closely: then the edges whose covariance alone differs are stale, too."""
+    unmark_all(told)
+    shift, variance, scale, last = common.mean_shift, common.variance, common.scale, news.told
+    for u in members_of(news.moved):
+        closely = news.closely[u] != 0
+        news.closely[u] = 0
         mean, reach = adjusted(people, u, 0.0)
-        spread = people.scale[u] * people.scale[u] * people.variance[u]
-        seen = people.seen_reach[u]
-        off_mean = mean - people.seen_mean[u] + shift * (reach - seen)
-        off_spread = spread - people.seen_variance[u] + variance * (reach * reach - seen * seen)
-        difference = max(abs(off_mean), scale * max(abs(off_spread), abs(reach - seen)))
-        differs = difference > tolerance
-        if differs and not closely and difference <= URGENT * tolerance * max(1.0, system.degree[u] / HUB):
-            if moved_flags[u] == 0:
-                moved_flags[u] = WAITING
-                later[later_count] = u
-                later_count += 1
+        spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
+        off_mean = mean - last.mean[u] + shift * (reach - last.reach[u])
+        off_spread = spread - last.variance[u] + variance * (reach * reach - last.reach[u] * last.reach[u])
+        difference = max(abs(off_mean), scale * max(abs(off_spread), abs(reach - last.reach[u])))
+        differs = difference > tolerances.told
+        if differs and not closely and difference <= tolerances.urgent * patience(system.degree[u]):
+            mark(news.later, u)
             continue
         if differs:
-            people.seen_mean[u] = mean
-            people.seen_reach[u] = reach
-            people.seen_variance[u] = spread
-            changed[count] = u
-            count += 1
+            last.mean[u] = mean
+            last.reach[u] = reach
+            last.variance[u] = spread
+            mark(told, u)
         first = system.start[u]
         for j in range(first, first + system.degree[u] if differs or closely else first):
             e = system.incident[j]
-            if edge_flags[e] == 0 and (differs or scale * unseen(edges, people, e) > tolerance):
-                edge_flags[e] = STALE
-                stale[stale_count] = e
-                stale_count += 1
-    return count, stale_count, later_count
+            if differs or scale * untold(edges, people, inverse, last, e) > tolerances.told:
+                mark(news.stale, e)
+    unmark_all(news.moved)
 
 
 @compiled
-def unseen(edges: Edges, people: People, edge: int) -> float:
-    """By how much an edge's covariance differs from what readers were last told of it, in units of σ²."""
-    scale = people.scale[edges.tail[edge]] * people.scale[edges.head[edge]]
-    off: float = scale * edges.covariance[edge] - edges.seen_covariance[edge]
-    return abs(off)
+def tell_edges(
+    edges: Edges, people: People, inverse: Inverse, news: News, scale: float, tolerance: float, told: Marked
+) -> None:
+    """Put those of the stale edges into `told` whose rows in the tables differ, by a count or in the covariance.
 
-
-@compiled
-def settle_rows(
-    edges: Edges, people: People, scale: float, tolerance: float, edge_flags: Flags, stale: Ints, rows: Ints
-) -> int:
-    """Which of the stale edges have rows in the tables that differ, by a count or by more than the tolerance in the
-    covariance. Most have not: an end's mean has moved. Returns the length of `rows`; clears `edge_flags`.
+    Most have not: an end's mean has moved. `scale`: σ², or more (`tell_people`).
     """
-    count = 0
-    for e in stale:
-        if edge_flags[e] & COUNTED != 0 or scale * unseen(edges, people, e) > tolerance:
-            D_u, D_v = people.scale[edges.tail[e]], people.scale[edges.head[e]]
-            edges.seen_covariance[e] = D_u * D_v * edges.covariance[e]
-            rows[count] = e
-            count += 1
-        edge_flags[e] = 0
-    return count
+    unmark_all(told)
+    last = news.told
+    for e in members_of(news.stale):
+        if news.counted[e] != 0 or scale * untold(edges, people, inverse, last, e) > tolerance:
+            last.covariance[e] = covariance(edges, people, inverse, e)
+            mark(told, e)
+        news.counted[e] = 0
+
+
+@compiled
+def patience(contacts: int) -> float:
+    """How much longer than others a participant with so many contacts may wait to be told of: 1, or more of a
+    hub."""
+    return max(1.0, contacts / HUB_CONTACTS)
+
+
+@compiled
+def covariance(edges: Edges, people: People, inverse: Inverse, edge: int) -> float:
+    """D_u D_v (Λ⁻¹)_uv of an edge's ends."""
+    scale = people.scale
+    both: float = scale[edges.tail[edge]] * scale[edges.head[edge]] * inverse.on_edge[edge]
+    return both
+
+
+@compiled
+def untold(edges: Edges, people: People, inverse: Inverse, told: Told, edge: int) -> float:
+    """By how much an edge's covariance differs from what readers were last told of it, in units of σ²."""
+    difference: float = covariance(edges, people, inverse, edge) - told.covariance[edge]
+    return abs(difference)

@@ -1,27 +1,84 @@
 """What verdicts say of the concentrations, read off the local engine (docs/method.md, "Expected remaining")."""
 
-from haystream.arrays import Floats, Ints
+import numpy as np
+
+from haystream.arrays import Floats, Growing, Ints
 from haystream.compiled import compiled
+from haystream.engines.local.edge_ends import edge_reach
+from haystream.engines.local.healing import Inverse
+from haystream.engines.local.sides import MEAN, REMAINING
 from haystream.engines.local.solve import VALUE
-from haystream.engines.local.state import COMMON, MEAN, REMAINING, Edges, People
-from haystream.models.concentration import LEAST, add_likelihood
+from haystream.engines.local.state import Data, Edges, People, State
+from haystream.models.common import Common
+from haystream.models.concentration import LEAST, add_likelihood, learned_concentration, no_likelihood
+
+LEARNED_AT_ONCE = 4096
+"""Up to so many screened edges the concentration is learned anew for every ranking: a third of a millisecond. With
+more of them it is learned once in as many verdicts as there are multiples of this: a verdict's share of the work
+stays the same, and what is learned is behind by one verdict in this many at most."""
+
+
+class Concentrations:
+    """What has been learned of the concentrations, and from which edges."""
+
+    def __init__(self) -> None:
+        self.log_c = 0.0, 0.0
+        """E[log c | Y] and Var[log c | Y]."""
+        self.slope = 0.0
+        """d E[Σ L P | Y] / d log c."""
+        self._screened = Growing(np.int32)
+        self._known: set[int] = set()
+        self._unlearned = 0
+        self._settled = False
+
+    @property
+    def screened(self) -> Ints:
+        """The edges that were ever screened, each once."""
+        return self._screened.view()
+
+    def count(self, edge: int, screened: float) -> None:
+        """Take that items on an edge were screened, or that a verdict was taken back."""
+        if screened > 0.0 and edge not in self._known:
+            self._known.add(edge)
+            self._screened.append(edge)
+        self._unlearned += int(screened != 0.0)
+
+    def settled(self) -> None:
+        """Take that the posterior is up to date again, so that there may be something to learn."""
+        self._settled = True
+
+    def learn_if_due(self, state: State, common: Common, weight: float) -> None:
+        """Learn, unless nothing has changed or it costs more than the verdicts since. `weight`: k."""
+        many = self._screened.size > LEARNED_AT_ONCE
+        if not self._settled or (many and self._unlearned * LEARNED_AT_ONCE < self._screened.size):
+            return
+        self._unlearned, self._settled = 0, False
+        ends = state.edges, state.people, state.inverse
+        if weight:
+            likelihood = no_likelihood()
+            edges_likelihood(*ends, state.data, self.screened, common, likelihood)
+            self.log_c = learned_concentration(likelihood)
+        through = float(state.sums.border[REMAINING]) * common.variance
+        of_edges = remaining_slope(*ends, self.screened, common._replace(variance=0.0), through)
+        self.slope = common.mean_shift * weight * through + of_edges
 
 
 @compiled
 def edges_likelihood(
-    edges: Edges, people: People, screened: Ints, n: Floats, y: Floats, shift: float, variance: float, out: Floats
+    edges: Edges, people: People, inverse: Inverse, data: Data, screened: Ints, common: Common, out: Floats
 ) -> None:
     """Add to `out` the log-likelihood of every edge in `screened` that was screened more than once.
 
     Without an edge's own data what is expected of its P is (f − w s Ȳ)/(1 − w s), and the variance that its ends
     give it s/(1 − w s), f and s being the two with them.
     """
+    n, y = data.n, data.y
     for i in range(len(screened)):
         e = screened[i]
         if n[e] <= 1.0 or edges.weight[e] == 0.0:
             continue
-        fitted, ends, _ = fit(edges, people, e, shift, variance)
-        level = edges.prior_mean[e] + shift
+        fitted, ends, _ = fit(edges, people, inverse, e, common)
+        level = edges.prior_mean[e] + common.mean_shift
         own = edges.weight[e] * ends
         rest = max(1.0 - own, LEAST)
         mean = (edges.prior_mean[e] + fitted - own * y[e] / n[e]) / rest
@@ -30,10 +87,12 @@ def edges_likelihood(
 
 
 @compiled
-def remaining_slope(edges: Edges, people: People, screened: Ints, shift: float, through: float) -> float:
+def remaining_slope(
+    edges: Edges, people: People, inverse: Inverse, screened: Ints, common: Common, through: float
+) -> float:
     """Σ ν_e (E[P_e | Y] − Ȳ_e) over the edges in `screened`, ν_e what a move of Ȳ_e moves expected remaining by.
 
-    ν_e = L_e ρ_e + w_e (β̃_eᵀ Λ⁻¹h + reach_e `through`), and E[P_e | Y] − Ȳ_e = (1 − ρ_e)(β̃_eᵀx̂ + reach_e `shift` −
+    ν_e = L_e ρ_e + w_e (β̃_eᵀ Λ⁻¹h + reach_e `through`), and E[P_e | Y] − Ȳ_e = (1 − ρ_e)(β̃_eᵀx̂ + reach_e Δ −
     d_e), both before any constraint.
     """
     total = 0.0
@@ -43,7 +102,7 @@ def remaining_slope(edges: Edges, people: People, screened: Ints, shift: float, 
         if weight == 0.0:
             continue
         u, v = edges.tail[e], edges.head[e]
-        fitted, _, reach = fit(edges, people, e, shift, 0.0)
+        fitted, _, reach = fit(edges, people, inverse, e, common)
         own = edges.residual[e] * weight
         by_ends = (
             edges.on_tail[e] * people.sides[REMAINING, u, VALUE]
@@ -55,12 +114,11 @@ def remaining_slope(edges: Edges, people: People, screened: Ints, shift: float, 
 
 
 @compiled
-def fit(edges: Edges, people: People, e: int, shift: float, variance: float) -> tuple[float, float, float]:
+def fit(edges: Edges, people: People, inverse: Inverse, e: int, common: Common) -> tuple[float, float, float]:
     """What the ends make of an edge's P: β̃ᵀx̂ + reach Δ, β̃ᵀΛ⁻¹β̃ + reach² v_M, and reach = 1 − β̃ᵀx₂ (or 0)."""
     u, v, on_u, on_v = edges.tail[e], edges.head[e], edges.on_tail[e], edges.on_head[e]
-    reach = 0.0
-    if len(people.sides) > COMMON:
-        reach = 1.0 - on_u * people.sides[COMMON, u, VALUE] - on_v * people.sides[COMMON, v, VALUE]
-    mean = on_u * people.sides[MEAN, u, VALUE] + on_v * people.sides[MEAN, v, VALUE] + reach * shift
-    own = on_u * on_u * people.variance[u] + on_v * on_v * people.variance[v]
-    return mean, own + 2.0 * on_u * on_v * edges.covariance[e] + reach * reach * variance, reach
+    reach = edge_reach(edges, people, e)
+    by_ends = on_u * people.sides[MEAN, u, VALUE] + on_v * people.sides[MEAN, v, VALUE]
+    own = on_u * on_u * inverse.on_participant[u] + on_v * on_v * inverse.on_participant[v]
+    own += 2.0 * on_u * on_v * inverse.on_edge[e]
+    return by_ends + reach * common.mean_shift, own + reach * reach * common.variance, reach

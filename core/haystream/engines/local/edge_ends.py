@@ -1,10 +1,13 @@
-"""The moments of participants, and of the two ends of edges, as the models want them."""
+"""The adjusted moments of participants, and of the two ends of edges, as the models want them."""
 
 from haystream.arrays import Ints
 from haystream.compiled import compiled
+from haystream.engines.local.healing import Inverse
+from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.solve import VALUE
-from haystream.engines.local.state import COMMON, MEAN, Edges, People
+from haystream.engines.local.state import Edges, People
 from haystream.models.base import Ends
+from haystream.models.common import Common
 
 
 @compiled
@@ -19,21 +22,26 @@ def adjusted(people: People, participant: int, shift: float) -> tuple[float, flo
 
 
 @compiled
+def edge_reach(edges: Edges, people: People, edge: int) -> float:
+    """1 − β̃ᵀx₂: how much of a move of the common mean an edge's ends let through; 0 without a common mean."""
+    if len(people.sides) <= COMMON:
+        return 0.0
+    x_2 = people.sides[COMMON]
+    on_tail, on_head = edges.on_tail[edge], edges.on_head[edge]
+    reach: float = 1.0 - on_tail * x_2[edges.tail[edge], VALUE] - on_head * x_2[edges.head[edge], VALUE]
+    return reach
+
+
+@compiled
 def edge_ends(
-    edges: Edges,
-    people: People,
-    which: Ints,
-    shift: float,
-    variance: float,
-    scale: float,
-    discrepancy: float,
-    out: Ends,
+    edges: Edges, people: People, inverse: Inverse, which: Ints, common: Common, discrepancy: float, out: Ends
 ) -> None:
-    """The adjusted moments of the ends of the edges in `which`, row i of `out` for which[i] (NOTES, section 2).
+    """The adjusted moments of the ends of the edges in `which`, row i of `out` for which[i].
 
     Cov(R_u, R_v) = σ² [D_u D_v (Λ⁻¹)_uv + reach_u reach_v v_M] + v_u v_v / (1 + q), v what the constraint takes off
-    a mean.
+    a mean (docs/method.md, "The constraint is a clip").
     """
+    shift, variance, scale = common.mean_shift, common.variance, common.scale
     for i in range(len(which)):
         e = which[i]
         u, v = edges.tail[e], edges.head[e]
@@ -45,9 +53,9 @@ def edge_ends(
         inflation = 1.0 / (1.0 + discrepancy)
         out.mean_tail[i] = mean_u
         out.mean_head[i] = mean_v
-        out.variance_tail[i] = scale * (D_u * D_u * people.variance[u] + reach_u * reach_u * variance)
-        out.variance_head[i] = scale * (D_v * D_v * people.variance[v] + reach_v * reach_v * variance)
-        out.covariance[i] = scale * (D_u * D_v * edges.covariance[e] + reach_u * reach_v * variance)
+        out.variance_tail[i] = scale * (D_u * D_u * inverse.on_participant[u] + reach_u * reach_u * variance)
+        out.variance_head[i] = scale * (D_v * D_v * inverse.on_participant[v] + reach_v * reach_v * variance)
+        out.covariance[i] = scale * (D_u * D_v * inverse.on_edge[e] + reach_u * reach_v * variance)
         out.variance_tail[i] += off_u * off_u * inflation
         out.variance_head[i] += off_v * off_v * inflation
         out.covariance[i] += off_u * off_v * inflation

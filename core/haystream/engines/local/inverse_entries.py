@@ -1,14 +1,13 @@
-"""Entries of the inverse on the graph, corrected as the matrix changes."""
+"""Entries of an inverse on the graph, corrected or estimated as the matrix changes."""
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
+from haystream.arrays import Floats, Ints, Marked, mark, unmark_all
 from haystream.compiled import compiled
-from haystream.engines.local.healing import STRAIN, Healing, add_strain, left_out
+from haystream.engines.local.budget import LOOSEST_COLUMN
+from haystream.engines.local.healing import Inverse, add_strain, left_out
 from haystream.engines.local.solve import (
     DIAGONAL,
-    MARK,
-    UNMARKED,
     VALUE,
     Scratch,
     System,
@@ -16,86 +15,76 @@ from haystream.engines.local.solve import (
     forget,
     solve,
     touch,
+    touched_by,
 )
-
-NEW_TOLERANCE = 10.0
-"""So much less closely at most are the columns of a new edge's ends solved: the entry read off them has an error
-of second order."""
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
 
 
 @compiled
-def other_end(tail: Ints, head: Ints, edge: int, participant: int) -> int:
+def other_end(system: System, edge: int, participant: int) -> int:
     """Whom the edge joins the participant to."""
-    return int(head[edge]) if tail[edge] == participant else int(tail[edge])
+    return int(system.head[edge]) if system.tail[edge] == participant else int(system.tail[edge])
 
 
 @compiled
 def change_row(
     system: System,
-    tail: Ints,
-    head: Ints,
+    inverse: Inverse,
     participant: int,
     edges: Ints,
     deltas: Floats,
-    on_participant: Floats,
-    on_edge: Floats,
-    tolerance: float,
     column: Scratch,
     other: Scratch,
-    queue: Healing,
-    touched: Ints,
-) -> int:
+    touched: Marked,
+) -> None:
     """Add `deltas` to the off-diagonal entries of `edges`, all of them at `participant`; correct the inverse.
 
     With u the participant and a the deltas at the edges' other ends, Λ' = Λ + e_u aᵀ + a e_uᵀ. Two local solves,
     k = Λ⁻¹e_u and l = Λ⁻¹a, give Λ'⁻¹ = Λ⁻¹ − [k l] S⁻¹ [k l]ᵀ with S = [[k_u, 1 + aᵀk], [1 + aᵀk, aᵀl]]
-    (Woodbury). `on_participant` and `on_edge` hold the entries of Λ⁻¹ on the graph. The participants whose
-    entry changed by more than a thousandth of the tolerance go to `touched`; returns how many.
+    (Woodbury). Those whose diagonal entry this changed by more than what is negligible are `touched`.
 
     The solves are as close as the tolerance, or less for small deltas, which multiply what they leave out. Where
     the one edge is new, its entry is read off the columns, which are solved anyway. Those of its ends are not:
     where they are off, `heal` has to find out by how much, or would not know whom else to heal.
     """
+    unmark_all(touched)
+    on_participant, on_edge, tolerances = inverse.on_participant, inverse.on_edge, inverse.tolerances
     first_edge = edges[0]
     new = len(edges) == 1 and system.off[first_edge] == 0.0
     unit = deltas[0] if new else 0.0
     if not new:
         for i in range(len(edges)):
             unit = max(unit, abs(deltas[i]))
-    loose = min(tolerance / max(abs(unit), tolerance), NEW_TOLERANCE * tolerance if new else 0.1)
-    listed = begin(column, participant, 1.0, 0)
-    listed = solve(system, loose, column, listed)
-    reached = 0
+    least = tolerances.corrected
+    loose = min(least / max(abs(unit), least), tolerances.new if new else LOOSEST_COLUMN)
+    begin(column, participant, 1.0)
+    solve(system, loose, column)
     for i in range(len(edges)):
-        v = other_end(tail, head, edges[i], participant)
-        reached = begin(other, v, 1.0 if new else deltas[i] / unit, reached)
-    reached = solve(system, loose, other, reached)
+        begin(other, other_end(system, edges[i], participant), 1.0 if new else deltas[i] / unit)
+    solve(system, loose, other)
     at_u, at_a = column.cells[:, VALUE], other.cells[:, VALUE]
     if new:
-        v = other_end(tail, head, first_edge, participant)
-        on_edge[first_edge] = at_u[v] + left_out(column, listed, at_a)
+        v = other_end(system, first_edge, participant)
+        on_edge[first_edge] = at_u[v] + left_out(column, at_a)
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):
-        v = other_end(tail, head, edges[i], participant)
+        v = other_end(system, edges[i], participant)
         s12 += deltas[i] * at_u[v]
         s22 += deltas[i] * unit * at_a[v]
     determinant = s11 * s22 - s12 * s12
     kk, kl, ll = s22 / determinant, -s12 * unit / determinant, s11 * unit * unit / determinant
-    for i in range(listed):
-        reached = touch(other.cells, other, column.touched[i], reached)
-    count = 0
-    for i in range(reached):
-        t = other.touched[i]
+    for t in touched_by(column):
+        touch(other.cells, other, t)
+    for t in touched_by(other):
         if at_u[t] == 0.0 and at_a[t] == 0.0:
             continue
         change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
         # No diagonal entry is below 1/Λ_tt; one that is still an estimate might be corrected to below that.
         on_participant[t] = max(on_participant[t] - change, 1.0 / column.cells[t, DIAGONAL])
         factor = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
-        add_strain(queue, t, 2.0 * loose * factor, STRAIN * tolerance)
+        add_strain(inverse.healing, t, 2.0 * loose * factor, tolerances.strain)
         first = system.start[t]
         for j in range(first, first + system.degree[t]):
             v = system.contact[j]
@@ -103,95 +92,77 @@ def change_row(
                 on_edge[system.incident[j]] -= (
                     kk * at_u[t] * at_u[v] + kl * (at_u[t] * at_a[v] + at_a[t] * at_u[v]) + ll * at_a[t] * at_a[v]
                 )
-        if abs(change) > 1e-3 * tolerance or t == participant:
-            touched[count] = t
-            count += 1
+        if abs(change) > tolerances.negligible or t == participant:
+            mark(touched, t)
     for i in range(len(edges)):
         system.off[edges[i]] += deltas[i]
-    forget(column, listed)
-    forget(other, reached)
-    return count
+    forget(column)
+    forget(other)
 
 
 @compiled
 def change_entries(
     system: System,
-    tail: Ints,
-    head: Ints,
+    inverse: Inverse,
     edges: Ints,
     deltas: Floats,
-    on_participant: Floats,
-    on_edge: Floats,
-    tolerance: float,
-    room: Scratch,
-    queue: Healing,
+    diagonal: Floats,
     ends_wait: bool,
-    touched: Ints,
-) -> int:
+    touched: Marked,
+) -> None:
     """Add `deltas` to the off-diagonal entries of many edges, old ones before new, and estimate what moves.
 
     At an edge and its ends as if there were nobody else: with V the block of Λ⁻¹ there and E the change of Λ,
     V' = V (I + E V)⁻¹. That costs no solve. Whom an estimate misses too much of waits for healing, and if
-    `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by more than a thousandth
-    of the tolerance, go to `touched`; returns how many.
+    `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by more than what is
+    negligible, are `touched`. `diagonal`: of Λ, shape (participants,).
     """
-    count = 0
+    unmark_all(touched)
+    on_participant, on_edge, tolerances = inverse.on_participant, inverse.on_edge, inverse.tolerances
     for i in range(len(edges)):
         e, delta = edges[i], deltas[i]
-        u, v = tail[e], head[e]
+        u, v = system.tail[e], system.head[e]
         a, b, s = on_participant[u], on_participant[v], on_edge[e]
         new = system.off[e] == 0.0
         if new:
             s = 0.0
         less = max((1.0 + delta * s) ** 2 - delta * delta * a * b, LEAST_DETERMINANT)
         on_edge[e] = (s * (1.0 + delta * s) - delta * a * b) / less
-        on_participant[u] = max(a / less, 1.0 / room.cells[u, DIAGONAL])
-        on_participant[v] = max(b / less, 1.0 / room.cells[v, DIAGONAL])
+        on_participant[u] = max(a / less, 1.0 / diagonal[u])
+        on_participant[v] = max(b / less, 1.0 / diagonal[v])
         system.off[e] += delta
         missed = 2.0 * abs(delta) * on_edge[e] * on_edge[e]
         for t, before in ((u, a), (v, b)):
-            add_strain(queue, t, np.inf if new and ends_wait else missed, STRAIN * tolerance)
+            add_strain(inverse.healing, t, np.inf if new and ends_wait else missed, tolerances.strain)
             change = on_participant[t] - before
-            if new or abs(change) > 1e-3 * tolerance:
-                count = touch(room.cells, room, t, count)
-            if abs(change) > tolerance * before:
+            if new or abs(change) > tolerances.negligible:
+                mark(touched, t)
+            if abs(change) > tolerances.corrected * before:
                 first = system.start[t]
                 for j in range(first, first + system.degree[t]):
                     part = on_edge[system.incident[j]] / on_participant[t]
-                    add_strain(queue, system.contact[j], part * part * abs(change), STRAIN * tolerance)
-    for i in range(count):
-        touched[i] = room.touched[i]
-        room.cells[touched[i], MARK] = UNMARKED
-    return count
+                    add_strain(inverse.healing, system.contact[j], part * part * abs(change), tolerances.strain)
 
 
 @compiled
 def take_entries(
-    system: System,
-    queue: Healing,
-    which: Ints,
-    prior_on_participant: Floats,
-    prior_on_edge: Floats,
-    on_participant: Floats,
-    on_edge: Floats,
-    taken: Floats,
-    tolerance: float,
+    system: System, inverse: Inverse, which: Ints, on_participant: Floats, on_edge: Floats, taken: Floats
 ) -> None:
     """Take over to Λ⁻¹ what was solved afresh of Q⁻¹ at these participants: the same, where no data have reached.
 
-    Data have reached whoever's entry of Λ⁻¹ differs by more than the tolerance from what was last `taken` of Q⁻¹.
-    Those wait for healing.
-    """
+    `on_participant`, `on_edge`: the entries of Q⁻¹ on the graph. Data have reached whoever's entry of Λ⁻¹ differs
+    by more than the tolerance from what was last `taken` of Q⁻¹. Those wait for healing."""
+    tolerance = inverse.tolerances.corrected
     for u in which:
-        reached = abs(on_participant[u] - taken[u]) > tolerance
-        taken[u] = prior_on_participant[u]
+        reached = abs(inverse.on_participant[u] - taken[u]) > tolerance
+        taken[u] = on_participant[u]
         if reached:
-            add_strain(queue, u, np.inf, 0.0)
+            add_strain(inverse.healing, u, np.inf, 0.0)
             continue
-        on_participant[u] = prior_on_participant[u]
+        inverse.on_participant[u] = on_participant[u]
         first = system.start[u]
         for i in range(first, first + system.degree[u]):
             v = system.contact[i]
-            if abs(on_participant[v] - taken[v]) <= tolerance:
+            if abs(inverse.on_participant[v] - taken[v]) <= tolerance:
                 e = system.incident[i]
-                on_edge[e] = prior_on_edge[e]
+                inverse.on_edge[e] = on_edge[e]

@@ -1,7 +1,7 @@
 """Screenings that have been made and whose outcome is not known, in the local engine: for variances, and no mean.
 
-p of them on an edge that has n give it the weight of n + p. With B the β̃ of the edges that have any, a column each,
-and Δw by how much their weights grow,
+p of them on an edge that has n give it the weight of n + p. With B the β̃ of the edges that have any, a column
+each, and Δw by how much their weights grow,
 
     Λ' = Λ + B Δw Bᵀ        Λ'⁻¹ = Λ⁻¹ − K R Rᵀ Kᵀ        K = Λ⁻¹ B        R Rᵀ = (Δw⁻¹ + BᵀK)⁻¹
 
@@ -15,17 +15,17 @@ z = Rᵀ (1 − Bᵀx₂) and t = Rᵀ (BᵀΛ⁻¹h + L Var(η)),
 or when they are gone, is what it would be had there been none.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from haystream.arrays import Floats, Growing, Ints
 from haystream.compiled import compiled
-from haystream.engines.local.announce import HUB
+from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.columns import Columns
-from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve
-from haystream.engines.local.state import COMMON, REMAINING, Edges
+from haystream.engines.local.sides import COMMON, REMAINING
+from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve, touched_by
+from haystream.engines.local.state import Edges, State
 from haystream.models.base import Ends
 from haystream.models.common import Common
 
@@ -34,11 +34,11 @@ NOBODY = -1
 
 
 @compiled
-def solve_edge(system: System, edges: Edges, edge: int, tolerance: float, room: Scratch) -> int:
-    """Leave Λ⁻¹β̃ of an edge in `room`; how many are touched."""
-    listed = begin(room, edges.tail[edge], edges.on_tail[edge], 0)
-    listed = begin(room, edges.head[edge], edges.on_head[edge], listed)
-    return solve(system, tolerance, room, listed)
+def solve_edge(system: System, edges: Edges, edge: int, tolerance: float, room: Scratch) -> None:
+    """Leave Λ⁻¹β̃ of an edge in `room`."""
+    begin(room, edges.tail[edge], edges.on_tail[edge])
+    begin(room, edges.head[edge], edges.on_head[edge])
+    solve(system, tolerance, room)
 
 
 class Solved(NamedTuple):
@@ -98,33 +98,33 @@ class Pending:
         if self._counts[edge] == 0.0:
             del self._counts[edge]
 
-    def settle(self, columns: Columns, tolerance: float, telling: float, *, stale: bool) -> Ints:
+    def settle(self, columns: Columns, telling: float, *, stale: bool) -> Ints:
         """Find out what they do: a local solve for every edge that has any, or for new ones if nothing is `stale`.
 
         Returns the edges whose variance moved: their own count did, or V or the reach of an end by more than
-        `telling` (of a hub by as much more as `settle_moved` has it), since this last named them.
+        `telling` (of a hub by as much more as `announce.patience` has it), since this last named them.
         """
         if not (stale or self._changed):
             return np.zeros(0, np.int32)
         kept = {} if stale else self._columns
-        self._columns = {edge: kept.get(edge) or _column(columns, edge, tolerance) for edge in sorted(self._counts)}
+        self._columns = {edge: kept.get(edge) or _column(columns.state, edge) for edge in sorted(self._counts)}
         for of_people in (self._row, self._told_less, self._told_short):
             of_people.resize(columns.participants)
-        before = self._solved.people
+        system, before = columns.state.system, self._solved.people
         self._row.data[before] = NOBODY
-        self._solved = self._solve(columns)
+        self._solved = self._solve(columns.state)
         people = np.union1d(before, self._solved.people)
         less, short = self._at(people)
         off = np.maximum(np.abs(less - self._told_less.data[people]), np.abs(short - self._told_short.data[people]))
-        tell = off > telling * np.maximum(columns.system.degree[people] / HUB, 1.0)
+        tell = off > telling * np.maximum(system.degree[people] / HUB_CONTACTS, 1.0)
         self._told_less.data[people[tell]], self._told_short.data[people[tell]] = less[tell], short[tell]
-        start, degree, incident = columns.system.start, columns.system.degree, columns.system.incident
-        near = [incident[start[u] : start[u] + degree[u]] for u in people[tell].tolist()]
+        begin, end = system.start, system.start + system.degree
+        near = [system.incident[begin[u] : end[u]] for u in people[tell].tolist()]
         changed, self._changed = np.array(sorted(self._changed), dtype=np.int32), set()
         return np.unique(np.concatenate([changed, *near]))
 
-    def _solve(self, columns: Columns) -> Solved:
-        edges, people = columns.edges, columns.people
+    def _solve(self, state: State) -> Solved:
+        edges, people = state.edges, state.people
         which = np.array(list(self._columns), dtype=np.int32)
         reached = [who for who, _ in self._columns.values()]
         rows = np.unique(np.concatenate([np.zeros(0, np.int32), *reached]))
@@ -137,7 +137,7 @@ class Pending:
         tail, head, on_tail, on_head = (a[which] for a in (edges.tail, edges.head, edges.on_tail, edges.on_head))
         p = np.array([self._counts[edge] for edge in self._columns])
         noise, residual = edges.noise[which], edges.residual[which]
-        one = columns.data.n[which] * residual + noise
+        one = state.data.n[which] * residual + noise
         root = np.sqrt(p * noise / (one * (one + p * residual)))  # of Δw
         inner = on_tail[:, None] * K[row[tail]] + on_head[:, None] * K[row[head]]
         values, Q = np.linalg.eigh(np.eye(len(which)) + 0.5 * root[:, None] * (inner + inner.T) * root)
@@ -150,7 +150,7 @@ class Pending:
         learns = len(people.sides) > COMMON
         Z = np.append(people.scale[rows], 0.0)[:, None] * (K @ R)
         z = (1.0 - at_ends(COMMON)) @ R if learns else np.zeros(len(which))
-        t = (at_ends(REMAINING) + columns.data.offered[which] * residual) @ R
+        t = (at_ends(REMAINING) + state.data.offered[which] * residual) @ R
         return Solved(which, p, rows, Z, (Z * Z).sum(axis=1), Z @ z, z, t)
 
     # ---- reading ----
@@ -169,7 +169,7 @@ class Pending:
     def common(self, known: Common) -> Common:
         """What all share, given what they share without pending screenings."""
         seen = float(self._solved.z @ self._solved.z)
-        return replace(known, variance=known.variance / (1.0 + known.variance * seen))
+        return known._replace(variance=known.variance / (1.0 + known.variance * seen))
 
     def variances(self, participants: Ints, variance: Floats, reach: Floats, common: Common) -> Floats:
         """Var(R), given what it would be if only `common`, which is that with pending screenings, knew of them."""
@@ -200,11 +200,11 @@ class Pending:
         return given_common - float(t @ t), reach - float(t @ z)
 
 
-def _column(columns: Columns, edge: int, tolerance: float) -> tuple[Ints, Floats]:
-    room = columns.work.column
-    listed = solve_edge(columns.system, columns.edges, edge, tolerance, room)
-    who = room.touched[:listed]
+def _column(state: State, edge: int) -> tuple[Ints, Floats]:
+    room = state.rooms.column
+    solve_edge(state.system, state.edges, edge, state.inverse.tolerances.corrected, room)
+    who = touched_by(room)
     who = who[room.cells[who, VALUE] != 0.0]
     values = room.cells[who, VALUE]
-    forget(room, listed)
+    forget(room)
     return who, values

@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Growing, Ints
+from haystream.arrays import Floats, Growing, Ints, marked, members_of
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
-from haystream.engines.local.healing import AT_ONCE, PRIOR_COLUMN_TOLERANCE, heal, healing, let_wait, regrown
+from haystream.engines.local.budget import prior_entries
+from haystream.engines.local.healing import AT_ONCE, Inverse, heal, healing, let_wait
 from haystream.engines.local.inverse_entries import change_entries, change_row
-from haystream.engines.local.solve import EXCEEDED, Scratch, resized, scratch, system
+from haystream.engines.local.solve import DIAGONAL, EXCEEDED, System, resized, scratch, system
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance
 from haystream.graph import Graph
@@ -28,11 +29,11 @@ DEGREE_STEPS = 1024
 of a participant who has 100,000 then changes nothing, but for every 64th, instead of 100,000 entries. Entries of
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
-FEW = 2
+LET_IN_ONE_BY_ONE = 2
 """Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
 do to Q⁻¹ is estimated, and healed when there is time."""
 
-MUCH = 10
+LARGELY_NEW = 10
 """Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
 
 
@@ -155,9 +156,10 @@ class GraphPrecision:
         self._off = Growing(np.float64)
         self._inverse_diagonal = Growing(np.float64, fill=1.0)
         self._inverse_edge = Growing(np.float64)
-        self._rooms: tuple[Scratch, Scratch] = scratch(0), scratch(0)
-        self._touched = np.zeros(0, np.int32)
+        self._rooms = scratch(0), scratch(0)
+        self._touched = marked(0)
         self._healing = healing(0)
+        self._tolerances = prior_entries(tolerance)
 
     @property
     def diagonal(self) -> Floats:
@@ -186,14 +188,14 @@ class GraphPrecision:
             of_people.resize(len(graph))
         for of_edges in (self._off, self._inverse_edge):
             of_edges.resize(graph.edges)
-        if len(self._touched) < len(graph):
-            self._rooms = resized(self._rooms[0], 2 * len(graph)), resized(self._rooms[1], 2 * len(graph))
-            self._touched = np.zeros(2 * len(graph), np.int32)
-            self._healing = regrown(self._healing, 2 * len(graph))
+        if len(self._touched.flags) < len(graph):
+            room = 2 * len(graph)
+            self._rooms = resized(self._rooms[0], room), resized(self._rooms[1], room)
+            self._touched, self._healing = marked(room), healing(room, self._healing)
         new = graph.edges - known
-        if not self.builds or (new > FEW and MUCH * new > graph.edges):
+        if not self.builds or (new > LET_IN_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
             self._join_all(known_people, known)
-        elif new > FEW:
+        elif new > LET_IN_ONE_BY_ONE:
             self._join_many(known)
         else:
             for edge in range(known, graph.edges):
@@ -258,21 +260,9 @@ class GraphPrecision:
         changed = (deltas != 0.0) | (edges >= known)
         edges, deltas = edges[changed], deltas[changed]
         self._healing.fresh[:] = 0
-        count = change_entries(
-            system(graph, self.off),
-            graph.tail,
-            graph.head,
-            edges,
-            deltas,
-            self.inverse_diagonal,
-            self.inverse_edge,
-            self.tolerance,
-            self._rooms[0],
-            self._healing,
-            True,
-            self._touched,
-        )
-        self.changes.append(Change(None, edges, deltas, self._touched[:count].copy()))
+        diagonal, ends_wait = self._rooms[0].cells[:, DIAGONAL], True
+        change_entries(self._system, self._inverse, edges, deltas, diagonal, ends_wait, self._touched)
+        self.changes.append(Change(None, edges, deltas, members_of(self._touched).copy()))
 
     def tend(self, most: int, stop: Ints) -> None:
         """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
@@ -289,20 +279,17 @@ class GraphPrecision:
         """Whether a solve took too many steps, ever."""
         return any(room.steps[EXCEEDED] for room in self._rooms)
 
+    @property
+    def _system(self) -> System:
+        return system(self._graph, self.off)
+
+    @property
+    def _inverse(self) -> Inverse:
+        return Inverse(self.inverse_diagonal, self.inverse_edge, self._tolerances, self._healing)
+
     def _heal(self, most: int, stop: Ints) -> Ints:
-        count, _ = heal(
-            system(self._graph, self.off),
-            self._healing,
-            most,
-            self.tolerance,
-            PRIOR_COLUMN_TOLERANCE,
-            self.inverse_diagonal,
-            self.inverse_edge,
-            self._rooms[0],
-            self._touched,
-            stop,
-        )
-        return self._touched[:count].copy()
+        heal(self._system, self._inverse, most, self._rooms[0], self._touched, stop)
+        return members_of(self._touched).copy()
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
@@ -331,22 +318,8 @@ class GraphPrecision:
             self._change(u, incident[changed], deltas[changed])
 
     def _change(self, participant: int, edges: Ints, deltas: Floats) -> None:
-        graph = self._graph
-        count = change_row(
-            system(graph, self.off),
-            graph.tail,
-            graph.head,
-            participant,
-            edges,
-            deltas,
-            self.inverse_diagonal,
-            self.inverse_edge,
-            self.tolerance,
-            *self._rooms,
-            self._healing,
-            self._touched,
-        )
-        self.changes.append(Change(participant, edges, deltas, self._touched[:count].copy()))
+        change_row(self._system, self._inverse, participant, edges, deltas, *self._rooms, self._touched)
+        self.changes.append(Change(participant, edges, deltas, members_of(self._touched).copy()))
 
 
 def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:

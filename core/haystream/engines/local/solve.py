@@ -1,10 +1,9 @@
 """Local solves of sparse symmetric positive definite systems Λx = b, by pushing residuals.
 
-Λ has the sparsity of the graph itself (NOTES, section 3): a diagonal entry per participant and one off-diagonal
-entry per edge. A participant whose residual r = b − Λx exceeds tolerance × its diagonal takes the whole of it
-into x and hands the consequence to its contacts: Gauss-Seidel steps in the order in which they are needed,
-which converges for every such matrix and touches only a neighbourhood (NOTES, section 4).
-"""
+Λ has the sparsity of the graph itself (docs/method.md, "Why the linear form"): a diagonal entry per participant and
+one off-diagonal entry per edge. A participant whose residual r = b − Λx exceeds tolerance × its diagonal takes the
+whole of it into x and hands the consequence to its contacts: Gauss-Seidel steps in the order in which they are
+needed, which converges for every such matrix and touches only a neighbourhood."""
 
 from math import prod
 from typing import NamedTuple
@@ -37,17 +36,19 @@ ALLOWED, EXCEEDED = 0, 1
 
 
 class System(NamedTuple):
-    """A matrix on the graph: the contacts of u are contact[start[u] … start[u] + degree[u] − 1].
+    """A matrix on the graph, but for its diagonal, which is in the cells of every solve.
 
-    Its diagonal is in the cells of every solve.
+    The contacts of u are contact[start[u] … start[u] + degree[u] − 1], over the edges incident[…] (`graph.Graph`).
     """
 
     start: Longs
     degree: Longs
     contact: Ints
     incident: Ints
+    tail: Ints
+    head: Ints
     off: Floats
-    """Shape (edges,)."""
+    """The off-diagonal entries, shape (edges,)."""
 
 
 class Scratch(NamedTuple):
@@ -62,16 +63,16 @@ class Scratch(NamedTuple):
     ring: Ints
     """Shape (participants,)."""
     touched: Ints
-    """Shape (participants,)."""
-    nothing: Floats
-    """Shape (0,)."""
+    """Whom the solve has reached, shape (participants,)."""
+    listed: Longs
+    """How many are in `touched`, shape (1,)."""
     steps: Longs
     """Shape (2,): how many a solve is ALLOWED, and 1 once one has EXCEEDED that."""
 
 
 def system(graph: Graph, off: Floats) -> System:
     """The matrix with these off-diagonal entries on the graph as it is now."""
-    return System(graph.start, graph.degree, graph.contact, graph.incident, off)
+    return System(graph.start, graph.degree, graph.contact, graph.incident, graph.tail, graph.head, off)
 
 
 def fresh_cells(*shape: int) -> Floats:
@@ -87,7 +88,8 @@ def fresh_cells(*shape: int) -> Floats:
 def scratch(participants: int) -> Scratch:
     """Fresh scratch for a matrix of unit diagonal."""
     ring, touched = np.zeros((2, participants), np.int32)
-    return Scratch(fresh_cells(participants), ring, touched, np.zeros(0), np.array([MOST_STEPS, 0]))
+    steps = np.array([MOST_STEPS, 0])
+    return Scratch(fresh_cells(participants), ring, touched, np.zeros(1, np.int64), steps)
 
 
 def resized(room: Scratch, participants: int) -> Scratch:
@@ -97,28 +99,18 @@ def resized(room: Scratch, participants: int) -> Scratch:
 
 @compiled
 def relax(
-    system: System,
-    cells: Floats,
-    tolerance: float,
-    room: Scratch,
-    listed: int,
-    rhs: Floats,
-    others: Floats,
-    along: Floats,
-) -> tuple[int, float]:
-    """Push until |r| ≤ tolerance × diagonal among `room.touched[:listed]` and all that they reach, or give up.
+    system: System, cells: Floats, tolerance: float, room: Scratch, rhs: Floats, others: Floats, along: Floats
+) -> float:
+    """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up; return rhsᵀΔx.
 
     `cells`, shape (participants, 4), change in place; they may be those of `room`. Every participant whose x or r
-    changes is appended to `room.touched`; exactly the listed ones are marked, before and after. What is only read,
-    for sums: `rhs`, shape (participants,), and `others`, the cells of k solves on the same matrix, shape
-    (k, participants, 4).
-
-    Returns:
-        The new length of the list, and by how much rhsᵀx grew. To `along`, shape (k,), is added the sum over all
-        steps of the step times the residual of each of `others` at that place and time.
+    changes is put into `room.touched`; exactly those there are marked in `cells`, before and after. What is only
+    read, for sums: `rhs`, shape (participants,), and `others`, the cells of k solves on the same matrix, shape
+    (k, participants, 4). To `along`, shape (k,), is added the sum over all steps of the step times the residual of
+    each of `others` at that place and time.
     """
     ring, touched = room.ring, room.touched
-    size = len(ring)
+    size, listed = len(ring), room.listed[0]
     head, count, steps = 0, 0, room.steps[ALLOWED]
     for i in range(listed):
         u = touched[i]
@@ -166,39 +158,51 @@ def relax(
                 count += 1
     for i in range(count):  # where it was given up
         cells[ring[(head + i) % size], MARK] = LISTED
-    return listed, gain
+    room.listed[0] = listed
+    return gain
 
 
 @compiled
-def solve(system: System, tolerance: float, room: Scratch, listed: int) -> int:
-    """Solve in the scratch what `begin` put there; the new length of the list."""
-    cells, nothing = room.cells, room.nothing
-    listed, _ = relax(system, cells, tolerance, room, listed, cells[:, VALUE], cells[np.newaxis], nothing)
-    return listed
+def solve(system: System, tolerance: float, room: Scratch) -> None:
+    """Solve in the scratch what `begin` put there."""
+    cells = room.cells
+    relax(system, cells, tolerance, room, cells[:, VALUE], cells[np.newaxis], np.empty(0))
 
 
 @compiled
-def begin(room: Scratch, u: int, value: float, listed: int) -> int:
-    """Add `value` to the right-hand side of a solve in the scratch; the new length of the list."""
+def begin(room: Scratch, u: int, value: float) -> None:
+    """Add `value` to the right-hand side of a solve in the scratch."""
     room.cells[u, RESIDUAL] += value
-    return touch(room.cells, room, u, listed)
+    touch(room.cells, room, u)
 
 
 @compiled
-def touch(cells: Floats, room: Scratch, u: int, listed: int) -> int:
-    """List u among the touched of a solve; the new length of the list."""
+def touch(cells: Floats, room: Scratch, u: int) -> None:
+    """Put u among the touched of a solve, once."""
     if cells[u, MARK] == UNMARKED:
         cells[u, MARK] = LISTED
-        room.touched[listed] = u
-        listed += 1
-    return listed
+        room.touched[room.listed[0]] = u
+        room.listed[0] += 1
 
 
 @compiled
-def forget(room: Scratch, listed: int) -> None:
+def touched_by(room: Scratch) -> Ints:
+    """Whom the solve has reached, shape (k,): a view."""
+    return room.touched[: room.listed[0]]
+
+
+@compiled
+def unmark(cells: Floats, room: Scratch) -> None:
+    """Take everybody out of the touched; values and residuals stay."""
+    for u in touched_by(room):
+        cells[u, MARK] = UNMARKED
+    room.listed[0] = 0
+
+
+@compiled
+def forget(room: Scratch) -> None:
     """Put the scratch back to zero, at the cost of what was touched."""
-    for i in range(listed):
-        u = room.touched[i]
+    for u in touched_by(room):
         room.cells[u, VALUE] = 0.0
         room.cells[u, RESIDUAL] = 0.0
-        room.cells[u, MARK] = UNMARKED
+    unmark(room.cells, room)

@@ -1,27 +1,18 @@
 """What the local engine's kernels work on: columns per edge and per participant, and sums over the graph.
 
-Two or three right-hand sides share one matrix. Side 0 is b = Σ w_e d_e β̃_e, whose solution is the adjusted mean
-at the prior's common mean; side 1 is h = Σ L_e (1 − ρ_e) β̃_e, whose quadratic form is the part of the variance of
-what remains that the participants carry. Where a common mean is learned there is side 2, o = Σ w_e β̃_e: what of a
-move of that mean the data take back from each participant. All are sums over edges of a coefficient times β̃_e, and
-change with an edge's data in the same way.
+Arrays have spare room, so that growth is amortised. `sides` are the right-hand sides of `sides.py`.
 """
 
 from typing import NamedTuple
 
-from haystream.arrays import Flags, Floats, Ints
-from haystream.engines.local.healing import Healing
-from haystream.engines.local.solve import Scratch
-
-MEAN, REMAINING, COMMON = 0, 1, 2
-"""The right-hand sides; the third is there only for a model with a common mean."""
-
-ENTRIES = -1
-"""Of an array of tolerances: after those of the right-hand sides, that of the entries of Λ⁻¹."""
+from haystream.arrays import Flags, Floats, Ints, Marked
+from haystream.engines.local.budget import Tolerances
+from haystream.engines.local.healing import Inverse
+from haystream.engines.local.solve import Scratch, System
 
 
 class Edges(NamedTuple):
-    """Per edge, shape (edges,) unless said otherwise."""
+    """Per edge, shape (edges,) unless said otherwise. One without noise (0) is not let in yet."""
 
     tail: Ints
     head: Ints
@@ -38,10 +29,6 @@ class Edges(NamedTuple):
     """w_e = 1 / (Var(η_e) + s_e / n_e)."""
     coefficient: Floats
     """Shape (sides, edges): w_e d_e, then L_e (1 − ρ_e) with ρ_e = Var(η_e) w_e, then w_e."""
-    covariance: Floats
-    """(Λ⁻¹)_uv."""
-    seen_covariance: Floats
-    """D_u D_v (Λ⁻¹)_uv (`Engine.covariances`) that readers were last told of; inf before."""
 
 
 class Data(NamedTuple):
@@ -65,22 +52,16 @@ class People(NamedTuple):
     prior_mean: Floats
     scale: Floats
     """D_uu."""
-    variance: Floats
-    """(Λ⁻¹)_uu."""
     prior_variance: Floats
     """(Q⁻¹)_uu, as it was last taken over."""
     sides: Floats
     """Shape (sides, participants, 4): the cells of the solve of each right-hand side (`solve.relax`)."""
     rhs: Floats
     """Shape (participants, sides)."""
-    seen_mean: Floats
-    """X, O and V (`Engine.given_common`) that readers were last told of."""
-    seen_reach: Floats
-    seen_variance: Floats
 
 
 class Sums(NamedTuple):
-    """What is summed over the whole graph, kept up to date by difference, shape (sides,)."""
+    """What is summed over the whole graph, kept up to date by difference; shape (sides,) but for `data`."""
 
     form: Floats
     """bᵀx of each right-hand side."""
@@ -88,6 +69,8 @@ class Sums(NamedTuple):
     """Σ_e c_e (1 − β̃_eᵀ x₂), c_e the side's coefficients and x₂ the solution of side 2: the border that the common
     mean adds to Λ. Zero without one. Σ_e c_e β̃_eᵀ x₂ = bᵀx₂ is taken as bᵀx₂ + xᵀr₂, which is bᵀΛ⁻¹b₂ to second
     order in what the solves leave out."""
+    data: Floats
+    """Shape (2,): SQUARE, Σ w d², and OWN, Σ L² Var(η)(1 − ρ)."""
     change: Floats
     """This and the rest: scratch. Of an edge's change, that of the coefficients, Δc."""
     step: Floats
@@ -98,19 +81,60 @@ class Sums(NamedTuple):
     """xᵀ times what K leaves unsolved."""
 
 
-class Work(NamedTuple):
-    """What the kernels that change a posterior keep beside it."""
+SQUARE, OWN = 0, 1
+"""Places in `Sums.data`."""
 
-    sums: Sums
-    healing: Healing
-    """Of the entries of Λ⁻¹."""
+
+class Rooms(NamedTuple):
+    """Room for what a kernel needs meanwhile; all of it is empty, or zero, between kernels."""
+
     column: Scratch
-    """Room for a column of Λ⁻¹."""
-    room: Scratch
-    """Room for another solve."""
-    moved: Ints
-    """Participants whose reading may have moved; how many is told and returned."""
-    moved_flags: Flags
-    """Marks them."""
-    changed: Ints
-    """Scratch, shape (participants,)."""
+    """For a column of Λ⁻¹."""
+    other: Scratch
+    """For another solve."""
+    people: Marked
+    edges: Marked
+
+
+class Told(NamedTuple):
+    """What readers were last told of; inf before."""
+
+    mean: Floats
+    """X, O and V of each participant (`contract.Engine`), every one of shape (participants,)."""
+    reach: Floats
+    variance: Floats
+    covariance: Floats
+    """D_u D_v (Λ⁻¹)_uv of each edge's ends, shape (edges,)."""
+
+
+class News(NamedTuple):
+    """What may have to be told to readers, and what they were last told (`announce`)."""
+
+    told: Told
+    moved: Marked
+    """Participants whose reading may have moved."""
+    closely: Flags
+    """Shape (participants,). Of the moved: 1 for those whose reading may not wait, and the covariances of whose
+    edges may have moved alone."""
+    later: Marked
+    """Participants whose reading has moved by so little that it may wait until there is time."""
+    stale: Marked
+    """Edges that are to be scored again."""
+    counted: Flags
+    """Shape (edges,). Of the stale: 1 for those of which screened or relevant items have been counted."""
+
+
+class State(NamedTuple):
+    """All of it."""
+
+    system: System
+    """Λ."""
+    inverse: Inverse
+    """Λ⁻¹."""
+    edges: Edges
+    data: Data
+    people: People
+    sums: Sums
+    news: News
+    rooms: Rooms
+    tolerances: Tolerances

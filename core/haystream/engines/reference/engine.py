@@ -9,7 +9,6 @@ expected of it. Means are those of the first, variances those of the second.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from haystream.models.concentration import add_likelihood, learned_concentration
 
 
 class ReferenceEngine:
-    """Bayes linear adjustment by Lemmas 1 to 3 (with the errata of NOTES.md)."""
+    """Bayes linear adjustment by Lemmas 1 to 3 (as docs/method.md corrects them)."""
 
     _dense: Moments
     """The prior."""
@@ -79,7 +78,7 @@ class ReferenceEngine:
                 np.concatenate([seen.deviation, expected]),
             )
             _, variance = adjusted_common(self._dense, both)
-            self._all = adjust(self._dense, both, replace(self._known.common, variance=variance))
+            self._all = adjust(self._dense, both, self._known.common._replace(variance=variance))
         everyone, everywhere = (np.arange(k, dtype=np.int32) for k in (len(self._graph), self._graph.edges))
         return Moved(everyone, everywhere, everywhere)
 
@@ -88,7 +87,7 @@ class ReferenceEngine:
         return np.array(sorted(np.flatnonzero(counts).tolist(), key=self._graph.names), dtype=np.int64)
 
     def _observed(self, edges: Longs, n: Floats, deviation: Floats) -> Observations:
-        """Lemma 3: Cov(R, Y), and Var(Y_e) = E[n(n-1)P² + nP] - n²E[P]² = n² Var(P_e) + n E[P(1-P)]: erratum 1."""
+        """Lemma 3: Cov(R, Y), and Var(Y_e) = E[n(n-1)P² + nP] - n²E[P]² = n² Var(P_e) + n E[P(1-P)]."""
         var_y = self._cov_pp(edges, edges) * np.outer(n, n) + np.diag(n * self._dense.noise[edges])
         return Observations(edges, n, deviation, self._cov_zp(edges) * n, var_y)
 
@@ -101,6 +100,11 @@ class ReferenceEngine:
     def covariance(self) -> Floats:
         """Likewise."""
         return self._all.constrained_covariance
+
+    @property
+    def readings(self) -> "ReferenceEngine":
+        """Itself."""
+        return self
 
     drift = 0.0
 

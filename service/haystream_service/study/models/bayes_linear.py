@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from haystream.engines.local.engine import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.events import Prior, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import make_engine, share_of
@@ -29,7 +29,9 @@ class BayesLinear:
         while self._engine.waiting:
             self._engine.tend(1000)
             self._engine.settle()
-        self._mean, self._variance, self._slope = self._engine.scoring(np.arange(network.edges, dtype=np.int32))
+        self._mean, self._variance, self._slope = self._engine.readings.scoring(
+            np.arange(network.edges, dtype=np.int32)
+        )
 
     def observe(self, edges: Sequence[int], relevant: bool) -> None:
         """Record it."""
@@ -42,12 +44,12 @@ class BayesLinear:
         self._engine.tend(TENDED)
         edges = self._engine.settle().scores
         if len(edges):
-            self._mean[edges], self._variance[edges], self._slope[edges] = self._engine.scoring(edges)
+            self._mean[edges], self._variance[edges], self._slope[edges] = self._engine.readings.scoring(edges)
         return self._mean, self._variance
 
     def common(self) -> tuple[Floats, float]:
         """The slopes and the rounded common mean that the posteriors were read with."""
-        return self._slope, self._engine.rounded_common().base_rate
+        return self._slope, self._engine.readings.rounded_common().base_rate
 
 
 def _relevance(network: Network, options: Options) -> Model:

@@ -1,0 +1,198 @@
+"""How exact everything is: one promise in probability, and what each approximation may take of it.
+
+Of what an engine approximates, and a factor of its tolerance for each:
+
+- **solved**: the right-hand sides, up to a residual (`solve`);
+- **told**: what readers were last told of may lag behind (`announce`);
+- **entries**: those of Λ⁻¹, on which the mean of P depends in `relevance` alone, are corrected by columns that
+  leave something out (`inverse_entries`), until they are solved afresh (`healing`);
+- **common**: the reach of each participant, through which a common mean that is learned, in `rates` alone, moves
+  it.
+
+The inequality that a factor has to satisfy stands beside it; `taken` adds up what they take of the promise.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from haystream.arrays import Floats
+from haystream.engines.local.sides import COMMON, MEAN, REMAINING
+
+PROMISE = 1e-4
+"""No adjusted mean, of an R or a P, is farther than this from a dense solve of the same data once nobody waits for
+`tend`. `tests/core/test_ranges.py` holds the engine to it over all settings that the models take."""
+
+DEFAULT_TOLERANCE = 2e-5
+"""Residuals are pushed until |r| ≤ tolerance × diagonal, in units of x (standard deviations of R at the prior,
+about). All other factors are multiples of this one. AMPLIFIED × tolerance ≤ 0.4 PROMISE."""
+
+AMPLIFIED = 2.0
+"""By how much a bound on residuals enters a mean: D/(1 − δ), where Λ is diagonally dominant by 1 − δ and all
+residuals are at the bound with one sign. That is 2.2 at the defaults of `relevance`, and 5.8 at those of
+`rates`, where everybody has as many contacts; but pushes leave residuals of either sign, and even on a ring of 48
+people 2.4 was the most that was found (as tests/core/test_budget.py measures it)."""
+
+TOLD_FACTOR = 2.0
+"""Readers are told of a participant, and its edges are scored again, when its adjusted mean or variance is so many
+tolerances from what they were last told. It halves the work of a verdict near hubs.
+TOLD_FACTOR × tolerance ≤ 0.4 PROMISE."""
+
+URGENT_FACTOR = 5.0
+"""Whose reading moved by at most so many times what readers are told of anyway may wait until there is time: a
+verdict then has a tenth of the edges to score again near hubs. Under load, and only then, an item's score lags by
+URGENT_FACTOR × TOLD_FACTOR × tolerance ≤ 2 PROMISE."""
+
+HUB_CONTACTS = 1024
+"""A participant with more contacts than this may wait for longer, in proportion: its edges are as many."""
+
+COMMON_FACTOR = 5.0
+"""The right-hand side behind the common mean is solved so much less closely: what it leaves out moves a mean by Δ
+times as much, and Δ itself not to first order. COMMON_FACTOR × AMPLIFIED × |Δ| × tolerance ≤ 0.2 PROMISE up to
+COMMON_SHIFT."""
+
+COMMON_SHIFT = 0.1
+"""The largest |Δ| that is reckoned with: a base rate from 0.1, the default, to 0 or 0.2."""
+
+REMAINING_FACTOR = 100.0
+"""The right-hand side behind the variance of what remains is solved so much less closely, in units of the items on
+an edge, and a new item then costs a few pushes instead of thousands. h is about REMAINING_COEFFICIENT an item, so
+REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT / 2 ≤ 1 % is the relative error of that standard deviation."""
+
+REMAINING_COEFFICIENT = 0.1
+"""h of one item on an edge, about: (1 − ρ) β̃."""
+
+SHARE_FACTOR = 5.0
+"""Shares are solved so much less closely than means: SHARE_FACTOR × AMPLIFIED × tolerance ≤ 2 PROMISE, and their
+sum is off by as much. They are read by people, as reasons."""
+
+LEAST_SCALE = 0.05
+"""A variance is σ² D² times an entry of the inverse: where σ² is small, the entry needs to be less exact. Not below
+this, or a base rate that turns out much larger than the prior's would find them too rough; nor is what readers were
+told of the spread of a rate compared in smaller units, since the variance of a P is up to P (1 − P) times that
+spread, however small σ² is."""
+
+ENTRY_IN_PROBABILITY = 0.15
+"""What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
+which table 2's mean depends on both being relevant."""
+
+STRAIN_FACTOR = 5.0
+"""A participant waits for healing when its strain, about what corrections may have left out of its entries of the
+inverse, is so many tolerances. ENTRY_IN_PROBABILITY × STRAIN_FACTOR × tolerance ≤ 0.2 PROMISE."""
+
+DRIFTED_FACTOR = 5.0
+"""Whose diagonal entry is found to have drifted by more tolerances than this has its contacts healed too: whoever
+has less is within what strain allows. DRIFTED_FACTOR ≤ STRAIN_FACTOR."""
+
+COLUMN_FACTOR = 2.0
+"""Columns that entries are read off are solved so much less closely than x: a diagonal entry's error is of second
+order, and another entry matters to a probability by a tenth or less. COLUMN_FACTOR ≤ STRAIN_FACTOR, so that who has
+been healed does not wait again."""
+
+PRIOR_COLUMN_FACTOR = 5.0
+"""The same of Q⁻¹, whose tolerance is the closer one: scales come from its diagonal; off it `rates` needs no more
+than the entries of Λ⁻¹ do. PRIOR_COLUMN_FACTOR ≤ STRAIN_FACTOR."""
+
+NEW_COLUMN_FACTOR = 10.0
+"""So much less closely at most are the columns of a new edge's ends solved: the entry read off them has an error
+of second order, (NEW_COLUMN_FACTOR × tolerance / LEAST_SCALE)² ≤ tolerance / LEAST_SCALE."""
+
+LOOSEST_COLUMN = 0.1
+"""No column is solved less closely than this, however small the change of the matrix that it is multiplied with."""
+
+FIRST_ORDER_FACTOR = 50.0
+"""A change of Λ, relative to its inverse, by at most so many tolerances of its entries (1 % with σ² = 0.1) is taken
+into its inverse to first order; the second order, (FIRST_ORDER_FACTOR × tolerance / LEAST_SCALE)² at most, is no
+more than that tolerance, tolerance / LEAST_SCALE."""
+
+NEGLIGIBLE_FACTOR = 1e-3
+"""A change of a diagonal entry by less of a tolerance than this is passed on to nobody."""
+
+
+class EntryTolerances(NamedTuple):
+    """How exact the entries of an inverse are (kernels take this)."""
+
+    corrected: float
+    """Columns that correct entries as the matrix changes are solved to this. The unit of all others."""
+    healed: float
+    """Columns that entries are read off are."""
+    new: float
+    """Columns of a new edge's ends are."""
+    strain: float
+    """Who has so much strain waits."""
+    drifted: float
+    """Whose diagonal entry is found off by more has its contacts healed."""
+    negligible: float
+    """Whose diagonal entry changes by less has not changed."""
+
+
+class Tolerances(NamedTuple):
+    """How exact an engine's other numbers are (kernels take this)."""
+
+    sides: Floats
+    """Residuals of the right-hand sides, over Λ's diagonal, shape (sides,)."""
+    scale: float
+    """A relative change of D, or a change of an entry of Q⁻¹, that priors of edges follow."""
+    first_order: float
+    """A change of Λ, relative to its inverse, that its inverse takes to first order."""
+    told: float
+    """Readers are told, in the end, of what has moved by more."""
+    urgent: float
+    """Readers are told at once of what has moved by more."""
+    share: float
+    """Residuals of the solve behind shares."""
+
+
+def entry_tolerances(tolerance: float, column_factor: float) -> EntryTolerances:
+    """Those of an inverse whose columns are corrected to `tolerance` and healed to `column_factor` times it."""
+    return EntryTolerances(
+        corrected=tolerance,
+        healed=column_factor * tolerance,
+        new=NEW_COLUMN_FACTOR * tolerance,
+        strain=STRAIN_FACTOR * tolerance,
+        drifted=DRIFTED_FACTOR * tolerance,
+        negligible=NEGLIGIBLE_FACTOR * tolerance,
+    )
+
+
+def prior_entries(tolerance: float) -> EntryTolerances:
+    """Those of Q⁻¹ (`prior_inverse`)."""
+    return entry_tolerances(tolerance, PRIOR_COLUMN_FACTOR)
+
+
+def posterior_entries(tolerance: float, scale: float) -> EntryTolerances:
+    """Those of Λ⁻¹, `scale` being σ² before data."""
+    return entry_tolerances(tolerance / max(scale, LEAST_SCALE), COLUMN_FACTOR)
+
+
+def tolerances(tolerance: float, entries: EntryTolerances, sides: int) -> Tolerances:
+    """Those of an engine with so many right-hand sides, before it knows how many items there are (`for_items`)."""
+    told = TOLD_FACTOR * tolerance
+    made = Tolerances(
+        sides=np.full(sides, tolerance),
+        scale=tolerance,
+        first_order=FIRST_ORDER_FACTOR * entries.corrected,
+        told=told,
+        urgent=URGENT_FACTOR * told,
+        share=SHARE_FACTOR * tolerance,
+    )
+    made.sides[COMMON:] *= COMMON_FACTOR
+    return made
+
+
+def for_items(of: Tolerances, items: float) -> None:
+    """Have the variance of what remains solved as closely as so many items on an edge, in the mean, ask for."""
+    of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items))
+
+
+def taken(tolerance: float = DEFAULT_TOLERANCE) -> dict[str, float]:
+    """What each approximation takes of the promise at most, as a share of it, by name.
+
+    A model has `entries` or `common`: of `relevance` no mean is common, and in `rates` no covariance enters a mean.
+    """
+    return {
+        "solved": AMPLIFIED * tolerance / PROMISE,
+        "told": TOLD_FACTOR * tolerance / PROMISE,
+        "entries": ENTRY_IN_PROBABILITY * STRAIN_FACTOR * tolerance / PROMISE,
+        "common": COMMON_FACTOR * AMPLIFIED * COMMON_SHIFT * tolerance / PROMISE,
+    }

@@ -1,0 +1,83 @@
+"""The budget of the promised accuracy: every factor keeps its inequality, and together they keep the promise."""
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from support.dense import dense_of
+from support.histories import MODELS, item, verdict
+
+from haystream.engines.local import budget
+from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
+from haystream.events import ModelName, Outcome, Query
+from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
+from haystream.posterior_tables import Rows, Tables, read
+
+SLACK = 1.0 + 1e-12
+
+
+def test_together_they_take_no_more_than_the_promise() -> None:
+    taken = budget.taken()
+    assert taken["solved"] <= 0.4 * SLACK
+    assert taken["told"] <= 0.4 * SLACK
+    assert max(taken["entries"], taken["common"]) <= 0.2 * SLACK
+    assert taken["solved"] + taken["told"] + max(taken["entries"], taken["common"]) <= SLACK
+
+
+def test_each_factor_keeps_its_inequality() -> None:
+    entry = DEFAULT_TOLERANCE / LEAST_SCALE  # the loosest that entries of an inverse are solved to
+    assert budget.URGENT_FACTOR * budget.TOLD_FACTOR * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
+    assert budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT / 2 <= 0.01 * SLACK
+    assert budget.SHARE_FACTOR * budget.AMPLIFIED * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
+    assert budget.DRIFTED_FACTOR <= budget.STRAIN_FACTOR
+    assert max(budget.COLUMN_FACTOR, budget.PRIOR_COLUMN_FACTOR) <= budget.STRAIN_FACTOR
+    assert (budget.NEW_COLUMN_FACTOR * entry) ** 2 <= entry
+    assert (budget.FIRST_ORDER_FACTOR * entry) ** 2 <= entry * SLACK
+    assert budget.NEGLIGIBLE_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
+
+
+def patched(table: np.ndarray, rows: Rows) -> np.ndarray:
+    grown = np.zeros((max(len(table), int(rows.index.max(initial=0)) + 1), rows.rows.shape[1]))
+    grown[: len(table)] = table
+    grown[rows.index] = rows.rows
+    return grown
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("degree", [2, 4])
+def test_what_readers_hold_at_rest_keeps_the_promise(model: ModelName, degree: int) -> None:
+    """At the default tolerance, on graphs where all have as many contacts: the bound on solves is largest there."""
+    rng = np.random.default_rng(degree)
+    prior = replace(DEFAULT_PRIORS[model], participants={"p3": 1.5 * DEFAULT_PRIORS[model].mean})
+    state, _ = step(State(), Query("q", prior=prior))
+    query = state.queries["q"]
+    pairs = list(nx.random_regular_graph(degree, 48, seed=degree).edges)
+    people, edges = np.zeros((0, 3)), np.zeros((0, 3))
+    for number in range(120):
+        u, v = pairs[number] if number < len(pairs) else pairs[rng.integers(len(pairs))]
+        step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+        outcome = Outcome.RELEVANT if rng.random() < 0.25 else Outcome.IRRELEVANT
+        step(state, verdict(number, f"i{rng.integers(number + 1)}", outcome))
+        query.ranking()
+        changes = query.drain()
+        people, edges = patched(people, changes.participants), patched(edges, changes.edges)
+    query.finish()
+    changes = query.drain()
+    people, edges = patched(people, changes.participants), patched(edges, changes.edges)
+    held = read(Tables(people, edges, changes.common, changes.discrepancy), prior, query.collection.graph)
+    expected, graph = dense_of(query), query.collection.graph
+    order = [graph.participant(name) for name in expected.people]
+    of_pairs = [graph.edge_between(pair) for pair in expected.pairs]
+    solved = query.engine.readings.unconstrained(np.array(order, dtype=np.int32))[0]
+    off_solved = np.abs(solved - expected.unconstrained_mean).max()
+    off_held = max(
+        np.abs(held.participant_mean[order] - expected.mean).max(),
+        np.abs(held.edge_mean[of_pairs] - expected.edge_mean).max(),
+    )
+    scale = (
+        0.5 if model == "relevance" else prior.participant**-0.5
+    )  # D at most: of a binary variable, or 1/sqrt(κₐ)
+    assert off_solved <= scale / (1.0 - prior.correlation) * DEFAULT_TOLERANCE
+    assert off_held <= PROMISE
