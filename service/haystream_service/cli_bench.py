@@ -164,6 +164,12 @@ def bench_pipeline(
     seconds: Annotated[float, typer.Option(min=1, help="How long, at each size.")] = 20,
     new_edges: Annotated[float, typer.Option(min=0, max=1, help="The share of the items on new edges.")] = 0.01,
     flood: Annotated[int, typer.Option(min=100, help="Items that lie ready when the intake is measured.")] = 20_000,
+    burst: Annotated[int, typer.Option(min=0, help="Items on new pairs, all at once, while verdicts come.")] = 0,
+    burst_seconds: Annotated[float, typer.Option(min=1, help="How long that lasts at most.")] = 60,
+    opening: Annotated[
+        int, typer.Option(min=0, help="Items of a collection on which another query opens meanwhile.")
+    ] = 0,
+    idle: Annotated[int, typer.Option(min=0, help="Queries that nobody touches when a worker starts.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph and the traffic.")] = 0,
     json: Json = False,
 ) -> None:
@@ -175,8 +181,10 @@ def bench_pipeline(
     \b
     haystream bench pipeline
     haystream bench pipeline --edges 1000 --seconds 60 --json
+    haystream bench pipeline --edges 100000 --burst 200000 --opening 300000 --idle 1000
     """
     from haystream_service.bench.pipeline import Load
+    from haystream_service.bench.stress import Stress
     from haystream_service.commands import bench as command
 
     load = Load(
@@ -188,4 +196,5 @@ def bench_pipeline(
         queries=queries,
         seed=seed,
     )
-    command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, json=json)
+    stress = Stress(burst=burst, burst_seconds=burst_seconds, opening=opening, idle=idle)
+    command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, stress=stress, json=json)

@@ -61,7 +61,8 @@ def test_the_result_has_the_contracts_shape(
 def test_the_command_measures_a_small_case(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    arguments = ("--edges", 100, "--seconds", 1, "--items", 100, "--flood", 200, "--json")
+    stress = ("--burst", 100, "--burst-seconds", 20, "--opening", 600, "--idle", 3)
+    arguments = ("--edges", 100, "--seconds", 1, "--items", 100, "--flood", 200, *stress, "--json")
     monkeypatch.setattr(sys, "argv", ["haystream", "bench", "pipeline", *map(str, arguments)])
     with pytest.raises(SystemExit) as left:
         cli.main()
@@ -72,3 +73,11 @@ def test_the_command_measures_a_small_case(
     [row] = result["results"]
     assert row["verdicts"] > 0
     assert row["items_per_s"] > 0
+    *openings, burst = row["phases"]
+    assert [phase["done"] for phase in openings] == [1, 1]
+    assert burst["done"] == 100
+    for phase in (*openings, burst):
+        assert phase["unanswered"] == 0
+        assert phase["memory_mib"][1] >= max(phase["memory_mib"])
+    assert [phase["unanswered"] for phase in result["noop"]["phases"]] == [0]
+    assert row["start"]["queries"] == 3

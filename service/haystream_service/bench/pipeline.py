@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -20,7 +21,21 @@ import orjson
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.bench import graphs
 from haystream_service.bench.noop import LAST, NoopProcess
+from haystream_service.bench.stress import (
+    ITEMS_AN_EDGE,
+    OTHER,
+    Phase,
+    Rig,
+    Stress,
+    burst,
+    on_new_pairs,
+    opening,
+    preload,
+    resident,
+    start_with_idle,
+)
 from haystream_service.bench.traffic import Message, Traffic
+from haystream_service.demo.play import NoAnswer
 from haystream_service.demo.stage import WorkerProcess, explained, started
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.settings import Settings, variables
@@ -63,6 +78,10 @@ class Measured:
     items_per_s: float
     opened_s: float
     """From opening the query to its first ranking."""
+    phases: tuple[Phase, ...] = ()
+    """What verdicts met while something else went on."""
+    start: dict[str, Any] | None = None
+    """A start with many idle queries (`stress.start_with_idle`)."""
 
 
 @dataclass(slots=True)
@@ -72,6 +91,7 @@ class Case:
     pairs: graphs.Longs
     load: Load
     rng: np.random.Generator
+    stress: Stress = field(default_factory=Stress)
     judged: Counter[bytes] = field(default_factory=Counter)
     top: dict[bytes, list[str]] = field(default_factory=dict)
     """The items of the last ranking that are not judged yet, by query."""
@@ -86,7 +106,7 @@ class Case:
     @property
     def items_per_edge(self) -> int:
         """Of those that are there from the beginning, in the mean."""
-        verdicts = self.load.seconds * self.load.verdicts_per_s + WARM_UP
+        verdicts = (self.load.seconds + self.stress.seconds) * self.load.verdicts_per_s + WARM_UP
         return max(LEAST_ITEMS_PER_EDGE, ceil(UNREAD * verdicts / len(self.pairs)))
 
     def preloaded(self) -> Iterator[Item]:
@@ -110,6 +130,8 @@ class Case:
         query = min(self.queries, key=self.judged.__getitem__)
         best = self.top.get(query, [])
         item = best.pop(0) if best and self.rng.random() < 0.5 else self._random()
+        if self.judged[query] >= self.items_per_edge * len(self.pairs):
+            raise NoAnswer("every item is judged: the worker takes longer than was provided for")
         while (query, item) in self._read:
             item = self._random()
         self._read.add((query, item))
@@ -137,11 +159,11 @@ async def servers() -> AsyncIterator[tuple[str, str]]:
         yield kafka.bootstrap, valkey.url
 
 
-async def measure(kafka: str, redis: str, edges: int, load: Load) -> Measured:
+async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress) -> Measured:
     """A worker with a query (or several) on a graph of so many edges."""
     settings = _settings(kafka, redis, f"bench-{edges}")
     rng = np.random.default_rng(load.seed)
-    case = Case(graphs.preferential(edges, rng), load, rng)
+    case = Case(graphs.preferential(edges, rng), load, rng, stress)
     store = RedisStore.connect(redis, prefix=settings.redis_prefix)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
@@ -150,7 +172,9 @@ async def measure(kafka: str, redis: str, edges: int, load: Load) -> Measured:
         preloaded = case.preloaded()
         while some := list(islice(preloaded, PRELOADED_AT_ONCE)):
             await store.append_items(graphs.COLLECTION, some)
+        began = time.perf_counter()
         worker = await started(stack, WorkerProcess(variables(settings)))
+        empty_s = round(time.perf_counter() - began, 2)
         stack.enter_context(explained(worker))
         traffic = await stack.enter_async_context(Traffic(settings, case.answered))
         began = time.perf_counter()
@@ -167,15 +191,35 @@ async def measure(kafka: str, redis: str, edges: int, load: Load) -> Measured:
                 count = await store.item_count(graphs.COLLECTION)
                 await asyncio.sleep(LOOK_SECONDS)
 
+        latencies = tuple(traffic.latencies)
         rate = await _flood(traffic, worker, case.items(), load.flood, taken_in)
-    return Measured(edges, tuple(traffic.latencies), rate, opened)
+        rig = Rig(traffic, case.verdict, load.verdicts_per_s, partial(resident, worker))
+        phases = [phase async for phase in _phases(rig, store, stress, case)]
+        start = None
+        if stress.idle:
+            start = {
+                "empty_s": empty_s,
+                **await start_with_idle(settings, store, worker, traffic, stress, case.top),
+            }
+    return Measured(edges, latencies, rate, opened, tuple(phases), start)
 
 
-async def measure_noop(kafka: str, redis: str, load: Load) -> Measured:
+async def _phases(rig: Rig, store: RedisStore, stress: Stress, case: Case) -> AsyncIterator[Phase]:
+    if stress.opening:
+        pairs = graphs.preferential(stress.opening // ITEMS_AN_EDGE, case.rng)
+        await preload(store, OTHER, graphs.spread(pairs, ITEMS_AN_EDGE, case.rng))
+        for name, collection in (("other", OTHER), ("another", graphs.COLLECTION)):
+            yield await opening(rig, stress, collection, name, partial(case.top.__contains__, name.encode()))
+    if stress.burst:
+        items = on_new_pairs(int(case.pairs.max()) + 1, case.rng)
+        yield await burst(rig, store, stress, items, case.queries[0].decode())
+
+
+async def measure_noop(kafka: str, redis: str, load: Load, stress: Stress) -> Measured:
     """The no-op agent, under the same traffic."""
     settings = _settings(kafka, redis, "bench-noop")
     rng = np.random.default_rng(load.seed)
-    case = Case(graphs.preferential(1000, rng), load, rng)
+    case = Case(graphs.preferential(1000, rng), load, rng, stress)
     answers: Counter[bytes] = Counter()
 
     def answered(key: bytes, _: bytes) -> int:
@@ -194,8 +238,28 @@ async def measure_noop(kafka: str, redis: str, load: Load) -> Measured:
         def lasts() -> Iterator[tuple[Message, int]]:
             return (((LAST, b""), partition) for partition in range(partitions))
 
+        latencies, phases = tuple(traffic.latencies), []
         rate = await _flood(traffic, agent, case.items(), load.flood, taken_in, lasts)
-    return Measured(0, tuple(traffic.latencies), rate, 0.0)
+        if stress.burst:
+            items = on_new_pairs(int(case.pairs.max()) + 1, case.rng)
+            phases.append(await _past_a_burst(traffic, case, load, stress, items))
+    return Measured(0, latencies, rate, 0.0, tuple(phases))
+
+
+async def _past_a_burst(traffic: Traffic, case: Case, load: Load, stress: Stress, items: Iterator[Item]) -> Phase:
+    """The no-op agent's verdicts while the same burst goes by it."""
+
+    async def work() -> int:
+        for item in islice(items, stress.burst):
+            await traffic.send("items", (item.item_id.encode(), encode_item(item)))
+        await traffic.flush()
+        return stress.burst
+
+    async def unknown() -> int:
+        return 0
+
+    rig = Rig(traffic, case.verdict, load.verdicts_per_s, unknown)
+    return await rig.phase(f"{stress.burst:,} items on new pairs", work)
 
 
 async def _drive(traffic: Traffic, verdict: Callable[[], Message], items: Iterator[Message], load: Load) -> None:
@@ -247,11 +311,18 @@ def as_json(noop: Measured, sizes: Sequence[Measured], load: Load) -> dict[str, 
                 "items_ratio": round(size.items_per_s / noop.items_per_s, 2),
                 "opened_s": round(size.opened_s, 2),
                 "verdicts": len(size.latencies),
+                "phases": [phase.as_json() for phase in size.phases],
+                **({"start": size.start} if size.start else {}),
             }
         )
     return {
         "results": results,
-        "noop": {**base, "items_per_s": round(noop.items_per_s), "verdicts": len(noop.latencies)},
+        "noop": {
+            **base,
+            "items_per_s": round(noop.items_per_s),
+            "verdicts": len(noop.latencies),
+            "phases": [phase.as_json() for phase in noop.phases],
+        },
         "load": {
             "verdicts_per_s": load.verdicts_per_s,
             "items_per_s": load.items_per_s,

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -17,6 +17,8 @@ PATIENCE = 120.0
 """Seconds in which an answer is given up."""
 BUNDLE_SECONDS = 0.02
 """Items are sent in bundles so far apart."""
+
+LOOK_SECONDS = 0.05
 
 Message = tuple[bytes, bytes]
 """Key and value."""
@@ -84,6 +86,26 @@ class Traffic:
             await asyncio.sleep(began + number / verdicts_per_s - time.perf_counter())
         streaming.result()
         await self.until(lambda: not any(self._sent.values()), "the answers to all verdicts")
+
+    async def during(
+        self, work: "asyncio.Future[Any]", verdict: Callable[[], Message], *, verdicts_per_s: float, patience: float
+    ) -> int:
+        """Send verdicts, evenly, until the work is done; how many have no answer so many seconds later."""
+        self.latencies.clear()
+        began, number = time.perf_counter(), 0
+        while not work.done():
+            await self.verdict(verdict())
+            number += 1
+            await asyncio.sleep(began + number / verdicts_per_s - time.perf_counter())
+        work.result()
+        give_up = time.perf_counter() + patience
+        while any(self._sent.values()) and time.perf_counter() < give_up:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
+        unanswered = sum(map(len, self._sent.values()))
+        for key, sent in self._sent.items():
+            self._counts[key] += len(sent)  # what comes later is no answer to what is sent next
+            sent.clear()
+        return unanswered
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Return when the condition holds; it is looked at whenever an answer comes. Raises `NoAnswer`."""

@@ -18,6 +18,7 @@ from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
+from haystream_service.bench.stress import Stress
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 
@@ -106,9 +107,9 @@ def run_audit(
     Console(highlight=False, soft_wrap=True).print(table)
 
 
-def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, json: bool) -> None:
+def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, stress: Stress, json: bool) -> None:
     """Measure the no-op agent and the pipeline at every size. Raises `UserError`."""
-    noop, sizes = asyncio.run(_pipeline(sorted(set(edges)), load))
+    noop, sizes = asyncio.run(_pipeline(sorted(set(edges)), load, stress))
     result = pipeline.as_json(noop, sizes, load)
     if json:
         write_json(result)
@@ -116,16 +117,18 @@ def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, json: bool) -> No
         _print_pipeline(result)
 
 
-async def _pipeline(edges: Sequence[int], load: pipeline.Load) -> tuple[pipeline.Measured, list[pipeline.Measured]]:
+async def _pipeline(
+    edges: Sequence[int], load: pipeline.Load, stress: Stress
+) -> tuple[pipeline.Measured, list[pipeline.Measured]]:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics that are a moment old have no leader yet
     notes.print("starting Kafka and Valkey ...")
     async with pipeline.servers() as (kafka, redis):
         notes.print("a Faust agent that does nothing")
-        noop = await pipeline.measure_noop(kafka, redis, load)
+        noop = await pipeline.measure_noop(kafka, redis, load, stress)
         sizes = []
         for size in edges:
             notes.print(f"{size:,} edges")
-            sizes.append(await pipeline.measure(kafka, redis, size, load))
+            sizes.append(await pipeline.measure(kafka, redis, size, load, stress))
     return noop, sizes
 
 
@@ -141,7 +144,33 @@ def _print_pipeline(result: dict[str, Any]) -> None:
     rows += [(f"{row['edges']:,} edges", row) for row in result["results"]]
     for name, row in rows:
         table.add_row(name, *(number(row[key]) if key in row else "" for key in keys))
-    Console(highlight=False, soft_wrap=True).print(table)
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(table)
+    met = [(name, phase) for name, row in rows for phase in row["phases"]]
+    if met:
+        out.print(_phases(met))
+    for name, row in rows:
+        if start := row.get("start"):
+            out.print(
+                f"{name}: a worker is ready in {start['idle_s']} s with {start['queries']:,} idle queries,"
+                f" in {start['touched_s']} s where all of them were touched lately, in {start['empty_s']} s without"
+            )
+
+
+def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+    columns = ("p50 ms", "p99 ms", "verdicts", "unanswered", "s", "done", "MiB before", "peak", "after")
+    first = (Column(name, no_wrap=True) for name in ("", "while"))
+    table = Table(*first, *columns, title="verdicts while something else goes on")
+    for name, phase in met:
+        counts = (
+            f"{phase['verdicts']:,}",
+            f"{phase['unanswered']:,}",
+            number(phase["seconds"]),
+            f"{phase['done']:,}",
+        )
+        memory = (f"{size:,}" for size in phase["memory_mib"])
+        table.add_row(name, phase["phase"], number(phase["p50_ms"]), number(phase["p99_ms"]), *counts, *memory)
+    return table
 
 
 def alone(work: Callable[[], T]) -> T:
