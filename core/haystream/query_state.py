@@ -36,8 +36,13 @@ with so many pairs."""
 
 
 def share_of(edges: int) -> float:
-    """1/k, as counted."""
-    return round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT
+    """1/k, as counted, of an item of k edges."""
+    return float(shares_of(np.array(edges)))
+
+
+def shares_of(edges: Longs) -> Floats:
+    """1/k, as counted, of items of so many edges each, in the same shape."""
+    return np.asarray(np.round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT)
 
 
 class QueryState:
@@ -102,8 +107,7 @@ class QueryState:
         """
         known = self.verdicts.get(verdict.verdict_id)
         if known is not None:
-            if known != verdict:
-                raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
+            check_same(known, verdict)
             return False
         self.verdicts[verdict.verdict_id] = verdict
         before = self._holding.get(verdict.item_id)
@@ -164,9 +168,8 @@ class QueryState:
         start = sets.start.view()
         size = start[which + 1] - start[which]
         first = np.repeat(start[which] - np.cumsum(size) + size, size)
-        share = np.round(1.0 / size / SHARE_UNIT) * SHARE_UNIT  # as `share_of`
         edges, at = np.unique(sets.edge.view()[first + np.arange(len(first))], return_inverse=True)
-        return edges, np.bincount(at, np.repeat(count * share, size)).astype(np.float64)
+        return edges, np.bincount(at, np.repeat(count * shares_of(size), size)).astype(np.float64)
 
     def _judge(self, item: int, before: Outcome, after: Outcome) -> None:
         """Move an item from one outcome to another; an unscreened item's outcome is RETRACTED."""

@@ -11,7 +11,7 @@ from support.histories import MODELS, item, verdict
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.ranking.queue import BECAUSE
+from haystream.ranking.queue import SHARES_NAMED
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -37,9 +37,9 @@ def test_an_item_names_the_pairs_that_count_most(model: ModelName) -> None:
         on = [row_of[collection.graph.names(e)] for e in collection.sets.edges(which)]
         shares = dense.share_matrix[on].mean(axis=0)
         named = [(row_of[share.participants], share.share) for share in each.because]
-        assert len(named) == BECAUSE
+        assert len(named) == SHARES_NAMED
         np.testing.assert_allclose([share for _, share in named], [shares[row] for row, _ in named], atol=1e-9)
-        largest = np.sort(np.abs(shares))[::-1][:BECAUSE]
+        largest = np.sort(np.abs(shares))[::-1][:SHARES_NAMED]
         np.testing.assert_allclose([abs(share) for _, share in named], largest, atol=1e-9)
         adjusted = (dense.linear_mean - dense.prior_mean)[on].mean() - dense.shift
         assert shares.sum() == pytest.approx(adjusted, abs=1e-9)

@@ -12,7 +12,13 @@ from support.histories import fold, item, verdict
 
 from haystream.events import Event, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
-from haystream.models.concentration import DOUBT, GRID, add_likelihood, learned_concentration, no_likelihood
+from haystream.models.concentration import (
+    LOG_FACTOR_SD,
+    LOG_FACTORS,
+    add_likelihood,
+    learned_concentration,
+    no_likelihood,
+)
 
 ENGINES: tuple[Literal["local", "reference"], ...] = ("local", "reference")
 SEVERAL = [
@@ -42,14 +48,14 @@ def left_out(settings: Query) -> np.ndarray:
     pairs = [(u, v) for u, v, _, _ in SEVERAL]
     n, y = np.array([(n, y) for _, _, n, y in SEVERAL], dtype=float).T
     left = np.full(len(n), 2.0)
-    every, total = solve(settings, pairs, n, y, left), np.zeros(len(GRID))
+    every, total = solve(settings, pairs, n, y, left), np.zeros(len(LOG_FACTORS))
     for e in np.flatnonzero(n > 1):
         others_n, others_y = n.copy(), y.copy()
         others_n[e] = others_y[e] = 0
         rest = solve(settings, pairs, others_n, others_y, left)
         level = every.prior_mean[e] + every.shift
         mean = np.clip(rest.linear_mean[e], 0.1 * level, 1 - 0.1 * (1 - level))
-        K = np.exp(GRID) / (rest.linear_variance[e] / rest.scale / rest.noise[e])
+        K = np.exp(LOG_FACTORS) / (rest.linear_variance[e] / rest.scale / rest.noise[e])
         total += betaln(K * mean + y[e], K * (1 - mean) + n[e] - y[e]) - betaln(K * mean, K * (1 - mean))
     return total
 
@@ -75,7 +81,7 @@ def test_without_verdicts_it_is_what_it_was() -> None:
     query.finish()
     mean, variance = query.engine.readings.concentration()
     assert mean == pytest.approx(0.0, abs=1e-12)
-    assert variance == pytest.approx(DOUBT**2, rel=0.03)  # the grid ends at three sd
+    assert variance == pytest.approx(LOG_FACTOR_SD**2, rel=0.03)  # the grid ends at three sd
     assert query.engine.readings.concentration_slope() == 0.0
 
 
@@ -84,7 +90,7 @@ def test_an_edges_likelihood_is_beta_binomial(
     mean: float, spread: float, hits: int, misses: int, whole: bool
 ) -> None:
     y, n = (hits, hits + misses) if whole else (hits / 3, (hits + misses) / 3)
-    likelihood, K = no_likelihood(), np.exp(GRID) / spread
+    likelihood, K = no_likelihood(), np.exp(LOG_FACTORS) / spread
     add_likelihood(likelihood, 0.1, mean, spread, float(n), float(y))
     expected = betaln(K * mean + y, K * (1 - mean) + n - y) - betaln(K * mean, K * (1 - mean))
     np.testing.assert_allclose(likelihood, expected, rtol=1e-8, atol=1e-6)
@@ -104,5 +110,5 @@ def test_it_finds_the_concentration_that_edges_were_drawn_with(octaves: float) -
     for y in rng.binomial(12, rng.beta(0.1 * K, 0.9 * K, 400)).tolist():
         add_likelihood(likelihood, 0.1, 0.1, 1 / 3, 12.0, float(y))
     mean, variance = learned_concentration(likelihood)
-    assert 0.0 < variance < (0.3 * DOUBT) ** 2
-    assert abs(mean - octaves * DOUBT) < 3.3 * np.sqrt(variance)
+    assert 0.0 < variance < (0.3 * LOG_FACTOR_SD) ** 2
+    assert abs(mean - octaves * LOG_FACTOR_SD) < 3.3 * np.sqrt(variance)

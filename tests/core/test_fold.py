@@ -36,7 +36,7 @@ def assert_same(one: Report, other: Report, close: float = 1e-9) -> None:
 def test_any_order_and_any_duplication_give_the_same_state(drawn: int, data: st.DataObject) -> None:
     """`drawn` 4 has scores of chance move in turns, as on large graphs."""
     events = [data.draw(queries(policies=tuple(POLICIES))), *data.draw(facts())]
-    with mock.patch("haystream.ranking.policies.DRAWN", drawn):
+    with mock.patch("haystream.ranking.policies.DRAWN_AT_ONCE", drawn):
         check_any_order(data, events)
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-STEPS = 2
+STEPS_PER_OCTAVE = 2
 """Scores are made with the odds of m, and with v_M, rounded to so many steps an octave from what they are a priori:
 at most 19 % off, with which a search finds as much. Finer steps make all edges be scored again more often."""
 
@@ -38,7 +38,7 @@ def learned(prior_mean: float, weight: float, shift: float, variance: float) -> 
 
 
 def rounded(common: Common, prior_mean: float, weight: float) -> Common:
-    """The same to STEPS an octave; without data, exactly what it is."""
+    """The same to STEPS_PER_OCTAVE an octave; without data, exactly what it is."""
     if weight == 0.0:
         return common
     prior_odds = prior_mean / (1.0 - prior_mean)
@@ -53,4 +53,4 @@ def rounded(common: Common, prior_mean: float, weight: float) -> Common:
 
 
 def _step(ratio: float) -> float:
-    return float(2.0 ** (round(STEPS * math.log2(ratio)) / STEPS))
+    return float(2.0 ** (round(STEPS_PER_OCTAVE * math.log2(ratio)) / STEPS_PER_OCTAVE))

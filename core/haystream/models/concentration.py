@@ -11,35 +11,36 @@ import numpy as np
 from haystream.arrays import Floats
 from haystream.compiled import compiled
 
-DOUBT = math.log(2.0)
+LOG_FACTOR_SD = math.log(2.0)
 """The prior sd of log c. Searches hardly tell concentrations of 2 from those of 8 (docs/method.md), so neither can
 anyone who sets them."""
 
-GRID = np.linspace(-3.0, 3.0, 13) * DOUBT
+LOG_FACTORS = np.linspace(-3.0, 3.0, 13) * LOG_FACTOR_SD
 """Where the likelihood of log c is evaluated: to three prior sd, every half."""
 
-FACTORS = np.exp(GRID)
+FACTORS = np.exp(LOG_FACTORS)
 """c there."""
 
-FLOOR = 0.1
-"""A prediction is kept above this share of the common level, and as much inside 1 (as `models.rates.FLOOR`)."""
+FLOOR_SHARE = 0.1
+"""A prediction is kept above this share of the common level, and as much inside 1 (as
+`models.rates.FLOOR_SHARE`)."""
 
-LEAST = 1e-6
+LEAST_DIVISOR = 1e-6
 """What is divided by is kept above this: it is a positive number off by rounding and by drift of the inverse."""
 
 
 def no_likelihood() -> Floats:
-    """The log-likelihood on `GRID` of no data."""
-    return np.zeros(len(GRID))
+    """The log-likelihood on `LOG_FACTORS` of no data."""
+    return np.zeros(len(LOG_FACTORS))
 
 
 def learned_concentration(likelihood: Floats) -> tuple[float, float]:
-    """E[log c | Y] and Var[log c | Y] from the log-likelihood on `GRID`, with the prior N(0, DOUBT²)."""
-    log = likelihood - 0.5 * (GRID / DOUBT) ** 2
+    """E[log c | Y] and Var[log c | Y] from the log-likelihood on `LOG_FACTORS`, with the prior N(0, DOUBT²)."""
+    log = likelihood - 0.5 * (LOG_FACTORS / LOG_FACTOR_SD) ** 2
     weight = np.exp(log - log.max())
     weight /= weight.sum()
-    mean = float(weight @ GRID)
-    return mean, float(weight @ (GRID - mean) ** 2)
+    mean = float(weight @ LOG_FACTORS)
+    return mean, float(weight @ (LOG_FACTORS - mean) ** 2)
 
 
 @compiled
@@ -49,12 +50,12 @@ def add_likelihood(likelihood: Floats, level: float, mean: float, spread: float,
     Of an edge with a single screening it is the same for every c. `spread`: the variance of P before its own data
     over what one screening varies by.
     """
-    level = min(max(level, LEAST), 1.0 - LEAST)
-    mean = min(max(mean, FLOOR * level), 1.0 - FLOOR * (1.0 - level))
+    level = min(max(level, LEAST_DIVISOR), 1.0 - LEAST_DIVISOR)
+    mean = min(max(mean, FLOOR_SHARE * level), 1.0 - FLOOR_SHARE * (1.0 - level))
     counted = round(n)
-    whole = abs(n - counted) < LEAST and abs(y - round(y)) < LEAST and counted <= 16
+    whole = abs(n - counted) < LEAST_DIVISOR and abs(y - round(y)) < LEAST_DIVISOR and counted <= 16
     for i in range(len(FACTORS)):
-        total = FACTORS[i] / max(spread, LEAST)
+        total = FACTORS[i] / max(spread, LEAST_DIVISOR)
         a, b = total * mean, total * (1.0 - mean)
         if whole:  # the same by products: a tenth of the time
             ratio = 1.0

@@ -18,11 +18,11 @@ from haystream.models.common import Common
 from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.models.rates_dense import LinearMoments
 
-FLOOR = 0.1
+FLOOR_SHARE = 0.1
 """An edge's mean before its own data is kept above this share of m (and this share of 1 − m below 1), so that a
 beta is a beta. Results did not change for floors between 0.02 m and 0.3 m."""
 
-TIE = 0.01
+TIE_SHARE = 0.01
 """Edges below the floor are told apart by how far below they would be: by up to this share of the floor."""
 
 
@@ -89,11 +89,11 @@ def edge_posteriors(
             mean += 0.5 * min(max(r, 0.0), 1.0)
             if 0.0 < r < 1.0:
                 slope += 0.5 * reach
-        floor, ceiling = FLOOR * base, FLOOR * (1.0 - base)
+        floor, ceiling = FLOOR_SHARE * base, FLOOR_SHARE * (1.0 - base)
         if mean < floor:
-            mean, slope = floor * (1.0 - TIE * saturating(floor - free)), FLOOR
+            mean, slope = floor * (1.0 - TIE_SHARE * saturating(floor - free)), FLOOR_SHARE
         elif mean > 1.0 - ceiling:
-            mean, slope = 1.0 - ceiling * (1.0 - TIE * saturating(free - 1.0 + ceiling)), FLOOR
+            mean, slope = 1.0 - ceiling * (1.0 - TIE_SHARE * saturating(free - 1.0 + ceiling)), FLOOR_SHARE
         variance = 0.25 * (ends.variance_tail[i] + ends.variance_head[i]) + 0.5 * ends.covariance[i]
         total = concentration + n[i]
         part = concentration / total

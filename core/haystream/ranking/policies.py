@@ -69,13 +69,13 @@ class Entry:
     moves: Moves
 
 
-DRAWN = 4096
+DRAWN_AT_ONCE = 4096
 """Up to so many edges all draw anew at each step."""
 
 
 def lap_of(edges: int) -> int:
-    """For how many steps a draw lasts: 1 up to DRAWN edges, then doubling with them."""
-    return 1 << max(0, (edges - 1).bit_length() - (DRAWN - 1).bit_length())
+    """For how many steps a draw lasts: 1 up to DRAWN_AT_ONCE edges, then doubling with them."""
+    return 1 << max(0, (edges - 1).bit_length() - (DRAWN_AT_ONCE - 1).bit_length())
 
 
 def jump_of(step: int, lap: int) -> int:
@@ -94,7 +94,7 @@ def greedy(posteriors: Posteriors, policy: Policy) -> Floats:
 def epsilon_greedy(posteriors: Posteriors, policy: Policy) -> Floats:
     """Greedy, but with probability ε random edges come first, in random order (section 5.1.3).
 
-    Those whose turn it is, that is, all of up to DRAWN edges: their scores are then above 1.
+    Those whose turn it is, that is, all of up to DRAWN_AT_ONCE edges: their scores are then above 1.
     """
     if draws(policy.seed, posteriors.step, np.zeros(1, np.uint64))[0] < policy.epsilon:
         drawn = 1.0 + draws(policy.seed, posteriors.step, posteriors.key)
@@ -105,7 +105,7 @@ def epsilon_greedy(posteriors: Posteriors, policy: Policy) -> Floats:
 def bayes_ucb(posteriors: Posteriors, policy: Policy) -> Floats:
     """The 1 - 1/t quantile of a normal with the posterior's moments; at t = 1 the median (appendix D).
 
-    Of more than DRAWN edges t is rounded (`jump_of`): scores are then at most 0.04 sd too low.
+    Of more than DRAWN_AT_ONCE edges t is rounded (`jump_of`): scores are then at most 0.04 sd too low.
     """
     step = jump_of(posteriors.step, posteriors.lap)
     level = 0.5 if step <= 1 else 1.0 - 1.0 / step

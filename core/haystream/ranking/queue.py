@@ -20,13 +20,13 @@ from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, scor
 from haystream.ranking.tournament import TERMS, Tournament
 from haystream.ranking.turns import Turns
 
-LAST = int(np.iinfo(np.uint64).max)
+LAST_HASH = int(np.iinfo(np.uint64).max)
 """The tie hash of a set that has nothing left."""
 
-BECAUSE = 5
+SHARES_NAMED = 5
 """How many shares an item's `because` names: the largest ones."""
 
-SAME_REASONS = 0.01
+REASONS_SHIFT = 0.01
 """By how much the common mean may move until it is looked again whose shares are the largest."""
 
 
@@ -62,7 +62,7 @@ class Queue:
         self._screened = Growing(np.int64)
         self._relevant = Growing(np.int64)
         self._pending = Growing(np.int64)
-        self._tie = Growing(np.uint64, fill=LAST)
+        self._tie = Growing(np.uint64, fill=LAST_HASH)
         self._marked = Growing(np.int32)
         self._flags = Growing(np.uint8)
         self._marks = 0
@@ -108,7 +108,7 @@ class Queue:
             self._taken.add(item)
             which = self._mark(item)
             self._left.data[which] -= 1
-            self._tie.data[which] = next(map(self._collection.hash_of, self._unscreened(which)), LAST)
+            self._tie.data[which] = next(map(self._collection.hash_of, self._unscreened(which)), LAST_HASH)
 
     def hold(self, item: int, *, held: bool) -> None:
         """Take an unscreened item out of the queue though it is among what remains, or put it back."""
@@ -270,8 +270,8 @@ class Queue:
     def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
         shift = engine.readings.known_common().mean_shift
         reasons = self._reasons.get(which)
-        if reasons is None or abs(shift - reasons.shift) > SAME_REASONS:
-            largest = engine.readings.shares(self._collection.sets.edges(which), most=BECAUSE)
+        if reasons is None or abs(shift - reasons.shift) > REASONS_SHIFT:
+            largest = engine.readings.shares(self._collection.sets.edges(which), most=SHARES_NAMED)
             reasons = self._reasons[which] = _Reasons(shift, largest)
         shares = reasons.shares
         if shift != reasons.shift and shares:

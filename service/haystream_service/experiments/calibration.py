@@ -15,7 +15,7 @@ import numpy as np
 
 from haystream.events import Item, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream.models.concentration import DOUBT
+from haystream.models.concentration import LOG_FACTOR_SD
 from haystream.models.graph_prior import dense_precision
 from haystream.query_state import QueryState
 from haystream_service.experiments import calibration_figure, caveman, enron
@@ -214,7 +214,9 @@ def readings(searched: Network, prior: Prior, chosen: Run, screened: Sequence[in
             )
             plain_sd = float(np.sqrt(estimate.sd**2 - slope**2 * doubt))
             made.append(
-                Reading(estimate.mean, estimate.sd, left, estimate.mean - slope * log_c, plain_sd, log_c / DOUBT)
+                Reading(
+                    estimate.mean, estimate.sd, left, estimate.mean - slope * log_c, plain_sd, log_c / LOG_FACTOR_SD
+                )
             )
     return made
 

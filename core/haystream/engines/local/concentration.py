@@ -10,7 +10,7 @@ from haystream.engines.local.sides import MEAN, REMAINING
 from haystream.engines.local.solve import VALUE
 from haystream.engines.local.state import Data, Edges, People, State
 from haystream.models.common import Common
-from haystream.models.concentration import LEAST, add_likelihood, learned_concentration, no_likelihood
+from haystream.models.concentration import LEAST_DIVISOR, add_likelihood, learned_concentration, no_likelihood
 
 LEARNED_AT_ONCE = 4096
 """Up to so many screened edges the concentration is learned anew for every ranking: a third of a millisecond. With
@@ -80,7 +80,7 @@ def edges_likelihood(
         fitted, ends, _ = fit(edges, people, inverse, e, common)
         level = edges.prior_mean[e] + common.mean_shift
         own = edges.weight[e] * ends
-        rest = max(1.0 - own, LEAST)
+        rest = max(1.0 - own, LEAST_DIVISOR)
         mean = (edges.prior_mean[e] + fitted - own * y[e] / n[e]) / rest
         spread = (edges.residual[e] + ends / rest) / edges.noise[e]
         add_likelihood(out, level, mean, spread, n[e], y[e])
