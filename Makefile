@@ -10,7 +10,7 @@ SECONDS ?= 1200
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test faults soak dist image test-kubernetes check clean
+.PHONY: help install servers demo test faults soak dist image test-kubernetes dashboards check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ image: ## the image, with docker, podman or buildah (ARGS='--build-arg BASE=… 
 test-kubernetes: $(INSTALLED) ## the manifests on a real API server, built from its Go modules (wants go, kubectl)
 	@deploy/kubernetes-tools
 	@$(BIN)/pytest tests/kubernetes --kubernetes $(ARGS)
+
+dashboards: servers ## write the dashboards, and draw them from a demo run (wants prometheus; ARGS='--seconds 60')
+	@$(BIN)/python deploy/grafana/render
+	@$(BIN)/python deploy/grafana/draw $(ARGS)
 
 check: $(INSTALLED) ## lint, format, types, imports, YAML
 	$(BIN)/ruff check

@@ -3,21 +3,13 @@
 import json
 import re
 import subprocess
-import threading
-import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from queue import Queue
 from typing import Any, NoReturn
 
 import pytest
-import yaml
-
-from haystream_service.local.process import free_port
+from support.monitoring import Alertmanager, receiving, sent_to
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
 ALERTS = "deploy/prometheus/alerts.yml"
@@ -44,53 +36,6 @@ def test_amtool_agrees(root: Path, tool: Callable[[str], str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@contextmanager
-def receiver() -> Iterator[tuple[str, "Queue[tuple[str, Any]]"]]:
-    """A webhook's address, and what comes in: the path and the notification."""
-    received: Queue[tuple[str, Any]] = Queue()
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.put((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Hook)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with closing(server.socket):
-        yield f"http://127.0.0.1:{server.server_port}", received
-        server.shutdown()
-
-
-@contextmanager
-def alertmanager(program: str, config: Any, folder: Path) -> Iterator[str]:
-    """The address of an Alertmanager that runs on the configuration."""
-    file = folder / "alertmanager.yml"
-    file.write_text(yaml.safe_dump(config))
-    url = f"127.0.0.1:{free_port()}"
-    command = [program, f"--config.file={file}", f"--storage.path={folder / 'data'}"]
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(
-            [*command, f"--web.listen-address={url}", "--cluster.listen-address="], stdout=log, stderr=log
-        ) as process,
-    ):
-        try:
-            for _ in range(600):
-                assert process.poll() is None, (folder / "log").read_text()
-                try:
-                    urllib.request.urlopen(f"http://{url}/-/ready", timeout=10).close()
-                    break
-                except urllib.error.URLError:
-                    time.sleep(0.1)
-            yield f"http://{url}"
-        finally:
-            process.terminate()
-
-
 @pytest.fixture
 def program(tool: Callable[[str], str], unavailable: Callable[[str], NoReturn]) -> str:
     """Alertmanager, by the name that Debian gives it, with the templates that Debian keeps beside it."""
@@ -100,7 +45,7 @@ def program(tool: Callable[[str], str], unavailable: Callable[[str], NoReturn]) 
 
 
 def test_a_redis_that_is_away_is_one_page_and_a_ticket_that_says_why(
-    program: str, load: Callable[[str], Any], tmp_path: Path
+    program: str, load: Callable[[str], Any]
 ) -> None:
     prod = {"namespace": "prod", "job": "haystream-worker"}
     staging = {"namespace": "staging", "job": "haystream-worker"}
@@ -119,17 +64,16 @@ def test_a_redis_that_is_away_is_one_page_and_a_ticket_that_says_why(
     ]
     severity = names(load)
     alerts = [{"labels": each | {"severity": severity[each["alertname"]]}} for each in labels]
-    with receiver() as (hook, received):
-        config = load(CONFIG)
-        config["route"]["group_wait"] = "2s"
-        for each in config["receivers"]:
-            each["webhook_configs"][0]["url"] = f"{hook}/{each['name']}"
-        with alertmanager(program, config, tmp_path) as url:
+    with receiving() as receiver:
+        config = sent_to(load(CONFIG), receiver.url, group_wait="2s")
+        with Alertmanager(program, config) as alertmanager:
             request = urllib.request.Request(
-                f"{url}/api/v2/alerts", json.dumps(alerts).encode(), {"Content-Type": "application/json"}
+                f"{alertmanager.url}/api/v2/alerts",
+                json.dumps(alerts).encode(),
+                {"Content-Type": "application/json"},
             )
             urllib.request.urlopen(request, timeout=30).close()
-            got = [received.get(timeout=60) for _ in range(3)]
+            got = [receiver.bodies.get(timeout=60) for _ in range(3)]
     told = sorted(
         (path, body["groupLabels"]["namespace"], [alert["labels"]["alertname"] for alert in body["alerts"]])
         for path, body in got
@@ -139,4 +83,4 @@ def test_a_redis_that_is_away_is_one_page_and_a_ticket_that_says_why(
         ("/pages", "staging", ["HaystreamRankingsSlow"]),
         ("/tickets", "prod", ["HaystreamServerErrors"]),
     ]
-    assert received.empty()
+    assert receiver.bodies.empty()

@@ -46,6 +46,8 @@ class Stage:
     kafka: str
     """What stands for Kafka, in words."""
     redis: str
+    metrics: str | None = None
+    """Where the worker process serves its metrics, `host:port`; None where there is none."""
 
 
 class WorkerProcess(LocalServer):
@@ -105,7 +107,7 @@ async def stage() -> AsyncIterator[Stage]:
         await started(stack, worker)  # which creates the topics
         bus = await _kafka_bus(stack, settings)
         with explained(worker):
-            yield Stage(bus, kafka_name, redis_name)
+            yield Stage(bus, kafka_name, redis_name, f"127.0.0.1:{worker.port}")
 
 
 def _named(variable: str) -> bool:
