@@ -10,7 +10,7 @@ SECONDS ?= 1200
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test faults soak dist image test-kubernetes dashboards check clean
+.PHONY: help install servers demo test faults soak dist image test-kubernetes dashboards alerts check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test-kubernetes: $(INSTALLED) ## the manifests on a real API server, built from 
 dashboards: servers ## write the dashboards, and draw them from a demo run (wants prometheus; ARGS='--seconds 60')
 	@$(BIN)/python deploy/grafana/render
 	@$(BIN)/python deploy/grafana/draw $(ARGS)
+
+alerts: servers ## real faults, alerts and notifications, with a table of the times (wants prometheus, Alertmanager)
+	@$(BIN)/pytest tests/deploy/test_alerts_live.py --faults all $(ARGS)
 
 check: $(INSTALLED) ## lint, format, types, imports, YAML
 	$(BIN)/ruff check

@@ -34,16 +34,16 @@ PATIENCE = 120.0
 LOOK = 0.05
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], what: str, *, patience: float = PATIENCE) -> None:
     """Return once the condition holds; servers that do not answer just now count as: not yet."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience
     while True:
         try:
             if await condition():
                 return
         except (KafkaError, BrokerUnavailable, OSError):
             pass
-        assert time.monotonic() < give_up, f"not within {PATIENCE:g} s: {what}"
+        assert time.monotonic() < give_up, f"not within {patience:g} s: {what}"
         await asyncio.sleep(LOOK)
 
 
