@@ -132,7 +132,7 @@ def bench_queries(
     haystream bench queries --edges 1000000 --queries 1 --queries 10 --json
     """
     from haystream.engines.local.budget import DEFAULT_TOLERANCE
-    from haystream_service.bench.queries import Job
+    from haystream_service.bench.queries import Following, Job
     from haystream_service.commands import bench_queries as command
 
     jobs = [
@@ -141,6 +141,7 @@ def bench_queries(
             edges=size,
             items_per_edge=items_per_edge,
             queries=tuple(sorted(set(queries or [1, 10, 100]))),
+            following=following,
             verdicts=verdicts,
             seconds=seconds,
             memory=int(memory * 2**30),
@@ -148,6 +149,7 @@ def bench_queries(
             tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         )
         for size in sorted(set(edges or [100_000]))
+        for following in Following
     ]
     command.run(jobs, png=png, json=json)
 

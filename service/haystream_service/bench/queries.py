@@ -52,6 +52,7 @@ class Job:
     items_per_edge: int
     queries: tuple[int, ...]
     """Numbers of open queries, ascending."""
+    following: Following
     verdicts: int
     """In each, more than FIRST."""
     seconds: float
@@ -123,22 +124,19 @@ def measure(job: Job) -> Measured:
     state.queries.pop(FIRST_QUERY).finish()
     rows: list[Row] = []
     failed: list[str] = []
-    after = resident()
-    for following in Following:
-        bench = _Bench(job, state, following)
-        for queries in job.queries:
-            needed = bench.needed(queries)
-            if needed > job.memory:
-                failed.append(
-                    f"{queries:,} queries on {following}: they would take {needed / 2**30:.1f} GiB, and"
-                    f" {job.memory / 2**30:g} are allowed (--memory)"
-                )
-                notes.print(f"  {failed[-1]}")
-                continue
-            notes.print(f"  {job.graph} {job.edges:,}: {queries:,} queries, verdicts on {following}")
-            rows.append(bench.with_open(queries))
-        state.queries.clear()
-    return Measured(job.graph, *size, before, after - before, rows, failed)
+    bench = _Bench(job, state)
+    for queries in job.queries:
+        needed = bench.needed(queries)
+        if needed > job.memory:
+            failed.append(
+                f"{queries:,} queries, verdicts on {job.following}: they would take {needed / 2**30:.1f} GiB, and"
+                f" {job.memory / 2**30:g} are allowed (--memory)"
+            )
+            notes.print(f"  {failed[-1]}")
+            continue
+        notes.print(f"  {job.graph} {job.edges:,}: {queries:,} queries, verdicts on {job.following}")
+        rows.append(bench.with_open(queries))
+    return Measured(job.graph, *size, before, bench.before - before, rows, failed)
 
 
 class _Stored:
@@ -161,22 +159,22 @@ class _Stored:
 
 
 class _Bench:
-    """Queries on one collection that follow their rankings, or do not; there are more and more of them."""
+    """Queries on one collection, more and more of them."""
 
-    def __init__(self, job: Job, state: State, following: Following) -> None:
+    def __init__(self, job: Job, state: State) -> None:
         self._job = job
         self._state = state
-        self._following = following
         self._collection = state.collection(graphs.COLLECTION)
         rng = np.random.default_rng([job.seed, 1])
-        self._arrivals = Arrivals(self._collection, rng, prefix=f"new-{following.name}-")
+        self._arrivals = Arrivals(self._collection, rng)
         collect()
-        self._before = resident()
+        self.before = resident()
+        """Bytes, with no query open."""
         self._per_query = 0.0
 
     def needed(self, queries: int) -> float:
         """Bytes that so many would take in all, by what fewer did."""
-        return self._before + queries * self._per_query
+        return self.before + queries * self._per_query
 
     def with_open(self, queries: int) -> Row:
         """Open as many more, give verdicts in these, and measure with all of them open."""
@@ -186,12 +184,12 @@ class _Bench:
         stored_bytes = stored.nbytes()
         del stored
         collect()
-        self._per_query = (resident() - self._before) / queries
+        self._per_query = (resident() - self.before) / queries
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         return Row(
             graph=self._job.graph,
             edges=self._job.edges,
-            following=self._following,
+            following=self._job.following,
             queries=queries,
             memory_per_query=round(self._per_query),
             stored_per_query=stored_bytes,
@@ -233,7 +231,7 @@ class _Bench:
 
     def _verdicts(self, names: list[str], stored: _Stored) -> tuple[list[float], list[float]]:
         """Give verdicts in these queries in turn; the seconds of the first FIRST of each, and of the others."""
-        share, rng = float(self._following is Following.RANKING), np.random.default_rng([self._job.seed, 2])
+        share, rng = float(self._job.following is Following.RANKING), np.random.default_rng([self._job.seed, 2])
         searches = [Search(name, self._collection, rng, following=share) for name in names]
         queries = [self._state.queries[name] for name in names]
         tops = [query.ranking().items for query in queries]

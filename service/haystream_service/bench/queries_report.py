@@ -1,7 +1,7 @@
 """What `haystream bench queries` says: its JSON, which of its targets are met, and a drawing."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ DRAWN = {
 """Panels: the rows' field, title and unit."""
 
 
-def as_json(sizes: Sequence[Measured], **run: Any) -> dict[str, Any]:
+def as_json(found: Sequence[Measured], **run: Any) -> dict[str, Any]:
     """Everything, flat: a row for every graph, way to search and number of queries."""
+    sizes = by_graph(found)
     return {
         "results": [asdict(row) for size in sizes for row in size.rows],
         "collections": [
@@ -36,6 +37,15 @@ def as_json(sizes: Sequence[Measured], **run: Any) -> dict[str, Any]:
         "machine": machine(),
         **run,
     }
+
+
+def by_graph(found: Sequence[Measured]) -> list[Measured]:
+    """With all that was measured on a graph together, whatever the verdicts were on."""
+    graphs: dict[int, Measured] = {}
+    for each in found:
+        known = graphs.get(each.edges, replace(each, rows=[], failed=[]))
+        graphs[each.edges] = replace(known, rows=known.rows + each.rows, failed=known.failed + each.failed)
+    return list(graphs.values())
 
 
 def targets(size: Measured) -> list[Target]:

@@ -102,10 +102,9 @@ def edges_of(collection: Collection, item_id: str) -> tuple[int, ...]:
 class Arrivals:
     """Items that come while the search goes on."""
 
-    def __init__(self, collection: Collection, rng: np.random.Generator, *, prefix: str = "new") -> None:
+    def __init__(self, collection: Collection, rng: np.random.Generator) -> None:
         self._collection = collection
         self._rng = rng
-        self._prefix = prefix
         self._made = 0
 
     def on_known_edge(self) -> Item:
@@ -121,7 +120,7 @@ class Arrivals:
         while True:
             known = graph.names(int(self._rng.integers(graph.edges)))[int(self._rng.integers(2))]
             if self._rng.random() < 0.5:
-                return self._item(f"{self._prefix}{self._made}", known)
+                return self._item(f"new{self._made}", known)
             other = graph.participants[int(self._rng.integers(len(graph)))]
             pair = (known, other) if known < other else (other, known)
             if other != known and graph.edge_between(pair) is None:
@@ -129,4 +128,4 @@ class Arrivals:
 
     def _item(self, sender: str, recipient: str) -> Item:
         self._made += 1
-        return Item(f"{self._prefix}{self._made}", self._collection.name, sender, (recipient,))
+        return Item(f"new{self._made}", self._collection.name, sender, (recipient,))
