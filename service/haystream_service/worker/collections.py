@@ -18,13 +18,13 @@ from haystream_service.worker.records import Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.snapshots import Snapshots
 
-CHUNK = 5000
-"""Entries read from a log at once: about 1 MB, so that a cold start takes few round trips and little memory."""
+CHUNK = 1000
+"""Entries read from a log at once: about 200 kB. The event loop stands still while they are parsed."""
 ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
-SLICE_SECONDS = 0.01
+SLICE_SECONDS = 0.02
 """What a query in memory takes to fold in a slice of growth, about: so long a verdict may wait for it."""
-LEAST_COST, MOST_COST = 8.0, 256.0
+LEAST_COST, MOST_COST = 32.0, 256.0
 """Bounds of a slice, in new pairs. With fewer than the least each costs several times as much."""
 KNOWN_COST = 0.1
 """An item on a pair that is known, in new pairs: it changes a count, and scores."""
@@ -169,7 +169,9 @@ class Follower:
         read_at, left = self._shared.clock.monotonic(), deque(items)
         while left:
             some = self._slices.next(left) if self.followed_by else _first(left, ADDED_AT_ONCE)
-            await self.exclusive(partial(_add, collection, some), in_thread=False, turn=Turn.GROWTH)
+            # Reading a whole log keeps the interpreter busy: in a thread it lets others have it in between.
+            in_bulk = not self.followed_by
+            await self.exclusive(partial(_add, collection, some), in_thread=in_bulk, turn=Turn.GROWTH)
             self._reads.append((len(collection), read_at))
             self._grown.set()
             self._grown = asyncio.Event()
