@@ -1,5 +1,6 @@
 """The manifests: what has to agree agrees, and the schemas of Kubernetes hold."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
+from haystream_service.metrics import TABLE
 from haystream_service.settings import PREFIX, Settings
 from haystream_service.settings import load as load_settings
 
@@ -255,3 +257,55 @@ def test_the_network_lets_the_worker_reach_its_servers_and_prometheus_reach_it(l
     assert deny["policyTypes"] == ["Ingress", "Egress"]
     assert {port["port"] for rule in servers["egress"] for port in rule["ports"]} == {53, 9092, 6379}
     assert [port["port"] for port in metrics["ingress"][0]["ports"]] == [Settings().port]
+
+
+def scaled_object() -> dict[str, Any]:
+    [entry] = yaml.safe_load_all((ROOT / "k8s" / "components" / "scaling" / "scaled-object.yaml").read_text())
+    spec: dict[str, Any] = entry["spec"]
+    return spec
+
+
+def test_no_more_workers_are_made_than_there_are_partitions_and_slowly() -> None:
+    spec = scaled_object()
+    assert spec["scaleTargetRef"]["name"] == STATEFUL_SET["metadata"]["name"]
+    configured = config_map("base") | config_map("overlays/production")
+    partitions = int(configured.get("HAYSTREAM_PARTITIONS", Settings().partitions))
+    assert 1 <= spec["minReplicaCount"] <= spec["maxReplicaCount"] == partitions
+    up = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]
+    assert up["stabilizationWindowSeconds"] >= 60
+    assert [policy["value"] for policy in up["policies"]] == [1]
+
+
+def test_workers_are_scaled_by_metrics_that_there_are() -> None:
+    samples = {metric.name for metric in TABLE}
+    for trigger in scaled_object()["triggers"]:
+        used = set(re.findall(r"haystream_\w+", trigger["metadata"]["query"]))
+        assert used
+        assert used <= samples
+
+
+def with_component(path: str, folder: Path) -> list[dict[str, Any]]:
+    """The objects of the production overlay with a component, as in a folder of somebody's own."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on the PATH")
+    root = Path(os.path.relpath(ROOT, folder.resolve()))
+    (folder / "kustomization.yaml").write_text(
+        f"resources: [{root}/k8s/overlays/production]\ncomponents: [{root}/{path}]\nnamespace: haystream\n"
+    )
+    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_the_scaling_component_belongs_to_an_overlay(tmp_path: Path) -> None:
+    objects = with_component("k8s/components/scaling", tmp_path)
+    [scaled] = [entry for entry in objects if entry["kind"] == "ScaledObject"]
+    assert scaled["metadata"]["namespace"] == "haystream"
+
+
+def test_every_dashboard_is_a_config_map_that_grafana_looks_for(tmp_path: Path) -> None:
+    objects = with_component("deploy/grafana/dashboards", tmp_path)
+    found = [entry for entry in objects if entry["metadata"].get("labels", {}).get("grafana_dashboard") == "1"]
+    shipped = {file.name: file.read_text() for file in (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")}
+    assert {name: text for entry in found for name, text in entry["data"].items()} == shipped
