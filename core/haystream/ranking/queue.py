@@ -260,15 +260,15 @@ class Queue:
         items = list(islice(self.items(top), top))
         sets = list(dict.fromkeys(which for _, which, _ in items))
         mean, variance = self.moments(engine, sets)
+        shift = engine.readings.known_common().mean_shift
         told = {
-            which: (m, s, self._collection.set_participants(which), self._because(engine, which))
+            which: (m, s, self._collection.set_participants(which), self._because(engine, which, shift))
             for which, m, s in zip(sets, mean.tolist(), np.sqrt(variance).tolist(), strict=True)
         }
         for rank, (item, which, score) in enumerate(items, start=1):
             yield RankedItem(self._collection.item_ids[item], rank, score, *told[which])
 
-    def _because(self, engine: Engine, which: int) -> tuple[Share, ...]:
-        shift = engine.readings.known_common().mean_shift
+    def _because(self, engine: Engine, which: int, shift: float) -> tuple[Share, ...]:
         reasons = self._reasons.get(which)
         if reasons is None or abs(shift - reasons.shift) > REASONS_SHIFT:
             largest = engine.readings.shares(self._collection.sets.edges(which), most=SHARES_NAMED)
