@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from haystream.engines.local.sides import MEAN
+from haystream.engines.local.solve import VALUE
 from haystream.events import Outcome, Query
 from haystream.fold import State, step
 from haystream_service import cli
@@ -252,10 +254,11 @@ def test_the_audit_sees_an_error(small: State) -> None:
     query.finish()
     sample = np.arange(10)
     before = audit.errors(query, sample)
-    query.engine._columns.people.sides[0, 3, 0] += 0.01
-    query.engine._columns.people.variance[3] += 0.01
+    state = query.engine._columns.state
+    state.people.sides[MEAN, 3, VALUE] += 0.01
+    state.inverse.on_participant[3] += 0.01
     after = audit.errors(query, sample)
-    query.engine._columns.people.sides[0, 3, 0] -= 0.01
-    query.engine._columns.people.variance[3] -= 0.01
+    state.people.sides[MEAN, 3, VALUE] -= 0.01
+    state.inverse.on_participant[3] -= 0.01
     assert after.mean > before.mean + 1e-4
     assert after.variance > before.variance + 1e-5
