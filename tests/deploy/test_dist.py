@@ -32,16 +32,18 @@ for schema in files("haystream_service").joinpath("schemas").iterdir():
 print(len(files("haystream_service.local").joinpath("kafka-pom.xml").read_text()))
 """
 
+UV = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, unavailable: Callable[[str], NoReturn]) -> Path:
     """A folder with a wheel and an sdist, the wheel made from the sdist, as `make dist` does it."""
-    if find_spec("hatchling") is None or shutil.which("uv") is None:
+    if find_spec("hatchling") is None or UV is None:
         unavailable("hatchling or uv is not installed (make install EXTRAS=dev,deploy)")
     folder = tmp_path_factory.mktemp("dist")
-    build = ["uv", "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(folder)]
+    build = [UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(folder)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
@@ -82,9 +84,9 @@ def test_the_wheel_runs_in_an_environment_that_has_nothing_else(built: Path, tmp
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("uv", "venv", "--quiet", "--python", sys.executable, str(place))
+    run(str(UV), "venv", "--quiet", "--python", sys.executable, str(place))
     lock = str(ROOT / "requirements.lock")
-    run("uv", "pip", "install", "--quiet", "--python", str(place), "--constraint", lock, str(wheel))
+    run(str(UV), "pip", "install", "--quiet", "--python", str(place), "--constraint", lock, str(wheel))
     haystream = str(place / "bin" / "haystream")
     assert run(haystream, "--version").strip() in wheel.name
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))

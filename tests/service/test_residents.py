@@ -10,6 +10,7 @@ from support.world import Process, World, item, story, verdict
 from haystream.events import Event, Query, Status
 from haystream.query_state import QueryState
 from haystream_service.worker import residents
+from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.memory import MemoryConsumer
 
 pytestmark = pytest.mark.asyncio
@@ -176,3 +177,10 @@ async def test_what_was_saved_between_two_assignments_is_no_reason_to_ask_for_a_
         world.say(events[-1])
         await process.wait(process.consumer.drained())
     await world.check_equals_fold(events)
+
+
+async def test_work_on_a_collection_that_was_let_go_is_done_without_its_thread() -> None:
+    """A cancellation gets lost where what is waited for is there already: who followed it may come once more."""
+    exclusive = Exclusive()
+    exclusive.close()
+    assert await exclusive(lambda: 1, in_thread=True) == 1

@@ -120,6 +120,7 @@ class Follower:
         """The queries that are to take in the slice that was let in last."""
         self._slowest = 0.0
         self._caught_up = asyncio.Event()
+        self._closed = False
         # What it logs is not about the query that came first.
         self._task = asyncio.create_task(self._follow(), context=Context())
 
@@ -150,12 +151,13 @@ class Follower:
 
     def close(self) -> None:
         """Follow no more."""
+        self._closed = True  # a cancellation that comes as what is waited for is there gets lost in `wait_for`
         self._task.cancel()
         self.exclusive.close()
 
     async def _follow(self) -> None:
         try:
-            while True:
+            while not self._closed:
                 await self._read_on()
         except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
             self._shared.on_bug(bug)
@@ -167,7 +169,7 @@ class Follower:
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
         )
         read_at, left = self._shared.clock.monotonic(), deque(items)
-        while left:
+        while left and not self._closed:
             some = self._slices.next(left) if self.followed_by else _first(left, ADDED_AT_ONCE)
             # Reading a whole log keeps the interpreter busy: in a thread it lets others have it in between.
             in_bulk = not self.followed_by

@@ -44,6 +44,7 @@ class Exclusive:
         self._waiting: list[tuple[Turn, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="collection")
+        self._closed = False
 
     async def __call__(self, work: Callable[[], T], *, in_thread: bool, turn: Turn = Turn.ANSWER) -> T:
         """The work's result, when its turn has come.
@@ -52,7 +53,7 @@ class Exclusive:
         gets a turn before that. Its result is lost.
         """
         await self._acquire(turn)
-        if not in_thread:
+        if not in_thread or self._closed:
             try:
                 return work()
             finally:
@@ -62,7 +63,8 @@ class Exclusive:
         return await asyncio.shield(working)
 
     def close(self) -> None:
-        """Let go of the thread, once it has done what it has begun."""
+        """Let go of the thread, once it has done what it has begun; what still comes is done at once."""
+        self._closed = True
         self._thread.shutdown(wait=False)
 
     async def _acquire(self, turn: Turn) -> None:
