@@ -115,7 +115,8 @@ class Readings(Protocol):
         ...
 
     def deviations(self, edges: Ints) -> Floats:
-        """d, how far the mean outcome on some screened edges is from what the prior expected, shape (k,)."""
+        """d, how far the mean outcome on some edges is from what the prior expected, shape (k,); NaN of one
+        that nobody has screened."""
         ...
 
     def infeasible(self) -> int:

@@ -278,7 +278,7 @@ class Queue:
             deviation = engine.readings.deviations(np.array([edge for edge, _ in shares], dtype=np.int32))
             before = deviation - reasons.shift
             factors = np.divide(deviation - shift, before, out=np.ones_like(before), where=before != 0.0).tolist()
-            moved = [(edge, share * factor) for (edge, share), factor in zip(shares, factors, strict=True)]
+            moved = [(e, share * by) for (e, share), by in zip(shares, factors, strict=True) if math.isfinite(by)]
             shares = sorted(moved, key=lambda pair: -abs(pair[1]))
         names = self._collection.graph.names
         return tuple(Share(names(edge), share) for edge, share in shares)

@@ -201,6 +201,7 @@ class LocalReadings:
         return list(zip(with_shares[largest].tolist(), values[largest].tolist(), strict=True))
 
     def deviations(self, edges: Ints) -> Floats:
-        """Of a weight that is not 0, d is the right-hand side's coefficient over it."""
+        """The right-hand side's coefficient over the weight; NaN of an edge whose verdicts have been retracted."""
         of = self._columns.state.edges
-        return np.asarray(of.coefficient[MEAN, edges] / of.weight[edges])
+        weight = of.weight[edges]
+        return np.divide(of.coefficient[MEAN, edges], weight, out=np.full_like(weight, np.nan), where=weight != 0.0)

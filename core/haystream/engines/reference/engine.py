@@ -254,7 +254,9 @@ class ReferenceEngine:
 
     def deviations(self, edges: Ints) -> Floats:
         """Of the counts as they stand."""
-        return np.asarray(self._y[edges] / self._n[edges] - self._dense.edge_mean[edges])
+        n = self._n[edges]
+        rates = np.divide(self._y[edges], n, out=np.full_like(n, np.nan), where=n != 0.0)
+        return np.asarray(rates - self._dense.edge_mean[edges])
 
     def infeasible(self) -> int:
         """Edges where a bound had to replace the prior's covariance."""
