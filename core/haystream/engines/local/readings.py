@@ -204,4 +204,5 @@ class LocalReadings:
         """The right-hand side's coefficient over the weight; NaN of an edge whose verdicts have been retracted."""
         of = self._columns.state.edges
         weight = of.weight[edges]
-        return np.divide(of.coefficient[MEAN, edges], weight, out=np.full_like(weight, np.nan), where=weight != 0.0)
+        none = np.full_like(weight, np.nan)
+        return np.asarray(np.divide(of.coefficient[MEAN, edges], weight, out=none, where=weight != 0.0))
