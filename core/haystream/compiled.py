@@ -1,10 +1,10 @@
 """The one place that names the compiler of the inner loops."""
 
-from collections.abc import Callable, Iterator
+from ast import Import, ImportFrom, parse, walk
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import ParamSpec, TypeVar, cast
 
 import numba
@@ -26,7 +26,7 @@ def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class _PackageCache(FunctionCache):  # type: ignore[misc]
-    """numba's cache, valid for this package's sources and no others.
+    """numba's cache, valid for the sources that a function is made of and no others.
 
     numba itself looks at the one file that a function stands in. The machine code holds the loops of other files
     too, so after an update of one of those it would go on running the old ones, without a word.
@@ -34,24 +34,44 @@ class _PackageCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
-        self._source_stamp = _sources()
+        self._source_stamp = _made_of(function.__module__)
         self._cache_file = IndexDataCacheFile(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=self._source_stamp
         )
 
 
 @cache
-def _sources() -> str:
-    """A digest of the package's sources: of their content, so that a copied cache stays good."""
-    digest = sha256()
-    for source in sorted(_modules(files(__package__)), key=lambda module: module.name):
-        digest.update(source.read_bytes())
+def _made_of(module: str) -> str:
+    """A digest of a module and of all that it imports here: of their content, so that a copied cache stays good."""
+    digest, seen, waiting = sha256(), {module}, [module]
+    while waiting:
+        new = _imports(waiting.pop()) - seen
+        seen |= new
+        waiting.extend(new)
+    for name in sorted(seen):
+        digest.update(_source(name) or b"")
     return digest.hexdigest()
 
 
-def _modules(folder: Traversable) -> Iterator[Traversable]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _modules(entry)
-        elif entry.name.endswith(".py"):
-            yield entry
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """The modules of this package that a module of it names in its import statements."""
+    named: set[str] = set()
+    for statement in walk(parse(_source(module) or b"")):
+        if isinstance(statement, ImportFrom) and statement.module:
+            # What is imported from a package may be a module, too.
+            named |= {statement.module, *(f"{statement.module}.{imported.name}" for imported in statement.names)}
+        elif isinstance(statement, Import):
+            named |= {imported.name for imported in statement.names}
+    return frozenset(name for name in named if name.startswith(f"{__package__}.") and _source(name) is not None)
+
+
+@cache
+def _source(module: str) -> bytes | None:
+    """The text of a module, or of a package's __init__; None where there is no such module."""
+    *packages, name = module.split(".")[1:]
+    folder = files(__package__).joinpath(*packages)
+    for source in (folder / f"{name}.py", folder / name / "__init__.py"):
+        if source.is_file():
+            return source.read_bytes()
+    return None
