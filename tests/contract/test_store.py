@@ -54,6 +54,21 @@ def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **part
     return Change(query_id=query_id, expected=expected, revision=revision, **(whole | parts))
 
 
+async def test_one_item_and_one_verdict_are_found_by_their_ids(store: Any) -> None:
+    await store.append_items(AWKWARD, [item(1, AWKWARD), item(2, AWKWARD)])
+    assert await store.find_item(AWKWARD, "item-2") == item(2, AWKWARD)
+    assert await store.find_item(AWKWARD, "item-3") is None
+    assert await store.read_revision(AWKWARD) is None
+    assert await store.read_verdict(AWKWARD, "v1") is None
+    await store.save_query(change(AWKWARD, settings=Query(AWKWARD), verdicts=[verdict(1, AWKWARD)]))
+    assert await store.read_revision(AWKWARD) == 10
+    assert await store.read_verdict(AWKWARD, "v1") == verdict(1, AWKWARD)
+    assert await store.read_verdict(AWKWARD, "v2") is None
+    await store.delete_collection(AWKWARD)
+    assert await store.find_item(AWKWARD, "item-2") is None
+    assert await store.find_item(AWKWARD, "") is None
+
+
 async def test_the_last_snapshot_under_a_name_is_kept_and_a_wipe_takes_it(store: Any) -> None:
     assert await store.read_snapshot(AWKWARD, "inverse:0.9") is None
     await store.save_snapshot(AWKWARD, "inverse:0.9", b"\0one")

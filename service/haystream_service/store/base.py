@@ -176,6 +176,10 @@ class Store(Protocol):
         """Whether the collection's log holds the item."""
         ...
 
+    async def find_item(self, collection: str, item_id: str) -> Item | None:
+        """The item as the collection's log holds it; None where it does not."""
+        ...
+
     async def delete_collection(self, collection: str) -> None:
         """Remove the collection's log and all that was computed from it, and take nothing for it any more."""
         ...
@@ -215,6 +219,14 @@ class Store(Protocol):
         that every other writer is fenced. `load_query` then has settings with `Status.DELETED` and no verdicts.
         Where another partition owns the query nothing is changed.
         """
+        ...
+
+    async def read_revision(self, query_id: str) -> int | None:
+        """The revision of the saved query, for whoever asks often whether it moved; None where nothing is saved."""
+        ...
+
+    async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
+        """One verdict of the saved query, which the saved ranking reflects; None where it was not applied."""
         ...
 
     async def read_ranking(self, query_id: str) -> bytes | None:

@@ -105,6 +105,10 @@ class MemoryStore(Store):
         return item_id in self._logs[collection].known
 
     @override
+    async def find_item(self, collection: str, item_id: str) -> Item | None:
+        return self._logs[collection].known.get(item_id)
+
+    @override
     async def delete_collection(self, collection: str) -> None:
         self._deleted_collections.add(collection)
         self._logs.pop(collection, None)
@@ -184,6 +188,16 @@ class MemoryStore(Store):
         for noted in (self._notes, self._attempts, self._quarantined, self._unknown[partition]):
             noted.pop(query_id, None)
         return Deletion(partition, revision)
+
+    @override
+    async def read_revision(self, query_id: str) -> int | None:
+        saved = self._saved.get(query_id)
+        return saved.query.revision if saved else None
+
+    @override
+    async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
+        saved = self._saved.get(query_id)
+        return saved.verdicts.get(verdict_id) if saved else None
 
     @override
     async def read_ranking(self, query_id: str) -> bytes | None:

@@ -35,7 +35,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 from typing_extensions import override
 
 from haystream.errors import Rejected
-from haystream.events import Item, Query, Status
+from haystream.events import Item, Query, Status, Verdict
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
@@ -65,7 +65,7 @@ from haystream_service.store.facts import (
 )
 from haystream_service.store.keys import Keys
 from haystream_service.store.refusals import unavailable
-from haystream_service.store.tables import digest, fingerprint, packed, table
+from haystream_service.store.tables import DIGEST_BYTES, digest, fingerprint, packed, table
 from haystream_service.wire import decode_stored_query, encode_item, encode_query, encode_verdict
 
 ITEMS_A_SCRIPT = 500
@@ -172,6 +172,16 @@ class RedisStore(Store):
             return bool(await self._redis.hexists(self._keys.ids(collection), item_id))
 
     @override
+    async def find_item(self, collection: str, item_id: str) -> Item | None:
+        async with self._answering():
+            known = await self._redis.hget(self._keys.ids(collection), item_id)
+            if not item_id or known is None:  # the empty id: that the collection was deleted
+                return None
+            entry = f"{int(known[DIGEST_BYTES:])}-0"
+            entries = await self._redis.xrange(self._keys.log(collection), min=entry, max=entry)
+        return read_item(entries[0][1][b"item"]) if entries else None
+
+    @override
     async def delete_collection(self, collection: str) -> None:
         keys = (self._keys.log(collection), self._keys.ids(collection))
         await self._run(self._delete_collection, keys, [])
@@ -273,6 +283,18 @@ class RedisStore(Store):
             else:
                 await self._redis.srem(self._keys.partition(partition), query_id)
         return deletion
+
+    @override
+    async def read_revision(self, query_id: str) -> int | None:
+        async with self._answering():
+            revision = await self._redis.hget(self._keys.query(query_id, "meta"), "revision")
+        return None if revision is None else int(revision)
+
+    @override
+    async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
+        async with self._answering():
+            raw = await self._redis.hget(self._keys.query(query_id, "verdicts"), verdict_id)
+        return None if raw is None else read_verdict(raw)
 
     @override
     async def read_ranking(self, query_id: str) -> bytes | None:

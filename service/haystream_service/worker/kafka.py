@@ -1,19 +1,18 @@
 """Kafka beside Faust: the topics, the publisher, and what the group has committed."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from time import perf_counter
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal
+from haystream_service.kafka_producer import RANKING_BYTES, Producer
 from haystream_service.settings import Settings
 from haystream_service.wire import fit_letter, fit_ranking
 from haystream_service.worker import topics
@@ -21,12 +20,8 @@ from haystream_service.worker.records import RESTATES, SOURCES, BrokerRefused, B
 
 log = logging.getLogger(__name__)
 
-RANKING_BYTES = 16 << 20
-"""A ranking of 10,000 items, the most that a query may ask for, takes some 5 MB: Kafka's default is 1 MB."""
 LETTER_BYTES = 1 << 20
 """Base64 adds a third to the 512 KiB of a payload that a dead letter holds."""
-ACKNOWLEDGE_SECONDS = 30.0
-"""Then a publish is tried again. A broker that moves its leaders takes a few seconds, one that restarts more."""
 DAY = 24 * 60 * 60 * 1000
 TOPIC_ALREADY_EXISTS = 36
 
@@ -176,10 +171,7 @@ def _groups(settings: Settings) -> dict[str, set[str]]:
 
 
 class KafkaPublisher:
-    """A `Publisher` with an idempotent producer. A producer that has failed for good is replaced.
-
-    What a topic refuses for its size is cut to what it takes.
-    """
+    """A `Publisher` on Kafka. What a topic refuses for its size is cut to what it takes."""
 
     def __init__(
         self,
@@ -191,12 +183,9 @@ class KafkaPublisher:
         self._settings = settings
         self._landed = landed
         """Is told the query, the partition and the offset of a ranking that the broker has."""
-        self._acknowledged = acknowledged
-        """Is told the topic, without its prefix, and the seconds that the broker took to acknowledge a message."""
+        self._producer = Producer(settings, acknowledged=acknowledged)
         self._takes: dict[str, int] = {}
         """By topic, how long a value it takes, where it has refused one."""
-        self._producer: AIOKafkaProducer | None = None
-        self._starting = asyncio.Lock()
 
     async def publish_ranking(self, query_id: str, value: bytes) -> None:
         """Write to next-items, keyed by the query."""
@@ -205,7 +194,7 @@ class KafkaPublisher:
 
     async def withdraw_ranking(self, query_id: str) -> None:
         """Write a record without a value to next-items, keyed by the query."""
-        at = await self._send("next-items", query_id.encode(), None)
+        at = await self._producer.send("next-items", query_id.encode(), None)
         self._landed(query_id, at.partition, at.offset)
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
@@ -216,17 +205,14 @@ class KafkaPublisher:
         """Write to that partition of queries, keyed by the query."""
         headers = [(RESTATES, str(restates).encode())]
         try:
-            await self._send("queries", query_id.encode(), value, partition=partition, headers=headers)
+            await self._producer.send("queries", query_id.encode(), value, partition=partition, headers=headers)
         except MessageSizeTooLargeError:
             text = "the settings of query %r are longer than queries takes, and were not restated"
             log.warning(text, query_id, extra={"query": query_id})
 
     async def close(self) -> None:
         """Stop; what is under way is finished first."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(KafkaError, OSError):
-                await producer.stop()
+        await self._producer.close()
 
     async def _send_fitting(
         self, name: str, key: bytes | None, value: bytes, fit: Callable[[bytes, int], bytes]
@@ -235,7 +221,7 @@ class KafkaPublisher:
         while True:
             fitted = fit(value, self._takes.get(topic, len(value)))
             try:
-                return await self._send(name, key, fitted)
+                return await self._producer.send(name, key, fitted)
             except MessageSizeTooLargeError:
                 self._takes[topic] = await self._taken(topic, len(fitted))
 
@@ -251,39 +237,3 @@ class KafkaPublisher:
             raise BrokerUnavailable(f"topic {topic} refused a message of {refused} bytes. Mend it with: {mend}")
         log.warning("topic %s takes %d bytes: what is longer is cut to that. Mend it with: %s", topic, takes, mend)
         return takes
-
-    async def _send(self, topic: str, key: bytes | None, value: bytes | None, **where: Any) -> RecordMetadata:
-        try:
-            producer = await self._started()
-            began = perf_counter()
-            async with asyncio.timeout(ACKNOWLEDGE_SECONDS):
-                at: RecordMetadata = await producer.send_and_wait(
-                    self._settings.topic(topic), value, key=key, **where
-                )
-            self._acknowledged(topic, perf_counter() - began)
-            return at
-        except MessageSizeTooLargeError:
-            await self.close()  # the broker misses a sequence number now
-            raise
-        except TimeoutError:
-            raise BrokerUnavailable(f"Kafka did not acknowledge within {ACKNOWLEDGE_SECONDS:g} s") from None
-        except (KafkaError, OSError) as error:
-            if not getattr(error, "retriable", True):
-                await self.close()
-            raise BrokerUnavailable(f"Kafka did not acknowledge: {error!r}") from error
-
-    async def _started(self) -> AIOKafkaProducer:
-        async with self._starting:
-            if self._producer is None:
-                producer = AIOKafkaProducer(
-                    **client_arguments(self._settings),
-                    enable_idempotence=True,
-                    max_request_size=RANKING_BYTES,
-                )
-                try:
-                    await producer.start()
-                except BaseException:
-                    await producer.stop()
-                    raise
-                self._producer = producer
-            return self._producer

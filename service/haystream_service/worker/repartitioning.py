@@ -16,6 +16,7 @@ from haystream.errors import Rejected
 from haystream.events import Status
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments
+from haystream_service.kafka_producer import RANKING_BYTES
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_item, decode_query
 from haystream_service.worker import kafka
@@ -76,7 +77,7 @@ class Repartition:
         Raises `BrokerUnavailable`; the copy is not complete then.
         """
         producer = AIOKafkaProducer(
-            **client_arguments(self._target), enable_idempotence=True, max_request_size=kafka.RANKING_BYTES
+            **client_arguments(self._target), enable_idempotence=True, max_request_size=RANKING_BYTES
         )
         try:
             await producer.start()

@@ -1,0 +1,103 @@
+"""How we write to Kafka: each record acknowledged by every replica that is in step, and there once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.structs import RecordMetadata
+
+from haystream_service.kafka_connection import client_arguments
+from haystream_service.settings import Settings
+from haystream_service.worker.records import BrokerUnavailable
+
+RANKING_BYTES = 16 << 20
+"""A ranking of 10,000 items, the most that a query may ask for, takes some 5 MB: Kafka's default is 1 MB."""
+ACKNOWLEDGE_SECONDS = 30.0
+"""Then a publish is tried again. A broker that moves its leaders takes a few seconds, one that restarts more."""
+
+
+class Producer:
+    """An idempotent producer, started when it is first needed. One that has failed for good is replaced.
+
+    `acknowledged` is told the topic, without its prefix, and the seconds that the broker took to acknowledge.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        acknowledge_seconds: float = ACKNOWLEDGE_SECONDS,
+        acknowledged: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
+        self._settings = settings
+        self._seconds = acknowledge_seconds
+        self._acknowledged = acknowledged
+        self._producer: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+
+    async def send(self, topic: str, key: bytes | None, value: bytes | None, **where: Any) -> RecordMetadata:
+        """Write a record to one of our topics; where it lies, once the broker has acknowledged it.
+
+        `where` may hold `partition` (by default the murmur2 hash of the key says which) and `headers`.
+
+        Raises:
+            BrokerUnavailable: it was not acknowledged in time; it may be there all the same.
+            MessageSizeTooLargeError: the topic does not take so much.
+        """
+        (at,) = await self.send_all(topic, [(key, value)], **where)
+        return at
+
+    async def send_all(
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], **where: Any
+    ) -> list[RecordMetadata]:
+        """The same of several records, by key and value. Where one raises, others may be there."""
+        began = perf_counter()
+        sent: list[asyncio.Future[RecordMetadata]] = []
+        try:
+            async with asyncio.timeout(self._seconds):
+                producer = await self._started()
+                name = self._settings.topic(topic)
+                for key, value in records:
+                    sent.append(await producer.send(name, value, key=key, **where))
+                found = await asyncio.gather(*sent, return_exceptions=True)
+            for answer in found:
+                if isinstance(answer, BaseException):
+                    raise answer
+        except MessageSizeTooLargeError:
+            await self.close()  # the broker misses a sequence number now
+            raise
+        except TimeoutError:
+            raise BrokerUnavailable(f"Kafka did not acknowledge within {self._seconds:g} s") from None
+        except (KafkaError, OSError) as error:
+            if not getattr(error, "retriable", True):
+                await self.close()
+            raise BrokerUnavailable(f"Kafka did not acknowledge: {error!r}") from error
+        self._acknowledged(topic, perf_counter() - began)
+        return [at for at in found if not isinstance(at, BaseException)]
+
+    async def close(self) -> None:
+        """Stop; what is under way is finished first."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(KafkaError, OSError):
+                await producer.stop()
+
+    async def _started(self) -> AIOKafkaProducer:
+        async with self._starting:
+            if self._producer is None:
+                producer = AIOKafkaProducer(
+                    **client_arguments(self._settings),
+                    enable_idempotence=True,
+                    max_request_size=RANKING_BYTES,
+                )
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._producer = producer
+            return self._producer
