@@ -4,6 +4,7 @@ import ssl
 from typing import Any
 
 import aiokafka.errors as kafka_errors
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import create_conn
 
@@ -93,6 +94,15 @@ class _LivePassword:
 
     def __set__(self, client: Any, value: Any) -> None:
         client.__dict__[self.NAME] = value
+
+
+async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Start a client; one that cannot be started is stopped, and what it raised is raised."""
+    try:
+        await client.start()
+    except BaseException:
+        await client.stop()
+        raise
 
 
 async def refusal(settings: Settings) -> str | None:

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from haystream_service.kafka_connection import client_arguments
+from haystream_service.kafka_connection import client_arguments, start
 from haystream_service.settings import Settings
 from haystream_service.worker.records import BrokerUnavailable
 
@@ -94,10 +94,6 @@ class Producer:
                     enable_idempotence=True,
                     max_request_size=RANKING_BYTES,
                 )
-                try:
-                    await producer.start()
-                except BaseException:
-                    await producer.stop()
-                    raise
+                await start(producer)
                 self._producer = producer
             return self._producer

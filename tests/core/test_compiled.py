@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from haystream import compiled as module
 
 # Two edits in one second and of one size are the same to the bytecode cache, which is not what this is about.
@@ -24,44 +26,43 @@ def run(folder: Path) -> float:
     return float(done.stdout)
 
 
-def test_an_edit_of_a_callee_in_another_file_is_compiled_in(tmp_path: Path) -> None:
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
     package = tmp_path / "haystream"
     package.mkdir()
     shutil.copy(module.__file__, package / "compiled.py")
     (package / "__init__.py").touch()
     (package / "caller.py").write_text(CALLER)
     (package / "callee.py").write_text(CALLEE.format(sign="+"))
-    assert run(tmp_path) == 30.0
-    assert list(package.rglob("*.nbc")), "nothing was cached, so this test shows nothing"
+    return package
+
+
+def test_an_edit_of_a_callee_in_another_file_is_compiled_in(package: Path) -> None:
+    assert run(package.parent) == 30.0
+    assert machine_code(package), "nothing was cached, so this test shows nothing"
     (package / "callee.py").write_text(CALLEE.format(sign="-"))
-    assert run(tmp_path) == 10.0
+    assert run(package.parent) == 10.0
 
 
-def test_an_edit_of_what_no_loop_is_made_of_compiles_nothing_again(tmp_path: Path) -> None:
-    package = tmp_path / "haystream"
-    package.mkdir()
-    shutil.copy(module.__file__, package / "compiled.py")
-    (package / "__init__.py").touch()
-    (package / "caller.py").write_text(CALLER)
-    (package / "callee.py").write_text(CALLEE.format(sign="+"))
-    (package / "shell.py").write_text("from haystream.caller import outer\n")
-    assert run(tmp_path) == 30.0
-    made = {path: path.stat().st_mtime_ns for path in package.rglob("*.nb?")}
-    (package / "shell.py").write_text("from haystream.caller import outer as again\n")
-    assert run(tmp_path) == 30.0
-    assert {path: path.stat().st_mtime_ns for path in package.rglob("*.nb?")} == made
-
-
-def test_an_edit_two_imports_away_is_compiled_in(tmp_path: Path) -> None:
-    package = tmp_path / "haystream"
-    (package / "parts").mkdir(parents=True)
-    shutil.copy(module.__file__, package / "compiled.py")
-    (package / "__init__.py").touch()
+def test_an_edit_two_imports_away_is_compiled_in(package: Path) -> None:
+    (package / "parts").mkdir()
     (package / "parts" / "__init__.py").touch()
     (package / "parts" / "steps.py").write_text("STEP = 1.0\n")
     callee = CALLEE.format(sign="+").replace("1.0", "steps.STEP")
     (package / "callee.py").write_text(f"from haystream.parts import steps\n{callee}")
-    (package / "caller.py").write_text(CALLER)
-    assert run(tmp_path) == 30.0
+    assert run(package.parent) == 30.0
     (package / "parts" / "steps.py").write_text("STEP = 2.0\n")
-    assert run(tmp_path) == 40.0
+    assert run(package.parent) == 40.0
+
+
+def test_an_edit_of_what_no_loop_is_made_of_compiles_nothing_again(package: Path) -> None:
+    (package / "shell.py").write_text("from haystream.caller import outer\n")
+    assert run(package.parent) == 30.0
+    made = machine_code(package)
+    (package / "shell.py").write_text("from haystream.caller import outer as again\n")
+    assert run(package.parent) == 30.0
+    assert machine_code(package) == made
+
+
+def machine_code(package: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in package.rglob("*.nb?")}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka_connection import consumer_arguments, start
 from haystream_service.settings import Settings
 from haystream_service.worker.records import BrokerUnavailable
 
@@ -50,10 +50,6 @@ class KafkaEnds:
         async with self._starting:
             if self._consumer is None:
                 consumer = AIOKafkaConsumer(**consumer_arguments(self._settings))
-                try:
-                    await consumer.start()
-                except BaseException:
-                    await consumer.stop()
-                    raise
+                await start(consumer)
                 self._consumer = consumer
             return self._consumer

@@ -13,7 +13,7 @@ from contextlib import suppress
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka_connection import consumer_arguments, start
 from haystream_service.settings import Settings
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import BrokerUnavailable, Kind
@@ -75,12 +75,9 @@ class ItemsReader:
         )
         consumer.subscribe([self._partitions.topic(Kind.ITEM)], listener=_Listener(self._partitions, consumer))
         try:
-            await consumer.start()
-        except BaseException as error:
-            await consumer.stop()
-            if isinstance(error, KafkaError | OSError):
-                raise BrokerUnavailable(f"items cannot be read: {error!r}") from error
-            raise
+            await start(consumer)
+        except (KafkaError, OSError) as error:
+            raise BrokerUnavailable(f"items cannot be read: {error!r}") from error
         return consumer
 
     async def _take_in(self, consumer: AIOKafkaConsumer) -> None:

@@ -13,7 +13,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka_connection import consumer_arguments, start
 from haystream_service.settings import Settings
 from haystream_service.worker.records import BrokerUnavailable
 from haystream_service.worker.retry import Retry
@@ -68,12 +68,9 @@ class OwnRankings:
             fetch_min_bytes=BUNDLE_BYTES,
         )
         try:
-            await consumer.start()
-        except BaseException as error:
-            await consumer.stop()
-            if isinstance(error, KafkaError | OSError):
-                raise BrokerUnavailable(f"published rankings cannot be read: {error!r}") from error
-            raise
+            await start(consumer)
+        except (KafkaError, OSError) as error:
+            raise BrokerUnavailable(f"published rankings cannot be read: {error!r}") from error
         return consumer
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:

@@ -6,20 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
+from haystream_service.worker.memory import Message, Where
 from haystream_service.worker.records import SOURCES, Clock
-
-Where = tuple[str, int]
-"""A topic and a partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a topic holds at one offset; `timestamp` in seconds since the epoch."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp: float
-    restates: int | None = None
 
 
 class Broker:
