@@ -45,10 +45,10 @@ def test_the_worker_waits_for_healthy_servers(services: dict[str, Any]) -> None:
         assert services[name]["healthcheck"]
 
 
-def test_the_worker_has_no_rights_and_writes_only_to_tmp(services: dict[str, Any]) -> None:
+def test_the_worker_has_no_rights_and_writes_to_two_folders_only(services: dict[str, Any]) -> None:
     worker = services["worker"]
     assert worker["read_only"] is True
-    assert worker["tmpfs"] == ["/tmp"]
+    assert worker["tmpfs"] == ["/tmp", "/var/cache/haystream:uid=10001,gid=10001,mode=0700"]
     assert worker["cap_drop"] == ["ALL"]
     assert worker["security_opt"] == ["no-new-privileges:true"]
 

@@ -123,7 +123,7 @@ def test_the_rebuild_is_what_the_worker_is_and_waits_to_be_called() -> None:
         assert pod[name] == POD[name], name
 
 
-def test_the_worker_has_no_rights_and_writes_only_to_tmp() -> None:
+def test_the_worker_has_no_rights_and_writes_to_two_folders_only() -> None:
     assert POD["securityContext"]["runAsNonRoot"] is True
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert POD["automountServiceAccountToken"] is False
@@ -132,15 +132,20 @@ def test_the_worker_has_no_rights_and_writes_only_to_tmp() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    [mount] = WORKER["volumeMounts"]
-    [volume] = POD["volumes"]
-    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/tmp")
-    assert "emptyDir" in volume
+    mounts = {mount["name"]: mount["mountPath"] for mount in WORKER["volumeMounts"]}
+    assert mounts == {"tmp": "/tmp", "kernels": "/var/cache/haystream"}
+    assert {volume["name"] for volume in POD["volumes"] if "emptyDir" in volume} == mounts.keys()
 
 
 def test_the_worker_has_a_memory_limit_and_no_cpu_limit() -> None:
     assert WORKER["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}
     assert WORKER["resources"]["requests"].keys() == {"cpu", "memory", "ephemeral-storage"}
+
+
+def test_queries_are_put_away_before_the_memory_limit_is_reached() -> None:
+    limit = WORKER["resources"]["limits"]["memory"]
+    assert limit.endswith("Gi")
+    assert int(config_map("base")["HAYSTREAM_MEMORY_MIB"]) == int(limit.removesuffix("Gi")) * 1024 * 3 // 4
 
 
 def rendered(folder: str) -> list[dict[str, Any]]:
@@ -240,10 +245,9 @@ def test_the_servers_of_dev_are_those_of_the_compose_file(load: Callable[[str], 
     for name in ("kafka", "valkey"):
         container = objects["StatefulSet", name]["spec"]["template"]["spec"]["containers"][0]
         assert container["image"] == services[name]["image"]
-    assert config_map("base") == {
-        "HAYSTREAM_KAFKA": f"kafka:{objects['Service', 'kafka']['spec']['ports'][0]['port']}",
-        "HAYSTREAM_REDIS": f"redis://valkey:{objects['Service', 'valkey']['spec']['ports'][0]['port']}/0",
-    }
+    ports = {name: objects["Service", name]["spec"]["ports"][0]["port"] for name in ("kafka", "valkey")}
+    assert config_map("base")["HAYSTREAM_KAFKA"] == f"kafka:{ports['kafka']}"
+    assert config_map("base")["HAYSTREAM_REDIS"] == f"redis://valkey:{ports['valkey']}/0"
 
 
 def test_the_network_lets_the_worker_reach_its_servers_and_prometheus_reach_it(load: Callable[[str], Any]) -> None:

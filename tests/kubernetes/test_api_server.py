@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+NAMESPACES = {"dev": "haystream-dev", "production": "haystream"}
+"""By overlay."""
 NEEDS_PODS = ("rollout status", "logs", "wait")
 """Commands that wait for what only runs in a cluster."""
 
@@ -139,24 +141,117 @@ def test_a_changed_setting_or_secret_restarts_the_workers(kubectl: Kubectl, tmp_
     assert len(set(rendered)) == 3
 
 
+ON_OBJECTS = re.compile(r"kubectl -n haystream (?:get|describe|scale|delete pod) [^`\n]*")
+"""The commands of a runbook that ask for nothing but the API server."""
+
+
+def runbook_commands() -> list[str]:
+    """Those of every runbook, each once."""
+    pages = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+    return sorted({command.strip() for page in pages for command in ON_OBJECTS.findall(page.read_text())})
+
+
 @pytest.mark.usefixtures("pasted")
-def test_monitoring_is_applied_where_its_operator_is(kubectl: Kubectl, tmp_path: Path) -> None:
-    crds = ROOT / ".local" / "kubernetes" / "crds"
-    for name in ("servicemonitors", "prometheusrules"):
-        file = crds / f"monitoring.coreos.com_{name}.yaml"
-        assert kubectl("apply", "--server-side", "-f", str(file)).returncode == 0
-        crd = f"crd/{name}.monitoring.coreos.com"
-        assert kubectl("wait", "--for=condition=Established", crd, "--timeout=60s").returncode == 0
-    overlay, monitoring = (
-        os.path.relpath(ROOT / "k8s" / path, tmp_path) for path in ("overlays/production", "components/monitoring")
-    )
-    kustomization = {"namespace": "haystream", "resources": [overlay], "components": [monitoring]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    done = kubectl("apply", "-k", str(tmp_path))
+@pytest.mark.parametrize("command", runbook_commands())
+def test_a_runbooks_command_works_as_pasted(kubectl: Kubectl, kubeconfig: Path, command: str) -> None:
+    worker = pods(kubectl, "haystream")["haystream-worker"]
+    worker["metadata"]["name"] = "haystream-worker-0"
+    kubectl("-n", "haystream", "create", "-f", "-", stdin=yaml.safe_dump(worker))  # or it is there already
+    environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
+    command = command.split(" | ")[0].replace("=N", "=3")
+    done = subprocess.run(command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    shown = kubectl(
-        "-n", "haystream", "get", "servicemonitors,prometheusrules,networkpolicies", "-o", "name"
-    ).stdout
-    assert "servicemonitor.monitoring.coreos.com/haystream-worker" in shown
-    assert "prometheusrule.monitoring.coreos.com/haystream-worker" in shown
-    assert "networkpolicy.networking.k8s.io/haystream-metrics" in shown
+    assert done.stdout
+
+
+COMPONENTS = {
+    "k8s/components/monitoring": {
+        "servicemonitor.monitoring.coreos.com/haystream-worker",
+        "prometheusrule.monitoring.coreos.com/haystream-worker",
+        "networkpolicy.networking.k8s.io/haystream-metrics",
+    },
+    "k8s/components/scaling": {"scaledobject.keda.sh/haystream-worker"},
+    "deploy/grafana/dashboards": {
+        f"configmap/haystream-dashboard-{name}" for name in ("pipeline", "model", "queries")
+    },
+}
+"""What each adds to an overlay."""
+OPERATORS = ("k8s/components/monitoring", "k8s/components/scaling")
+
+
+def apply_with(
+    kubectl: Kubectl, folder: Path, overlay: str, *components: str
+) -> "subprocess.CompletedProcess[str]":
+    """Apply an overlay with components, as a folder of somebody's own would."""
+    kustomization = {
+        "namespace": NAMESPACES[overlay],
+        "resources": [os.path.relpath(ROOT / "k8s" / "overlays" / overlay, folder.resolve())],
+        "components": [os.path.relpath(ROOT / component, folder.resolve()) for component in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return kubectl("apply", "-k", str(folder))
+
+
+@pytest.mark.usefixtures("pasted")
+@pytest.mark.parametrize("component", OPERATORS)
+def test_what_an_operator_is_for_is_refused_where_there_is_none(
+    kubectl: Kubectl, tmp_path: Path, component: str
+) -> None:
+    done = apply_with(kubectl, tmp_path, "production", component)
+    assert done.returncode != 0
+    assert "no matches for kind" in done.stderr
+
+
+@pytest.fixture(scope="session")
+def operators(kubectl: Kubectl) -> None:
+    """The custom resources of the Prometheus operator and of KEDA; from here on they are there."""
+    for file in sorted((ROOT / ".local" / "kubernetes" / "crds").glob("*/*.yaml")):
+        # Applied by the server: these are longer than the annotation that a client would put them into.
+        done = kubectl("apply", "--server-side", "-f", str(file))
+        assert done.returncode == 0, done.stderr
+        name = yaml.safe_load(file.read_text())["metadata"]["name"]
+        assert kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s").returncode == 0
+
+
+@pytest.mark.usefixtures("pasted", "operators")
+@pytest.mark.parametrize("overlay", NAMESPACES)
+def test_every_overlay_takes_every_component(kubectl: Kubectl, tmp_path: Path, overlay: str) -> None:
+    done = apply_with(kubectl, tmp_path, overlay, *COMPONENTS)
+    assert done.returncode == 0, done.stderr
+    kinds = "servicemonitors,prometheusrules,networkpolicies,scaledobjects,configmaps"
+    shown = kubectl("-n", NAMESPACES[overlay], "get", kinds, "-o", "name").stdout.split()
+    assert set(shown) >= set().union(*COMPONENTS.values())
+
+
+@pytest.mark.usefixtures("pasted", "operators")
+def test_scaling_is_paused_as_the_page_says(kubectl: Kubectl, tmp_path: Path) -> None:
+    assert apply_with(kubectl, tmp_path, "production", "k8s/components/scaling").returncode == 0
+    [command] = re.findall(r"`kubectl (.* annotate [^`]*)`", (ROOT / "docs" / "operations.md").read_text())
+    done = kubectl(*command.split())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("pasted", "operators")
+@pytest.mark.parametrize(
+    ("file", "path", "value", "refusal"),
+    [
+        ("scaling/scaled-object.yaml", ("spec", "maxReplicaCount"), "as many as it takes", "spec.maxReplicaCount"),
+        ("scaling/scaled-object.yaml", ("spec", "triggers"), None, "spec.triggers: Required value"),
+        ("monitoring/rules.yaml", ("spec", "groups", 0, "rules", 0, "expr"), None, "expr: Required value"),
+        ("monitoring/service-monitor.yaml", ("spec", "endpoints", 0, "interval"), "soon", "endpoints[0].interval"),
+    ],
+)
+def test_an_operator_does_not_get_what_it_cannot_read(
+    kubectl: Kubectl, file: str, path: tuple[str | int, ...], value: str | None, refusal: str
+) -> None:
+    entry = yaml.safe_load((ROOT / "k8s" / "components" / file).read_text())
+    at: Any = entry
+    for step in path[:-1]:
+        at = at[step]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    done = kubectl("-n", "haystream", "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(entry))
+    assert done.returncode != 0
+    assert refusal in done.stderr
