@@ -1,4 +1,4 @@
-"""The three kinds of event that a query's state is folded from, as plain values.
+"""The four kinds of event that a query's state is folded from, as plain values.
 
 Everything here is already validated: the wire models (service) build these and refuse the rest.
 """
@@ -68,6 +68,43 @@ class Verdict:
     analyst: str
     outcome: Outcome
     decided_at: int
+
+
+class Action(StrEnum):
+    """What happened to a lease."""
+
+    CLAIMED = "claimed"
+    EXTENDED = "extended"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+    @property
+    def ends(self) -> bool:
+        """Whether the lease is over then."""
+        return self in (Action.RELEASED, Action.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFact:
+    """Something that happened to a lease: an item that an analyst has been handed, for a while.
+
+    `at` (when it happened) and `until` (when the lease ends unless it is extended) are in microseconds since the
+    Unix epoch. `rank`, `score`, `mean` and `level` are what the item was served at, `by` what served it: they are
+    said for whoever reads the facts later, and change nothing.
+    """
+
+    lease_id: str
+    query_id: str
+    item_id: str
+    analyst: str
+    action: Action
+    at: int
+    until: int
+    rank: int | None = None
+    score: float | None = None
+    mean: float | None = None
+    level: float | None = None
+    by: str = "ranking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +190,4 @@ class Query:
     status: Status = Status.OPEN
 
 
-Event = Query | Item | Verdict
+Event = Query | Item | Verdict | LeaseFact

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from haystream.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, Rejected
-from haystream.events import Event, Item, Query, Status, Verdict
+from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict
+from haystream.leases import Leases
 from haystream.query_state import QueryState, check_same
 
 
 @dataclass(slots=True)
 class State:
-    """Everything: the collections, the queries, and (by query and verdict id) what waits for its query.
+    """Everything: the collections, the queries, and (by query) what waits for its query: verdicts, facts of leases.
 
     `deleted` has the ids of queries that were deleted: nothing else is left of them, and nothing counts for them.
     """
@@ -19,6 +20,7 @@ class State:
     collections: dict[str, Collection] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
     orphans: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    early: dict[str, tuple[Leases, list[LeaseFact]]] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     tolerance: float = DEFAULT_TOLERANCE
 
@@ -52,6 +54,8 @@ def step(state: State, event: Event) -> tuple[State, tuple[Effect, ...]]:
             changed = _query(state, event)
         case Verdict():
             changed = _verdict(state, event)
+        case LeaseFact():
+            changed = _lease(state, event)
     return state, (Changed(changed),) if changed else ()
 
 
@@ -73,6 +77,9 @@ def _query(state: State, settings: Query) -> tuple[str, ...]:
     state.queries[settings.query_id] = query
     for verdict in state.orphans.pop(settings.query_id, {}).values():
         query.apply_verdict(verdict)
+    _, facts = state.early.pop(settings.query_id, (None, ()))
+    for fact in facts:
+        query.apply_lease(fact)
     return (settings.query_id,)
 
 
@@ -86,11 +93,23 @@ def _verdict(state: State, verdict: Verdict) -> tuple[str, ...]:
     return (verdict.query_id,) if query.apply_verdict(verdict) else ()
 
 
+def _lease(state: State, fact: LeaseFact) -> tuple[str, ...]:
+    _check_not_deleted(state, fact.query_id)
+    query = state.queries.get(fact.query_id)
+    if query is None:
+        leases, facts = state.early.setdefault(fact.query_id, (Leases(), []))
+        if leases.add(fact):
+            facts.append(fact)
+        return ()
+    return (fact.query_id,) if query.apply_lease(fact) else ()
+
+
 def _delete(state: State, query_id: str) -> tuple[str, ...]:
     if query_id in state.deleted:
         return ()
     state.queries.pop(query_id, None)
     state.orphans.pop(query_id, None)
+    state.early.pop(query_id, None)
     state.deleted.add(query_id)
     return (query_id,)
 

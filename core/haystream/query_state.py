@@ -1,7 +1,7 @@
-"""The state of one query: a fold over its settings, the items of its collection and its verdicts.
+"""The state of one query: a fold over its settings, the items of its collection, its verdicts and its leases.
 
-Facts first: `verdicts` (by id) and the collection say everything; the counts, the posterior and the ranking are
-functions of them, kept up to date incrementally. The order in which facts come does not matter.
+Facts first: `verdicts` (by id), `leases` and the collection say everything; the counts, the posterior and the
+ranking are functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,8 @@ from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILI
 from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_precision
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Outcome, Query, Status, Verdict
+from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
+from haystream.leases import Leases
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
 from haystream.posterior_tables import Changes, rows_of
@@ -57,6 +58,7 @@ class QueryState:
         self.settings = settings
         self.collection = collection
         self.verdicts: dict[str, Verdict] = {}
+        self.leases = Leases()
         self.pending: set[str] = set()
         """Items, by id, that somebody has been handed (`hold`). One that has a verdict counts by that."""
         self.cursor = 0
@@ -119,7 +121,23 @@ class QueryState:
             item = self.collection.index(verdict.item_id)
             if item is not None and item < self.cursor:
                 self._judge(item, before.outcome if before else Outcome.RETRACTED, verdict.outcome)
+        if self.leases.judge(verdict):
+            self._hold_as_leased(verdict.item_id)
         return True
+
+    def apply_lease(self, fact: LeaseFact) -> bool:
+        """Take something that happened to a lease; True if it is a new fact, False if it says nothing new.
+
+        Raises:
+            Rejected: LEASE_CONFLICT if the lease is known with another item or analyst.
+        """
+        new = self.leases.add(fact)
+        self._hold_as_leased(fact.item_id)
+        return new
+
+    def _hold_as_leased(self, item_id: str) -> None:
+        if self.leases.held(item_id) != (item_id in self.pending):
+            self.hold(item_id) if self.leases.held(item_id) else self.release(item_id)
 
     def hold(self, item_id: str) -> bool:
         """Take that somebody has been handed an item; True if it is a new fact.

@@ -20,11 +20,12 @@ KEYS = {
     "queries": "The query_id.",
     "items": "The item_id, or none.",
     "verdicts": "The query_id.",
+    "leases": "The query_id.",
     "next-items": "The query_id.",
     "dead-letters": "The rejected record's key, or none where it is too large.",
 }
-READ = ("queries", "items", "verdicts")
-"""What haystream receives; the others it sends."""
+READ = ("queries", "items", "verdicts", "leases")
+"""What haystream receives; the others it sends. Leases it writes as well: their facts come back to it."""
 
 
 def document() -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from haystream_service.wire import DeadLetter, ItemRecord, NextItems, QueryRecord, VerdictRecord
+from haystream_service.wire import DeadLetter, ItemRecord, LeaseRecord, NextItems, QueryRecord, VerdictRecord
 from haystream_service.wire.fields import Record
 
 FOLDER = Path(__file__).with_name("schemas")
@@ -13,6 +13,7 @@ TOPICS: dict[str, type[Record]] = {
     "queries": QueryRecord,
     "items": ItemRecord,
     "verdicts": VerdictRecord,
+    "leases": LeaseRecord,
     "next-items": NextItems,
     "dead-letters": DeadLetter,
 }

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.changes import COMMON, change, rows, tables
 
 from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
-from haystream.models.common import Common
-from haystream.posterior_tables import Changes, Rows
-from haystream_service.store.base import Appended, Change, Fenced, Head, Note, Position, Quarantine, Span
+from haystream_service.store.base import Appended, Fenced, Head, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,32 +25,6 @@ def verdict(number: int, query_id: str = "q") -> Verdict:
     return Verdict(
         f"v{number}", query_id, f"item-{number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_001 + number
     )
-
-
-COMMON = Common(base_rate=0.05, mean_shift=-0.05, variance=0.1, scale=0.0475)
-
-
-def rows(index: list[int], first: float = 0.0) -> Rows:
-    size = len(index) * 3
-    values = np.arange(first, first + size, dtype=np.float64).reshape(len(index), 3)
-    return Rows(np.array(index, dtype=np.uint32), values)
-
-
-def tables(people: Rows = rows([]), edges: Rows = rows([]), discrepancy: float = 0.25) -> Changes:  # noqa: B008
-    return Changes(people, edges, COMMON, discrepancy)
-
-
-def change(query_id: str = "q", *, expected: int = 0, revision: int = 10, **parts: Any) -> Change:
-    whole: dict[str, Any] = {
-        "partition": 3,
-        "position": Position(5, 7, 2),
-        "touched": 1_700_000_000_000,
-        "settings": Query(query_id),
-        "verdicts": [],
-        "ranking": b'{"revision":%d}' % revision,
-        "tables": tables(),
-    }
-    return Change(query_id=query_id, expected=expected, revision=revision, **(whole | parts))
 
 
 async def test_one_item_and_one_verdict_are_found_by_their_ids(store: Any) -> None:

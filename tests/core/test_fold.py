@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.equality import assert_same
 from support.histories import MODELS, facts, fold, item, items, line, queries, verdict
 
 from haystream.errors import Code, Rejected
@@ -13,22 +14,9 @@ from haystream.events import Event, ModelName, Outcome, Policy, Query, Status
 from haystream.fold import Changed, State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.ranking.policies import POLICIES
-from haystream.report import Report, report
+from haystream.report import report
 
 ITEMS = line(12)
-
-
-def assert_same(one: Report, other: Report, close: float = 1e-9) -> None:
-    assert (one.screened, one.found) == (other.screened, other.found)
-    assert list(one.participants) == list(other.participants)
-    np.testing.assert_allclose(list(one.participants.values()), list(other.participants.values()), atol=close)
-    assert [e.participants for e in one.edges] == [e.participants for e in other.edges]
-    assert [(e.screened, e.relevant) for e in one.edges] == [(e.screened, e.relevant) for e in other.edges]
-    np.testing.assert_allclose(
-        [(e.mean, e.variance) for e in one.edges], [(e.mean, e.variance) for e in other.edges], atol=close
-    )
-    assert [i.item_id for i in one.items] == [i.item_id for i in other.items]
-    assert one.discrepancy == pytest.approx(other.discrepancy, abs=1e-7)
 
 
 @pytest.mark.parametrize("drawn", [4096, 4])

@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 import pytest
 from jsonschema import Draft7Validator
 
+from haystream.events import Action, LeaseFact
 from haystream_service.demo import stage as staging
 from haystream_service.demo.bus import MemoryBus
 from haystream_service.demo.play import play
 from haystream_service.sources import synthetic
+from haystream_service.wire import encode_lease
 from haystream_service.wire_asyncapi import FILE, document, main
 from haystream_service.wire_schemas import TOPICS
 
@@ -57,6 +59,7 @@ async def test_a_demo_runs_messages_are_as_it_says() -> None:
         source = synthetic(seed=3, edges=56, items_per_edge=3)
         await play(bus, source, seconds=3600.0, screenings=20, on_progress=lambda _: None)
         broker = bus._broker
+        broker.produce("leases", b"q", encode_lease(LeaseFact("l", "q", "m", "kim", Action.CLAIMED, at=0, until=1)))
         broker.produce("verdicts", b"q", b"{")
         await broker.wait_for("dead-letters", lambda message: message.value is not None)
     for topic in TOPICS:

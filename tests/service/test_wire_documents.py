@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from haystream.errors import Code
 from haystream.models import MODELS
 from haystream_service.commands.replay import fold
-from haystream_service.wire import decode_item, decode_query, decode_verdict
+from haystream_service.wire import decode_item, decode_lease, decode_query, decode_verdict
 from haystream_service.wire.fields import Record
 from haystream_service.wire_schemas import FOLDER, TOPICS, main, schemas
 
@@ -42,11 +42,13 @@ def test_schemas_are_schemas(name):
     Draft202012Validator.check_schema(json.loads(schemas()[name]))
 
 
-@pytest.mark.parametrize("topic", ["queries", "items", "verdicts"])
+@pytest.mark.parametrize("topic", ["queries", "items", "verdicts", "leases"])
 def test_the_pages_examples_are_taken(topic):
     value = example(topic)
     Draft202012Validator(json.loads(schemas()[f"{topic}.json"])).validate(json.loads(value))
-    decode = {"queries": decode_query, "items": decode_item, "verdicts": decode_verdict}[topic]
+    decode = {"queries": decode_query, "items": decode_item, "verdicts": decode_verdict, "leases": decode_lease}[
+        topic
+    ]
     assert decode(value.encode(), b"m-1" if topic == "items" else b"case-7")
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
 import numpy as np
+import pytest
 
 from haystream.collection import Collection
 from haystream.events import Event, Status
 from haystream.fold import State, step
 from haystream.posterior_tables import read as tables_read
 from haystream.query_state import QueryState
+from haystream.report import Report
 from haystream_service.store.base import Store
 from haystream_service.wire.records import NextItems
 
@@ -21,6 +23,20 @@ SHARES_WITHIN = 5e-3
 """The same of shares, which are solved less closely, and read again when a score of their pairs has moved."""
 REMAINING_WITHIN = 1e-2
 """The same, as a part of it, of what is expected to remain: a sum over all items."""
+
+
+def assert_same(one: Report, other: Report, close: float = 1e-9) -> None:
+    """Two offline folds stand at the same."""
+    assert (one.screened, one.found) == (other.screened, other.found)
+    assert list(one.participants) == list(other.participants)
+    np.testing.assert_allclose(list(one.participants.values()), list(other.participants.values()), atol=close)
+    assert [e.participants for e in one.edges] == [e.participants for e in other.edges]
+    assert [(e.screened, e.relevant) for e in one.edges] == [(e.screened, e.relevant) for e in other.edges]
+    np.testing.assert_allclose(
+        [(e.mean, e.variance) for e in one.edges], [(e.mean, e.variance) for e in other.edges], atol=close
+    )
+    assert [i.item_id for i in one.items] == [i.item_id for i in other.items]
+    assert one.discrepancy == pytest.approx(other.discrepancy, abs=1e-7)
 
 
 def offline(events: Iterable[Event]) -> State:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rich.markup import escape
 
 from haystream.errors import Rejected
-from haystream.events import Item, Query, Verdict
+from haystream.events import Item, LeaseFact, Query, Verdict
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
@@ -204,12 +204,12 @@ async def _whole_payload(settings: Settings, letter: Letter) -> bytes:
 def _check(settings: Settings, topic: str, payload: bytes, key: bytes | None) -> bytes | None:
     """The key to send the record with: the id that the value names. Raises `Rejected` where it is no event."""
     name = topic.removeprefix(settings.topic(""))
-    if name not in {"queries", "items", "verdicts"}:
+    if name not in {"queries", "items", "verdicts", "leases"}:
         raise LookupError(f"{topic} is none of the topics that this command sends to")
     match decode_line(encode_line(name, payload)):
         case Item(item_id=item_id):
             return None if key is None else item_id.encode()
-        case Query(query_id=query_id) | Verdict(query_id=query_id):
+        case Query(query_id=query_id) | Verdict(query_id=query_id) | LeaseFact(query_id=query_id):
             return query_id.encode()
 
 
@@ -230,7 +230,7 @@ async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | No
 
 
 def _is_of_a_query(letter: Letter, settings: Settings) -> bool:
-    return letter.letter.source.topic in {settings.topic("queries"), settings.topic("verdicts")}
+    return letter.letter.source.topic in {settings.topic(name) for name in ("queries", "verdicts", "leases")}
 
 
 def _read(path: str) -> bytes:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Event, Item, Query, Verdict
+from haystream.events import Event, Item, LeaseFact, Query, Verdict
 from haystream.fold import State, step
 from haystream.report import Report, report
 from haystream_service.commands.console import notes, progress, size, write_json
@@ -110,7 +110,7 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
     """Fold every line in; `engine`, where given, serves all queries whatever their settings say."""
     replayed = Replayed(State(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance))
     state, rejected = replayed.state, replayed.rejected
-    early: list[tuple[int, Verdict, RejectedLine | None]] = []
+    early: list[tuple[int, Verdict | LeaseFact, RejectedLine | None]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -133,11 +133,11 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
         else:
             if _is_early(event, state):
                 early.append((number, event, None))
-    for number, verdict, bad_then in early:
-        if verdict.query_id in state.deleted:
+    for number, early_event, bad_then in early:
+        if early_event.query_id in state.deleted:
             continue  # it counted when the query was opened, until it was deleted
-        if verdict.query_id not in state.queries:
-            detail = f"no query {verdict.query_id!r} is opened in the whole log"
+        if early_event.query_id not in state.queries:
+            detail = f"no query {early_event.query_id!r} is opened in the whole log"
             rejected.append(RejectedLine(number, Code.UNKNOWN_QUERY, detail))
         elif bad_then is not None:
             rejected.append(bad_then)
@@ -145,8 +145,10 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
     return replayed
 
 
-def _is_early(event: Event | None, state: State) -> TypeGuard[Verdict]:
-    return isinstance(event, Verdict) and not (event.query_id in state.queries or event.query_id in state.deleted)
+def _is_early(event: Event | None, state: State) -> TypeGuard[Verdict | LeaseFact]:
+    if not isinstance(event, Verdict | LeaseFact):
+        return False
+    return not (event.query_id in state.queries or event.query_id in state.deleted)
 
 
 def as_json(reports: list[Report], rejected: list[RejectedLine]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from haystream_service.store.base import (
     Store,
     StoredQuery,
 )
+from haystream_service.store.memory_claims import Held, MemoryClaims
 from haystream_service.store.tables import fingerprint, packed, runs, table
 
 
@@ -55,6 +56,9 @@ class MemoryStore(Store):
     """A `Store` that is a few dictionaries."""
 
     def __init__(self) -> None:
+        self.claims = MemoryClaims()
+        """The leases of its queries."""
+        self.claims.rebuilding = lambda: self._generation is None
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._saved: dict[str, _Saved] = {}
         self._snapshots: dict[tuple[str, str], bytes] = {}
@@ -171,6 +175,8 @@ class MemoryStore(Store):
         saved.query, saved.fingerprint, saved.ranking = query, mark, change.ranking
         saved.common, saved.discrepancy = tables.common, tables.discrepancy
         saved.verdicts.update((verdict.verdict_id, verdict) for verdict in change.verdicts)
+        held = self.claims.queries.setdefault(change.query_id, Held(change.partition))
+        held.ranking = change.ranking
         _patch(saved.participants, tables.participants)
         _patch(saved.edges, tables.edges)
 
@@ -185,6 +191,7 @@ class MemoryStore(Store):
         settings = Query(query_id, status=Status.DELETED)
         query = StoredQuery(settings, partition, revision, position, revision, ())
         self._saved[query_id] = _Saved(query, {}, "deleted")
+        self.claims.queries[query_id] = Held(partition, deleted=True)
         for noted in (self._notes, self._attempts, self._quarantined, self._unknown[partition]):
             noted.pop(query_id, None)
         return Deletion(partition, revision)
@@ -289,6 +296,7 @@ class MemoryStore(Store):
     async def wipe(self) -> None:
         self._logs.clear()
         self._saved.clear()
+        self.claims.queries.clear()
         self._snapshots.clear()
         self._deleted_collections.clear()
         for noted in (self._notes, self._attempts, self._quarantined, self._unknown, self._rest):

@@ -15,6 +15,7 @@ from haystream.events import (
     TABLE_2,
     Conditional,
     Item,
+    LeaseFact,
     Policy,
     Prior,
     Query,
@@ -29,6 +30,7 @@ from haystream_service.wire.records import (
     ConditionalRecord,
     DeadLetter,
     ItemRecord,
+    LeaseRecord,
     NextItems,
     PolicyRecord,
     PriorRecord,
@@ -72,6 +74,14 @@ def decode_verdict(value: bytes | None, key: bytes | None, *, limits: Limits = D
     return to_verdict(record)
 
 
+def decode_lease(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> LeaseFact:
+    """What happened to a lease. The key must be its query_id. Raises `Rejected`."""
+    _check_key_size(key, limits.key_bytes)
+    record = read(LeaseRecord, value, limit=limits.message_bytes)
+    _check_key(key, "query_id", record.query_id)
+    return to_lease(record)
+
+
 def decode_ranking(value: bytes | None) -> NextItems:
     """A value of next-items, for those who consume it. Raises `Rejected`."""
     return read(NextItems, value, limit=_OUR_OWN)
@@ -109,8 +119,14 @@ def to_verdict(record: VerdictRecord) -> Verdict:
         item_id=record.item_id,
         analyst=record.analyst,
         outcome=record.outcome,
-        decided_at=_decided_at(record.decided_at),
+        decided_at=_moment("decided_at", record.decided_at),
     )
+
+
+def to_lease(record: LeaseRecord) -> LeaseFact:
+    """What happened to a lease, as the core knows it. Raises `Rejected`."""
+    at, until = _moment("at", record.at), _moment("until", record.until)
+    return LeaseFact(**record.model_dump(exclude={"at", "until"}), at=at, until=until)
 
 
 def to_item(record: ItemRecord, *, limits: Limits = DEFAULT_LIMITS) -> Item:
@@ -166,16 +182,16 @@ def _check_sent_at(text: str | None) -> None:
             raise Rejected(Code.INVALID_VALUE, f"sent_at: should be ISO 8601, got {short(text)}") from None
 
 
-def _decided_at(text: str) -> int:
+def _moment(name: str, text: str) -> int:
+    """Microseconds since the epoch."""
     try:
         moment = times.parse(text)
     except ValueError:
         raise Rejected(
-            Code.INVALID_VALUE,
-            f"decided_at: should be ISO 8601, like 2026-01-31T12:00:00Z, got {short(text)}",
+            Code.INVALID_VALUE, f"{name}: should be ISO 8601, like 2026-01-31T12:00:00Z, got {short(text)}"
         ) from None
     if not times.in_range(moment):
-        raise Rejected(Code.OUT_OF_RANGE, f"decided_at: should lie in 1970 to 2099, got {short(text)}")
+        raise Rejected(Code.OUT_OF_RANGE, f"{name}: should lie in 1970 to 2099, got {short(text)}")
     return times.to_microseconds(moment)
 
 

@@ -16,7 +16,7 @@ from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from haystream.errors import Rejected
-    from haystream.events import Item, Prior, Query, Verdict
+    from haystream.events import Item, LeaseFact, Prior, Query, Verdict
     from haystream.ranking.ranked import RankedItem, Ranking
     from haystream_service.wire.records import ItemRecord
 
@@ -71,6 +71,26 @@ def encode_verdict(verdict: Verdict) -> bytes:
             "analyst": verdict.analyst,
             "outcome": verdict.outcome,
             "decided_at": times.to_text(verdict.decided_at),
+        }
+    )
+
+
+def encode_lease(fact: LeaseFact) -> bytes:
+    """A value of the topic `leases`. Raises ValueError for a number that is not finite."""
+    served = {
+        name: value for name in ("rank", "score", "mean", "level") if (value := getattr(fact, name)) is not None
+    }
+    return finite.dumps(
+        {
+            "lease_id": fact.lease_id,
+            "query_id": fact.query_id,
+            "item_id": fact.item_id,
+            "analyst": fact.analyst,
+            "action": fact.action,
+            "at": times.to_text(fact.at),
+            "until": times.to_text(fact.until),
+            **{name: value for name, value in served.items() if value is not None},
+            "by": fact.by,
         }
     )
 

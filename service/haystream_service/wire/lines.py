@@ -1,4 +1,4 @@
-"""Event logs as files: one JSON object a line, `{"topic": "queries"|"items"|"verdicts", "value": {…}}`."""
+"""Event logs as files: one JSON object a line, `{"topic": "queries"|"items"|"verdicts"|"leases", "value": {…}}`."""
 
 from typing import Literal
 
@@ -6,11 +6,11 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from haystream.events import Event
-from haystream_service.wire.decoding import to_item, to_query, to_verdict
+from haystream_service.wire.decoding import to_item, to_lease, to_query, to_verdict
 from haystream_service.wire.fields import Record
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read
-from haystream_service.wire.records import ItemRecord, QueryRecord, VerdictRecord
+from haystream_service.wire.records import ItemRecord, LeaseRecord, QueryRecord, VerdictRecord
 
 FRAME_BYTES = 1024
 """What a line may have beyond its value."""
@@ -19,7 +19,7 @@ FRAME_BYTES = 1024
 class Line(Record):
     """A line of an event log; the value is checked by its topic's record."""
 
-    topic: Literal["queries", "items", "verdicts"]
+    topic: Literal["queries", "items", "verdicts", "leases"]
     value: JsonValue
 
 
@@ -34,6 +34,8 @@ def decode_line(line: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Event:
             return to_item(read(ItemRecord, value, limit=limits.message_bytes), limits=limits)
         case "verdicts":
             return to_verdict(read(VerdictRecord, value, limit=limits.message_bytes))
+        case "leases":
+            return to_lease(read(LeaseRecord, value, limit=limits.message_bytes))
 
 
 def encode_line(topic: str, value: bytes) -> bytes:

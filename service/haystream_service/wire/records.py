@@ -1,11 +1,11 @@
-"""The values of the five topics, as pydantic models. The JSON Schemas are generated from these."""
+"""The values of the six topics, as pydantic models. The JSON Schemas are generated from these."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from haystream.errors import Code
-from haystream.events import Outcome, Prior, Status
+from haystream.events import Action, Outcome, Prior, Status
 from haystream.models import MODELS
 from haystream.models.ranges import Ranges
 from haystream_service.wire.fields import (
@@ -143,6 +143,26 @@ class VerdictRecord(Record):
     analyst: Id
     outcome: Outcome
     decided_at: Text
+
+
+class LeaseRecord(Record):
+    """A value of the topic `leases`, keyed by query_id: something that happened to a lease.
+
+    `rank`, `score`, `mean`, `level` and `by` say what the item was served at, and by what.
+    """
+
+    lease_id: Id
+    query_id: Id
+    item_id: Id
+    analyst: Id
+    action: Action
+    at: Text
+    until: Text
+    rank: Annotated[int, Field(ge=1)] | None = None
+    score: float | None = None
+    mean: float | None = None
+    level: float | None = None
+    by: Literal["ranking", "control"] = "ranking"
 
 
 class EstimateRecord(Record):

@@ -32,6 +32,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "queries": {"cleanup.policy": "delete", "retention.ms": "-1"},
     "items": {"cleanup.policy": "delete", "retention.ms": "-1"},
     "verdicts": {"cleanup.policy": "delete", "retention.ms": "-1"},
+    "leases": {"cleanup.policy": "delete", "retention.ms": "-1"},
     "next-items": {"cleanup.policy": "compact", "max.message.bytes": str(RANKING_BYTES)},
     "dead-letters": {
         "cleanup.policy": "delete",

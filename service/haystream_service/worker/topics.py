@@ -17,7 +17,7 @@ OVERHEAD = 4096
 """Of `max.message.bytes`, what a message's key and Kafka's own frame take at most."""
 LEAST_MESSAGE_BYTES = 64 << 10
 """A topic that takes less could not even take a dead letter without its payload."""
-FACTS = ("items", "verdicts")
+FACTS = ("items", "verdicts", "leases")
 """Topics of which every record counts, whatever came later under its key."""
 
 

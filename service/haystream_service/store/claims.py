@@ -1,0 +1,131 @@
+"""Who has which item: leases, as those see them who hand items out. `memory_claims` and `redis_claims` keep this.
+
+Claiming is one atomic step of the store and waits for no worker. What happened is put into the query's *outbox*
+in the same step: facts for the topic `leases`, which whoever claimed publishes and then confirms. What nobody
+published (its process died in between) the owner of the query does. A fact may be published twice; facts are
+idempotent.
+
+There is one clock, the store's: it says when a lease began and when it is over.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+
+class Lease(NamedTuple):
+    """An item that an analyst has, and until when. Times are in microseconds since the Unix epoch."""
+
+    lease_id: str
+    query_id: str
+    item_id: str
+    analyst: str
+    at: int
+    """When it was claimed."""
+    until: int
+    rank: int | None = None
+    """What it was served at, as `next-items` said; None where whoever wrote the lease to the topic did not say."""
+    score: float | None = None
+    mean: float | None = None
+    level: float | None = None
+    by: str = "ranking"
+
+
+class Offer(NamedTuple):
+    """An item that a query ranks, and may be claimed."""
+
+    item_id: str
+    score: float
+    mean: float
+
+
+class Offers(NamedTuple):
+    """The best items of a query as its owner writes them with each save, for those who claim."""
+
+    items: Sequence[Offer]
+    """In rank order, the first has rank 1. Nobody has them, and nobody has judged them, as far as is saved."""
+    complete: bool
+    """Whether these are all that are left."""
+
+
+class Outgoing(NamedTuple):
+    """A record that has to be written to the topic `leases`, to this partition and under this key."""
+
+    entry: str
+    """Its name in the outbox, for `Claims.published`."""
+    partition: int
+    key: bytes
+    value: bytes
+
+
+class ClaimCode(StrEnum):
+    """Why a claim, or what is asked of a lease, is refused."""
+
+    UNKNOWN_QUERY = "unknown_query"
+    """Nobody has opened the query, or it is not saved yet."""
+    QUERY_DELETED = "query_deleted"
+    REBUILDING = "rebuilding"
+    """`haystream rebuild` restores the query: try again when it is done."""
+    NOT_RANKED_YET = "not_ranked_yet"
+    """Everything that is ranked in the store is leased, and more is left: try again in some milliseconds."""
+    UNKNOWN_LEASE = "unknown_lease"
+    LEASE_OVER = "lease_over"
+    """It was released, has run out, or ended with its analyst's verdict."""
+    NOT_YOURS = "not_yours"
+    """Another analyst has the lease."""
+
+
+class ClaimRefused(Exception):  # noqa: N818 - a word about the claim, not a failure of ours
+    """Nothing was done, with the code and a sentence."""
+
+    def __init__(self, code: ClaimCode, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class Claims(Protocol):
+    """Leases of queries. Every method may raise `StoreUnavailable`: it is unknown then whether it was carried out.
+
+    A claim whose answer was lost is found by `live`, or runs out.
+    """
+
+    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
+        """Lease up to `count` items to the analyst for so long: the best that nobody has and nobody has judged.
+
+        In rank order; fewer, or none, where so many are not left (or the query is not open).
+
+        Raises:
+            ClaimRefused: UNKNOWN_QUERY, QUERY_DELETED, REBUILDING or NOT_RANKED_YET.
+        """
+        ...
+
+    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
+        """Let the analyst keep the item for so long from now, or for as long as before if that is longer.
+
+        Raises:
+            ClaimRefused: UNKNOWN_LEASE, LEASE_OVER, NOT_YOURS or REBUILDING.
+        """
+        ...
+
+    async def release(self, query_id: str, lease_id: str, analyst: str) -> Lease:
+        """Give the item back, unread: others are offered it again.
+
+        After a verdict it need not be said, and ought not to be: the verdict ends the lease when it is counted.
+
+        Raises:
+            ClaimRefused: UNKNOWN_LEASE, LEASE_OVER, NOT_YOURS or REBUILDING.
+        """
+        ...
+
+    async def live(self, query_id: str) -> list[Lease]:
+        """The query's leases that are not over, those that end first first."""
+        ...
+
+    async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
+        """Up to `most` records that are not confirmed yet, the oldest first."""
+        ...
+
+    async def published(self, query_id: str, entries: Sequence[str]) -> None:
+        """Confirm that these records of the outbox are in the topic."""
+        ...

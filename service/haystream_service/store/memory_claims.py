@@ -1,0 +1,150 @@
+"""Leases in this process's memory, beside `MemoryStore`: the contract of `claims`, without a server."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import orjson
+from typing_extensions import override
+
+from haystream.events import Action, LeaseFact
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Offer, Offers, Outgoing
+from haystream_service.wire import encode_lease
+
+SECOND = 1_000_000
+
+
+@dataclass(slots=True)
+class Held:
+    """What is leased of one query."""
+
+    partition: int = 0
+    leases: dict[str, Lease] = field(default_factory=dict)
+    """All there ever were."""
+    over: set[str] = field(default_factory=set)
+    held: Counter[str] = field(default_factory=Counter)
+    """By item, how many leases on it are not over."""
+    offers: Offers | None = None
+    ranking: bytes = b""
+    outbox: dict[str, LeaseFact] = field(default_factory=dict)
+    put: int = 0
+    closed: bool = False
+    """Whether the query is being rebuilt."""
+    deleted: bool = False
+
+    def add(self, lease: Lease) -> None:
+        """Take in a lease that is new and not over."""
+        self.leases[lease.lease_id] = lease
+        self.held[lease.item_id] += 1
+
+    def end(self, lease_id: str) -> None:
+        """Let the lease be over; it is known, and is not."""
+        self.over.add(lease_id)
+        self.held[self.leases[lease_id].item_id] -= 1
+
+    def tell(self, lease: Lease, action: Action, at: int) -> None:
+        """Put what happened into the outbox."""
+        self.put += 1
+        served = {name: getattr(lease, name) for name in ("rank", "score", "mean", "level", "by")}
+        ids = lease.lease_id, lease.query_id, lease.item_id, lease.analyst
+        self.outbox[f"{self.put:020d}"] = LeaseFact(*ids, action, at, lease.until, **served)
+
+    def offered(self) -> Offers:
+        """What there is to be claimed; what was published, of a query that nobody has claimed from."""
+        if self.offers is not None:
+            return self.offers
+        ranked = orjson.loads(self.ranking)
+        items = [Offer(item["item_id"], item["score"], item["mean"]) for item in ranked["items"]]
+        return Offers(items, complete=not items)
+
+
+class MemoryClaims(Claims):
+    """The leases of a `MemoryStore`'s queries. `clock` says the time in microseconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        self.clock = clock
+        self.rebuilding: Callable[[], bool] = lambda: False
+        """Whether the store has no mark: then a query that is not there may be one that is not rebuilt yet."""
+        self.queries: dict[str, Held] = {}
+        """By id, of the queries that are saved."""
+
+    @override
+    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
+        query = self._query(query_id)
+        offers, now = query.offered(), self.clock()
+        until = now + math.floor(seconds * SECOND)
+        free = [(rank, offer) for rank, offer in enumerate(offers.items, 1) if not query.held[offer.item_id]]
+        leases = [
+            Lease(uuid4().hex, query_id, offer.item_id, analyst, now, until, rank, offer.score, offer.mean)
+            for rank, offer in free[:count]
+        ]
+        if not leases and not offers.complete:
+            raise ClaimRefused(ClaimCode.NOT_RANKED_YET, f"of query {query_id!r} all that is ranked yet is leased")
+        for lease in leases:
+            query.add(lease)
+            query.tell(lease, Action.CLAIMED, now)
+        return leases
+
+    @override
+    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
+        query, lease = self._lease(query_id, lease_id, analyst)
+        now = self.clock()
+        lease = lease._replace(until=max(lease.until, now + math.floor(seconds * SECOND)))
+        query.leases[lease_id] = lease
+        query.tell(lease, Action.EXTENDED, now)
+        return lease
+
+    @override
+    async def release(self, query_id: str, lease_id: str, analyst: str) -> Lease:
+        query, lease = self._lease(query_id, lease_id, analyst)
+        query.end(lease_id)
+        query.tell(lease, Action.RELEASED, self.clock())
+        return lease
+
+    @override
+    async def live(self, query_id: str) -> list[Lease]:
+        query = self.queries.get(query_id, Held())
+        return sorted(
+            (lease for lease_id, lease in query.leases.items() if lease_id not in query.over),
+            key=lambda lease: (lease.until, lease.lease_id),
+        )
+
+    @override
+    async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
+        query = self.queries.get(query_id, Held())
+        return [
+            Outgoing(entry, query.partition, query_id.encode(), encode_lease(fact))
+            for entry, fact in list(query.outbox.items())[:most]
+        ]
+
+    @override
+    async def published(self, query_id: str, entries: Sequence[str]) -> None:
+        query = self.queries.get(query_id, Held())
+        for entry in entries:
+            query.outbox.pop(entry, None)
+
+    def _query(self, query_id: str) -> Held:
+        query = self.queries.get(query_id)
+        if query is None:
+            if self.rebuilding():
+                raise ClaimRefused(ClaimCode.REBUILDING, "the store is being rebuilt")
+            raise ClaimRefused(ClaimCode.UNKNOWN_QUERY, f"nobody has opened query {query_id!r}")
+        if query.closed:
+            raise ClaimRefused(ClaimCode.REBUILDING, f"query {query_id!r} is being rebuilt")
+        if query.deleted:
+            raise ClaimRefused(ClaimCode.QUERY_DELETED, f"query {query_id!r} was deleted, for good")
+        return query
+
+    def _lease(self, query_id: str, lease_id: str, analyst: str) -> tuple[Held, Lease]:
+        query = self._query(query_id)
+        lease = query.leases.get(lease_id)
+        if lease is None:
+            raise ClaimRefused(ClaimCode.UNKNOWN_LEASE, f"query {query_id!r} has no lease {lease_id!r}")
+        if lease.analyst != analyst:
+            raise ClaimRefused(ClaimCode.NOT_YOURS, f"{lease.analyst!r} has lease {lease_id!r}")
+        if lease_id in query.over:
+            raise ClaimRefused(ClaimCode.LEASE_OVER, f"lease {lease_id!r} is over")
+        return query, lease
