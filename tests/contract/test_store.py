@@ -246,6 +246,9 @@ async def test_the_first_generation_stands(store: Any) -> None:
     assert await store.generation() is None
     assert await store.begin("one") == "one"
     assert await store.begin("two") == "one"
+    assert await store.begin("two", instead_of="three") == "one"
+    assert await store.begin("two", instead_of="one") == "two"
+    assert await store.begin("one", instead_of="two") == "one"
     assert await store.generation() == "one"
 
 

@@ -1,9 +1,11 @@
-"""What the store's mark says of the topics that it was made from."""
+"""What the store's mark says: of the topics that it was made from, and of the version that writes into it."""
 
 import pytest
+from support.world import Process, World
 
-from haystream_service.worker.marks import check_mark, described, mark
-from haystream_service.worker.shared import StateLost, TopicsGrown
+from haystream_service.worker import marks
+from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
+from haystream_service.worker.marks import check_kept, check_mark, described, mark
 
 
 def test_marks_differ_and_fit_the_topics_that_they_were_made_for() -> None:
@@ -21,3 +23,50 @@ def test_other_topics_and_other_partitions_are_told_apart() -> None:
         check_mark(made, described("a.queries", 16))
     with pytest.raises(StateLost, match=r"made from a\.queries, and records come from b\.queries"):
         check_mark(made, described("b.queries", 8))
+
+
+TOPICS = described("a.queries", 8)
+
+
+def of_a_later_version(monkeypatch: pytest.MonkeyPatch) -> str:
+    with monkeypatch.context() as later:
+        later.setattr(marks, "FORMAT", marks.FORMAT + 1)
+        return mark(TOPICS)
+
+
+def test_what_a_later_version_wrote_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StateNewer, match=r"format 2, and this one reads up to 1\): run that version, or .*rebuild"):
+        check_mark(of_a_later_version(monkeypatch), TOPICS)
+
+
+def test_a_worker_that_runs_tells_an_emptied_store_from_one_that_a_later_version_took_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = mark(TOPICS)
+    check_kept(begun, begun)
+    for found in (None, mark(TOPICS), of_a_later_version(monkeypatch)):
+        with pytest.raises(StateLost, match="haystream rebuild"):
+            check_kept(begun, found)
+    with monkeypatch.context() as later:
+        later.setattr(marks, "FORMAT", marks.FORMAT + 1)
+        taken_over = marks.raised(begun)
+    with pytest.raises(StateNewer):
+        check_kept(begun, taken_over)
+
+
+@pytest.mark.asyncio
+async def test_a_later_version_takes_over_and_the_earlier_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    workers = []
+    for version in (1, 2):
+        monkeypatch.setattr(marks, "FORMAT", version)
+        workers.append(Process(world).worker)
+        await workers[-1].start(topics=TOPICS)
+        assert await workers[-1].store_troubles() == []
+    monkeypatch.setattr(marks, "FORMAT", 1)
+    [said] = await workers[0].store_troubles()
+    assert "a later version of haystream" in said
+    with pytest.raises(StateNewer):
+        await workers[0].failed
+    for worker in workers:
+        await worker.close()

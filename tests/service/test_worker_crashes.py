@@ -11,9 +11,9 @@ from haystream.events import Event, Query
 from haystream_service.store.base import StoredQuery, StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking, encode_query, encode_verdict
+from haystream_service.worker.endings import StateLost, TopicsReplaced
 from haystream_service.worker.memory import MemoryBroker, MemoryPublisher
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record
-from haystream_service.worker.shared import StateLost, TopicsReplaced
 
 pytestmark = pytest.mark.asyncio
 

@@ -291,8 +291,8 @@ class Store(Protocol):
         """The mark that `begin` left, or None where the store is empty (new, or lost)."""
         ...
 
-    async def begin(self, generation: str) -> str:
-        """Leave the mark unless there is one; the mark that stands."""
+    async def begin(self, generation: str, *, instead_of: str = "") -> str:
+        """Leave the mark where there is none, or the one given; the mark that stands."""
         ...
 
     async def wipe(self) -> None:

@@ -288,9 +288,10 @@ class MemoryStore(Store):
         return self._generation
 
     @override
-    async def begin(self, generation: str) -> str:
-        self._generation = self._generation or generation
-        return self._generation
+    async def begin(self, generation: str, *, instead_of: str = "") -> str:
+        if (self._generation or "") == instead_of:
+            self._generation = generation
+        return self._generation or ""
 
     @override
     async def wipe(self) -> None:

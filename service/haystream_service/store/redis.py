@@ -112,6 +112,7 @@ class RedisStore(Store):
         self._take_up = Script("take_up.lua")
         self._delete = Script("delete.lua")
         self._delete_collection = Script("delete_collection.lua")
+        self._begin = Script("begin.lua")
         self._probe = Script("probe.lua")
 
     @classmethod
@@ -399,10 +400,9 @@ class RedisStore(Store):
         return None if mark is None else mark.decode()
 
     @override
-    async def begin(self, generation: str) -> str:
-        async with self._answering():
-            before = await self._redis.set(self._keys.generation, generation, nx=True, get=True)
-        return generation if before is None else before.decode()
+    async def begin(self, generation: str, *, instead_of: str = "") -> str:
+        standing: bytes = await self._run(self._begin, [self._keys.generation], [generation, instead_of])
+        return standing.decode()
 
     @override
     async def wipe(self) -> None:

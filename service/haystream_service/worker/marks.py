@@ -1,8 +1,14 @@
-"""The mark that a store in use carries: it was begun once, from topics with so many partitions."""
+"""The mark that a store in use carries: it was begun once, in a format, from topics with so many partitions."""
 
 from uuid import uuid4
 
-from haystream_service.worker.shared import StateLost, TopicsGrown
+from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
+
+FORMAT = 1
+"""Of what the store holds. To be raised with whatever a worker of an earlier version would misread: that one ends.
+
+Facts of every format up to this one have to be read. The rest (ranking, tables) is computed from them and written
+anew whenever a query is loaded."""
 
 
 def described(topic: str, partitions: int) -> str:
@@ -12,11 +18,27 @@ def described(topic: str, partitions: int) -> str:
 
 def mark(topics: str) -> str:
     """A new mark."""
-    return f"{uuid4().hex}:{topics}"
+    return f"{uuid4().hex}.{FORMAT}:{topics}"
+
+
+def raised(found: str) -> str:
+    """The mark for a store that this version works on from now on: the same where its format is this one's."""
+    return found if _format(found) == FORMAT else f"{_begun(found)}.{FORMAT}:{found.partition(':')[2]}"
 
 
 def check_mark(found: str, topics: str) -> None:
-    """Raise `StateLost` or `TopicsGrown` where a store with this mark was not made from these topics."""
+    """Raise where a store with this mark is not one to work on.
+
+    Raises:
+        StateLost: it was made from other topics.
+        TopicsGrown: these topics had another number of partitions.
+        StateNewer: a later version writes into it.
+    """
+    if _format(found) > FORMAT:
+        raise StateNewer(
+            f"a later version of haystream has written to Redis (format {_format(found)}, and this one reads up to "
+            f"{FORMAT}): run that version, or stop all workers and run `haystream rebuild` with this one"
+        )
     before = found.partition(":")[2]
     if not before or not topics or before == topics:
         return
@@ -27,3 +49,26 @@ def check_mark(found: str, topics: str) -> None:
         f"{new} had {had} partitions and has {have}: new records of a query may come on another partition than its "
         "old ones. Copy the topics to new ones with `haystream repartition`"
     )
+
+
+def check_kept(begun: str | None, found: str | None) -> None:
+    """Raise where the store's mark is not the one any more with which a worker began.
+
+    Raises:
+        StateLost: the store was emptied, or begun anew.
+        StateNewer: a worker of a later version has begun to write into it.
+    """
+    if found == begun:
+        return
+    if found is None or begun is None or _begun(found) != _begun(begun):
+        raise StateLost("the store was emptied: run `haystream rebuild`")
+    check_mark(found, "")
+
+
+def _begun(found: str) -> str:
+    return found.partition(":")[0].partition(".")[0]
+
+
+def _format(found: str) -> int:
+    """The format that the mark names; one that names none is of the first."""
+    return int(found.partition(":")[0].partition(".")[2] or 1)

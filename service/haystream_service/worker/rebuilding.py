@@ -19,10 +19,11 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_dead_letter
 from haystream_service.worker import kafka
+from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Publisher, Record
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits, StateLost, TopicsGrown
+from haystream_service.worker.shared import Limits
 from haystream_service.worker.stretches import again, as_record, by_time
 from haystream_service.worker.worker import Worker
 
@@ -110,7 +111,7 @@ class Rebuild:
             before = await self._store.generation()
         except (BrokerUnavailable, StoreUnavailable) as error:
             raise UserError(f"{str(error).rstrip('.')}. Nothing was changed") from None
-        with suppress(StateLost):  # of other topics, or of none
+        with suppress(StateLost, StateNewer):  # of other topics, or of none
             try:
                 check_mark(before or "", described(queries, partitions) if partitions else "")
             except TopicsGrown as grown:

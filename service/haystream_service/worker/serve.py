@@ -20,6 +20,7 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import StoreRefused
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
+from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics, partitions_of
@@ -29,7 +30,7 @@ from haystream_service.worker.probes import Probes
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind, SystemClock
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import Limits, StateLost, TopicsGrown
+from haystream_service.worker.shared import Limits
 from haystream_service.worker.stretches import again
 from haystream_service.worker.watch import Watch
 from haystream_service.worker.worker import Worker
@@ -208,8 +209,8 @@ async def _prepare(server: Server) -> bool:
         server.waiting_for = "waiting for Redis"
         try:
             await server.worker.start(begun_before=bool(committed), topics=server.topics)
-        except (StateLost, TopicsGrown) as lost:
-            # Nothing is read until `haystream rebuild` has left a mark; then this one goes on by itself.
+        except (StateLost, StateNewer, TopicsGrown) as lost:
+            # Nothing is read until `haystream rebuild` has left another mark; then this one goes on by itself.
             log.error("%s", lost)
             server.waiting_for = str(lost)
             await asyncio.sleep(LOST_SECONDS)

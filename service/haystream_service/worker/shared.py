@@ -12,6 +12,8 @@ from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
+from haystream_service.worker.endings import TopicsReplaced
+from haystream_service.worker.marks import check_kept
 from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.turns import Turns
@@ -20,22 +22,6 @@ log = logging.getLogger(__name__)
 
 LOADS_AT_ONCE = 4
 SHOWS_AT_ONCE = 16
-
-
-class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
-    """The store does not hold what it held. Only `haystream rebuild` helps; nothing may be acknowledged."""
-
-
-class TopicsReplaced(Exception):  # noqa: N818
-    """The topics are not those that the store was made from: offsets begin anew. A person has to decide."""
-
-
-class TopicsGrown(Exception):  # noqa: N818
-    """The topics have other partitions than when the store was made: a query's records come on another than it."""
-
-
-class Stalled(Exception):  # noqa: N818
-    """Something does not move, and nobody is to blame: only a new process helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +102,8 @@ class Shared:
         self.metrics.events.labels(record.kind.value, outcome).inc()
 
     async def check_not_lost(self) -> None:
-        """Raise `StateLost` if the store's mark is not the one that the worker started with."""
-        mark = await self.retry(self.store.generation)
-        if mark != self.generation():
-            raise StateLost(f"the store's mark was {self.generation()!r} and is {mark!r}: run `haystream rebuild`")
+        """Raise `StateLost` or `StateNewer` if the store's mark is not the one that the worker started with."""
+        check_kept(self.generation(), await self.retry(self.store.generation))
 
     async def check_same_topics(self, query_id: str, partition: int, position: Position) -> tuple[int, int]:
         """Where the query's partition ended when it was assigned, in queries and in verdicts.

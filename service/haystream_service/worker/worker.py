@@ -11,25 +11,15 @@ from haystream_service.metrics import Metrics
 from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
-from haystream_service.worker.marks import check_mark, mark
+from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
+from haystream_service.worker.marks import check_kept, check_mark, mark, raised
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record, SystemClock
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.shared import (
-    AssignedEnds,
-    Limits,
-    Shared,
-    Stalled,
-    StateLost,
-    TopicsGrown,
-    TopicsReplaced,
-)
+from haystream_service.worker.shared import AssignedEnds, Limits, Shared
 
 log = logging.getLogger(__name__)
-
-NO_BUGS = (StateLost, TopicsReplaced, TopicsGrown, Stalled)
-"""What ends a worker as a bug does, but is said in a line."""
 
 
 class Worker:
@@ -97,12 +87,16 @@ class Worker:
         Raises:
             StateLost: there is no mark although the worker's group has `begun_before`, or it is of other topics.
             TopicsGrown: it is of these topics, with another number of partitions.
+            StateNewer: it is a later version's.
         """
         shared = self._shared
         if begun_before and await shared.retry(shared.store.generation) is None:
             raise StateLost("the store is empty, but records were committed: run `haystream rebuild`")
         fresh = mark(topics)
-        self._generation = await shared.retry(lambda: shared.store.begin(fresh))
+        found = await shared.retry(lambda: shared.store.begin(fresh))
+        check_mark(found, topics)
+        # Workers of an earlier version see this, and end.
+        self._generation = await shared.retry(lambda: shared.store.begin(raised(found), instead_of=found))
         check_mark(self._generation, topics)
 
     # ---- records ----
@@ -210,11 +204,15 @@ class Worker:
         """Why the store cannot be worked with; nothing where it can."""
         try:
             await self._shared.store.ping()
-            if await self._shared.store.generation() != self._generation:
-                return ["the store was emptied: run `haystream rebuild`"]
+            check_kept(self._generation, await self._shared.store.generation())
         except StoreUnavailable as error:
             self._shared.metrics.server_errors.labels("redis").inc()
             return [str(error)]
+        except StateLost as lost:
+            return [str(lost)]
+        except StateNewer as newer:
+            self.fail(newer)
+            return [str(newer)]
         return []
 
     def revision(self, query_id: str) -> int | None:

@@ -1,0 +1,25 @@
+"""What ends a worker as a bug does, but is said in a line: only a person, or a new process, can help."""
+
+
+class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
+    """The store does not hold what it held. Only `haystream rebuild` helps; nothing may be acknowledged."""
+
+
+class StateNewer(Exception):  # noqa: N818
+    """A later version has written into the store what this one cannot read."""
+
+
+class TopicsReplaced(Exception):  # noqa: N818
+    """The topics are not those that the store was made from: offsets begin anew. A person has to decide."""
+
+
+class TopicsGrown(Exception):  # noqa: N818
+    """The topics have other partitions than when the store was made: a query's records come on another than it."""
+
+
+class Stalled(Exception):  # noqa: N818
+    """Something does not move, and nobody is to blame: only a new process helps."""
+
+
+NO_BUGS = (StateLost, StateNewer, TopicsReplaced, TopicsGrown, Stalled)
+"""All of them."""
