@@ -140,6 +140,50 @@ def worker(config: Config = None) -> None:
 
 
 @app.command()
+def api(config: Config = None) -> None:
+    """Serve the queue API: queries, items, claims, verdicts and rankings over HTTP.
+
+    Replicas keep nothing, so run several. Settings come from the environment,
+    or a TOML file; HAYSTREAM_API_KEYS_FILE names who may use it.
+
+    \b
+    haystream api-key kim --role analyst --to keys.json
+    HAYSTREAM_API_KEYS_FILE=keys.json haystream api
+    """
+    from haystream_service.commands import api as command
+
+    command.run(config=config)
+
+
+@app.command("api-key")
+def api_key(
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Who it is for: the analyst of its verdicts.")],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The file of keys, made where there is none.")],
+    role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ingest|analyst|lead|operations", help="May be given several times."),
+    ] = None,
+    collection: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="That it may see; default: all. May be given several times."),
+    ] = None,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take all keys of SUBJECT out of the file.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a key for the API and print it, once; the file has only its hash.
+
+    An API that runs notices the change within a second or so.
+
+    \b
+    haystream api-key kim --role analyst --collection mail --to keys.json
+    haystream api-key kim --revoke --to keys.json
+    """
+    from haystream_service.commands import api as command
+
+    command.run_key(to, subject, role or [], collection or [], revoke=revoke, json=json)
+
+
+@app.command()
 def rebuild(
     config: Config = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

@@ -1,4 +1,4 @@
-"""What the worker says of its work: lines for a person, or JSON objects for a machine."""
+"""What a service says of its work: lines for a person, or JSON objects for a machine."""
 
 import json
 import logging
@@ -13,6 +13,8 @@ from haystream_service.sparingly import Sparingly
 
 ABOUT: ContextVar[str | None] = ContextVar("query", default=None)
 """The query that this task works on: every line of ours that is written in it is about that query."""
+CORRELATION: ContextVar[str | None] = ContextVar("correlation", default=None)
+"""The id of the request that this task answers: lines that are written in it bear it, and records as a header."""
 OURS = __name__.split(".")[0]
 """Clients of Kafka and Redis keep tasks that were begun on behalf of some query, and serve all."""
 
@@ -30,8 +32,8 @@ def configure(form: Literal["text", "json"]) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """A line is a JSON object with `time` (UTC), `level`, `logger`, `message`; `query` where it is about one, and
-    `error`, a traceback, where there is one."""
+    """A line is a JSON object with `time` (UTC), `level`, `logger`, `message`; `query` where it is about one,
+    `correlation` where a request led to it, and `error`, a traceback, where there is one."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -44,6 +46,8 @@ class JsonLines(logging.Formatter):
         query = getattr(record, "query", None) or (ABOUT.get() if record.name.startswith(OURS) else None)
         if query is not None:
             line["query"] = query
+        if (correlation := CORRELATION.get()) is not None:
+            line["correlation"] = correlation
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)

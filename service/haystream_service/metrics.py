@@ -104,8 +104,23 @@ class Metric(Generic[Kind]):
         return self.kind(self.name, self.help, self.labels, registry=registry, **options)
 
 
-class Metrics:
-    """The table; on an instance, the live metrics. `labelled_queries` bounds the series with a `query` label."""
+class MetricsTable:
+    """A table of metrics: the attributes of a subclass; on an instance, the live ones."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # Else a second series beside each says when its process made it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        for metric in table(type(self)):
+            self.__dict__[metric.attribute] = metric.build(registry)
+
+
+def table(of: type[MetricsTable]) -> tuple[Metric[Any], ...]:
+    """The metrics of a table, in the order they are documented in."""
+    return tuple(metric for metric in vars(of).values() if isinstance(metric, Metric))
+
+
+class Metrics(MetricsTable):
+    """A worker's. `labelled_queries` bounds the series with a `query` label."""
 
     verdict_to_ranking = Metric(
         Histogram,
@@ -311,10 +326,7 @@ class Metrics:
     )
 
     def __init__(self, registry: CollectorRegistry, *, labelled_queries: int) -> None:
-        # Else a second series beside each says when its process made it.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        for metric in TABLE:
-            self.__dict__[metric.attribute] = metric.build(registry)
+        super().__init__(registry)
         # A counter that first appears at 1 shows no increase: have the known series there from the start.
         for code in Code:
             self.dead_letters.labels(code.value)
@@ -323,14 +335,47 @@ class Metrics:
             self.server_retries.labels(server)
         for stage in STAGES:
             self.stage.labels(stage)
-        self.build_info.labels(version("haystream"), platform.python_version()).set(1)
+        self.build_info.labels(*_build()).set(1)
         for kind in EVENT_KINDS:
             for outcome in EVENT_OUTCOMES:
                 self.events.labels(kind, outcome)
         self.queries = QueryGauges(self, limit=labelled_queries)
 
 
-TABLE: tuple[Metric[Any], ...] = tuple(metric for metric in vars(Metrics).values() if isinstance(metric, Metric))
+class ApiMetrics(MetricsTable):
+    """Those of a replica of the API."""
+
+    api_requests = Metric(
+        Counter,
+        "haystream_api_requests_total",
+        "Requests that the API has answered, by method, route and status; those that no route answers are `none`.",
+        labels=("method", "route", "code"),
+    )
+    api_request = Metric(
+        Histogram,
+        "haystream_api_request_seconds",
+        "From a request's headers to the end of its answer, by route, but for streams.",
+        labels=("route",),
+        buckets=_LATENCY,
+    )
+    redis = Metrics.redis
+    publish = Metrics.publish
+    event_loop_lag = Metrics.event_loop_lag
+    server_errors = Metrics.server_errors
+    build_info = Metrics.build_info
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        for server in SERVERS:
+            self.server_errors.labels(server)
+        self.build_info.labels(*_build()).set(1)
+
+
+def _build() -> tuple[str, str]:
+    return version("haystream"), platform.python_version()
+
+
+TABLE: tuple[Metric[Any], ...] = tuple(dict.fromkeys((*table(Metrics), *table(ApiMetrics))))
 """All metrics, in the order they are documented in."""
 
 

@@ -36,6 +36,8 @@ RedisUrl = Annotated[
         pattern=r"^(rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(:\d+)?(/\d*)?|unix:///[^\s@?#]+)(\?[^\s@#]*)?$"
     ),
 ]
+ApiUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
+Origins = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@,]+(,https?://[^\s/?#@,]+)*$")]
 Secret = Annotated[SecretStr, Field(min_length=1)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 
@@ -48,6 +50,9 @@ EXPECTED = {
     "redis_prefix": "letters, digits, dots, dashes and underscores",
     "group": "letters, digits, dots, dashes and underscores",
     "instance_id": "letters, digits, dots, dashes and underscores",
+    "api": "a URL such as http://127.0.0.1:8080",
+    "api_oidc_jwks": "a URL such as https://login.example.org/keys",
+    "api_cors_origins": "https://host, or several with commas between",
 }
 
 
@@ -125,6 +130,27 @@ class Settings(BaseModel):
     """Where Faust keeps its own files; a temporary folder by default."""
     labelled_queries: int = Field(default=50, ge=0, le=10_000)
     """Queries that get metric series of their own; the others share one labelled `other`."""
+    api: ApiUrl | None = None
+    """Where the client and the commands that use it find the API."""
+    api_token: Secret | None = None
+    api_token_file: Path | None = None
+    api_ca_file: Path | None = None
+    """Certificates (PEM) of whoever signs the API's, for the client."""
+    api_port: int = Field(default=8080, ge=0, le=65535)
+    """Where `haystream api` serves; 0: any free port. Its /metrics and probes are on `port`."""
+    api_keys_file: Path | None = None
+    """The keys that `haystream api` knows (`haystream api-key`)."""
+    api_oidc_issuer: Text | None = None
+    """Whose tokens `haystream api` takes, too; goes with `api_oidc_audience` and `api_oidc_jwks`."""
+    api_oidc_audience: Text | None = None
+    api_oidc_jwks: ApiUrl | None = None
+    """Where that issuer's public keys are."""
+    api_cors_origins: Origins | None = None
+    """Origins, with commas between, whose pages may use the API; by default none but its own."""
+    api_rate: float = Field(default=200, gt=0, le=1e6)
+    """Requests a second that a replica takes of one subject; twice as many at once."""
+    api_body_mib: int = Field(default=16, ge=1, le=1024)
+    """The largest body of items; any other may have 1 MiB."""
     log_format: Literal["text", "json"] = "text"
     """How the worker writes its log: lines to be read by a person, or a JSON object in each."""
 
@@ -179,14 +205,18 @@ class Settings(BaseModel):
             wrong.append(f"a user or password for Kafka needs HAYSTREAM_KAFKA_SASL: {', '.join(SASL)}")
         if self.redis_user and not (self.redis_password or self.redis_password_file):
             wrong.append("HAYSTREAM_REDIS_USER needs HAYSTREAM_REDIS_PASSWORD or HAYSTREAM_REDIS_PASSWORD_FILE")
+        oidc = [name for name in OIDC if getattr(self, name) is None]
+        if oidc and len(oidc) < len(OIDC):
+            wrong.append(f"an OpenID provider needs {' and '.join(map(_variable, oidc))}, too")
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
 
 
 SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-SECRETS = ("kafka_password", "kafka_key_password", "redis_password", "redis_key_password")
+SECRETS = ("kafka_password", "kafka_key_password", "redis_password", "redis_key_password", "api_token")
 """Each may be given in a file, which the setting with `_file` at its end names."""
+OIDC = ("api_oidc_issuer", "api_oidc_audience", "api_oidc_jwks")
 TLS_PARTS = ("ca_file", "cert_file", "key_file", "key_password", "key_password_file")
 
 

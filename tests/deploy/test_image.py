@@ -57,11 +57,11 @@ def test_it_runs_as_a_user_without_rights() -> None:
     assert position("USER") < position("ENTRYPOINT")
 
 
-def test_it_starts_the_worker_and_names_its_port() -> None:
+def test_it_starts_the_worker_and_names_its_ports() -> None:
     assert arguments("ENTRYPOINT") == [['["entrypoint"]']]
     assert os.access(ROOT / "deploy" / "entrypoint", os.X_OK)
     assert arguments("CMD") == [['["worker"]']]
-    assert arguments("EXPOSE") == [[str(Settings().port)]]
+    assert arguments("EXPOSE") == [[str(Settings().port), str(Settings().api_port)]]
 
 
 def test_what_it_sets_is_known_and_what_is_compiled_has_a_folder_of_its_own() -> None:

@@ -9,7 +9,17 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from haystream.errors import Code
-from haystream_service.metrics import OBJECTIVE_SECONDS, OTHER, TABLE, Metric, Metrics, QueryNumbers, new_registry
+from haystream_service.metrics import (
+    OBJECTIVE_SECONDS,
+    OTHER,
+    TABLE,
+    ApiMetrics,
+    Metric,
+    Metrics,
+    QueryNumbers,
+    new_registry,
+    table,
+)
 from haystream_service.settings import Settings
 
 
@@ -45,7 +55,14 @@ def test_names_and_help_keep_prometheus_conventions(metric: Metric[Any]) -> None
 def test_the_exposition_holds_exactly_the_table(registry: CollectorRegistry, metrics: Metrics) -> None:
     text = generate_latest(registry).decode()
     exposed = set(re.findall(r"^# HELP (\w+) ", text, re.MULTILINE))
-    assert exposed == {metric.name for metric in TABLE}
+    assert exposed == {metric.name for metric in table(Metrics)}
+
+
+def test_the_apis_exposition_holds_exactly_its_table() -> None:
+    registry = CollectorRegistry()
+    ApiMetrics(registry)
+    exposed = set(re.findall(r"^# HELP (\w+) ", generate_latest(registry).decode(), re.MULTILINE))
+    assert exposed == {metric.name for metric in table(ApiMetrics)}
 
 
 def test_the_buckets_hold_the_objective_and_more_than_a_full_batch() -> None:

@@ -14,6 +14,7 @@ from haystream_service.wire.decoding import (
     decode_verdict,
     item_record,
     to_item,
+    to_verdict,
 )
 from haystream_service.wire.encoding import (
     dead_letter_key,
@@ -29,6 +30,7 @@ from haystream_service.wire.fields import as_id
 from haystream_service.wire.fitting import fit_letter, fit_ranking
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.lines import decode_line, encode_line
+from haystream_service.wire.reading import read as read_record
 from haystream_service.wire.records import (
     DeadLetter,
     ItemRecord,
@@ -68,5 +70,7 @@ __all__ = [
     "fit_letter",
     "fit_ranking",
     "item_record",
+    "read_record",
     "to_item",
+    "to_verdict",
 ]

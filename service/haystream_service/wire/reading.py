@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -31,6 +32,7 @@ _CODES = {
     "string_too_short": Code.INVALID_VALUE,
     "string_pattern_mismatch": Code.INVALID_VALUE,
     "string_unicode": Code.INVALID_VALUE,  # a lone surrogate, from Python: JSON with one is malformed
+    "value_error": Code.INVALID_VALUE,
     "too_long": Code.INVALID_VALUE,  # of a tuple of fixed length; lists are bounded by `Limits`
 }
 
@@ -56,7 +58,12 @@ def read(record: type[R], value: bytes | None, *, limit: int) -> R:
 
 def rejection(error: ValidationError) -> Rejected:
     """The first of the errors, in words."""
-    first, *others = error.errors(include_url=False, include_context=False)
+    return rejection_of(error.errors(include_url=False, include_context=False))
+
+
+def rejection_of(errors: Sequence[ErrorDetails]) -> Rejected:
+    """The same of a list of them."""
+    first, *others = errors
     code, problem = _explain(first)
     path = _path(first["loc"])
     more = f" (and {len(others)} more)" if others else ""

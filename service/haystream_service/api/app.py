@@ -1,0 +1,125 @@
+"""The application: its routes, and what stands before them. Nothing is connected here."""
+
+from collections.abc import Collection
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from haystream.errors import Rejected
+from haystream_service.api import beliefs, exports, items, openapi, queries, rankings, verdicts
+from haystream_service.api.access import OPEN, ROUTES
+from haystream_service.api.desk import Desk
+from haystream_service.api.edge import Edge
+from haystream_service.api.guards import CallerOf, Gate, answer, of_parameters
+from haystream_service.api.messages import Me
+from haystream_service.api.problems import ApiCode, Problem
+from haystream_service.metrics import ApiMetrics
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+router = APIRouter()
+
+
+@router.get("/healthz", response_class=PlainTextResponse, tags=["service"])
+async def healthz() -> str:
+    """Whether the process is well."""
+    return "ok\n"
+
+
+@router.get("/openapi.json", tags=["service"])
+async def openapi_document(request: Request, caller: CallerOf) -> JSONResponse:
+    """The document that describes all of this."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs", response_class=HTMLResponse, tags=["service"])
+async def docs(request: Request, caller: CallerOf) -> HTMLResponse:
+    """The same to be read; a browser asks for the token as a password, with any name."""
+    return HTMLResponse(openapi.page(request.app.openapi()), headers={"Content-Security-Policy": POLICY})
+
+
+@router.get("/v1/me", response_model=Me, tags=["service"])
+async def show_me(caller: CallerOf) -> Response:
+    """Whoever the token is of, and what it may do."""
+    return answer(
+        Me(
+            subject=caller.subject,
+            roles=tuple(sorted(caller.roles)),
+            collections=tuple(sorted(caller.collections)),
+        )
+    )
+
+
+def build_app(desk: Desk, gate: Gate, metrics: ApiMetrics, *, origins: Collection[str] = ()) -> FastAPI:
+    """The application. Raises RuntimeError where a route is not in the table of who may do what."""
+    app = FastAPI(title="haystream", version=version("haystream"), openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.desk, app.state.gate, app.state.metrics = desk, gate, metrics
+    for routes in (
+        router,
+        queries.router,
+        rankings.router,
+        verdicts.router,
+        items.router,
+        beliefs.router,
+        exports.router,
+    ):
+        app.router.routes.extend(routes.routes)  # themselves: what is included is wrapped, and not listed
+    check_routes(app)
+    openapi.install(app)
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(Rejected, _rejected)
+    app.add_exception_handler(RequestValidationError, _parameters)
+    app.add_exception_handler(HTTPException, _http)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "PUT", "PATCH", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-Match", "Last-Event-ID", "X-Correlation-Id"],
+            expose_headers=["ETag", "Retry-After", "X-Correlation-Id"],
+        )
+    app.add_middleware(Edge, metrics=metrics, origins=origins, item_bytes=desk.body_bytes)
+    return app
+
+
+def check_routes(app: FastAPI) -> None:
+    """Raise RuntimeError unless the application's routes are those of the table, each."""
+    there = set(operations(app))
+    wanted = {*ROUTES, *OPEN}
+    if there != wanted:
+        raise RuntimeError(f"routes and their table differ in {sorted(there ^ wanted)}")
+
+
+def operations(app: FastAPI) -> list[str]:
+    """Method and path of every route."""
+    return [
+        f"{method} {route.path}"
+        for route in app.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    ]
+
+
+def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+def _rejected(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Rejected)
+    return Problem.of(error).response()
+
+
+def _parameters(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return of_parameters(error).response()
+
+
+def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = ApiCode.METHOD_NOT_ALLOWED if error.status_code == 405 else ApiCode.NOT_FOUND
+    return Problem(code, f"there is nothing here: {error.detail}", headers=error.headers).response()

@@ -1,0 +1,124 @@
+"""The routes that hand out all of a query: its decisions, and the trail of who did what."""
+
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from haystream.events import Outcome, Verdict
+from haystream_service.api import openapi
+from haystream_service.api.desk import Desk, Opened
+from haystream_service.api.guards import DeskOf, QueryOf
+from haystream_service.wire import times
+
+router = APIRouter(tags=["exports"])
+
+Form = Annotated[Literal["ndjson", "csv"], Query(alias="format", description="An object a line, or a table.")]
+DECISION = ("item_id", "outcome", "analyst", "decided_at", "verdict_id", "holds")
+TRAIL = ("fact", "at", "analyst", "item_id", "action", "id", "until", "rank", "score", "mean", "level", "by")
+TOPICS = ("verdicts",)
+MEDIA = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+
+@router.get(
+    "/v1/queries/{query_id}/export/decisions",
+    response_class=StreamingResponse,
+    responses=openapi.export("Verdicts by item and time; `holds` marks the one that counts."),
+)
+async def export_decisions(opened: QueryOf, desk: DeskOf, form: Form = "ndjson") -> Response:
+    """Every verdict that was given, and which of them hold."""
+    stored = await desk.store.load_query(opened.query_id)
+    rows = _decisions(stored.verdicts if stored else ())
+    return _file(_lines(rows, DECISION, form), form)
+
+
+@router.get(
+    "/v1/queries/{query_id}/export/audit",
+    response_class=StreamingResponse,
+    responses=openapi.export("Facts in the order in which Kafka has them, topic by topic."),
+)
+async def export_audit(opened: QueryOf, desk: DeskOf, form: Form = "ndjson") -> Response:
+    """Who was handed what, when, at which score, and what they said of it: read from Kafka, so it takes a while."""
+    return _file(_trail(desk, opened, form), form)
+
+
+def _decisions(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    ordered = sorted(verdicts, key=lambda verdict: (verdict.item_id, verdict.decided_at, verdict.verdict_id))
+    last = {verdict.item_id: verdict.verdict_id for verdict in ordered}
+    return [
+        {
+            "item_id": verdict.item_id,
+            "outcome": verdict.outcome.value,
+            "analyst": verdict.analyst,
+            "decided_at": times.to_text(verdict.decided_at),
+            "verdict_id": verdict.verdict_id,
+            "holds": last[verdict.item_id] == verdict.verdict_id and verdict.outcome != Outcome.RETRACTED,
+        }
+        for verdict in ordered
+    ]
+
+
+async def _lines(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...], form: str) -> AsyncIterator[bytes]:
+    if form == "csv":
+        yield _cells(columns)
+    for row in rows:
+        yield _line(row, columns, form)
+
+
+async def _trail(desk: Desk, opened: Opened, form: str) -> AsyncIterator[bytes]:
+    if form == "csv":
+        yield _cells(TRAIL)
+    for topic in TOPICS:
+        async for value in desk.facts.history(topic, opened.query_id, opened.head.partition):
+            row = _fact(topic, value)
+            if row is not None:
+                yield _line(row, TRAIL, form)
+
+
+def _fact(topic: str, value: bytes) -> dict[str, Any] | None:
+    """The fact as a row; None where the record is none, and was rejected."""
+    try:
+        fact = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(fact, dict):
+        return None
+    if topic == "verdicts":
+        names = {"at": "decided_at", "action": "outcome", "id": "verdict_id"}
+        kind = "verdict"
+    else:
+        names = {"id": "lease_id"}
+        kind = "lease"
+    row = {name: fact.get(names.get(name, name)) for name in TRAIL}
+    return {**row, "fact": kind}
+
+
+def _line(row: Mapping[str, Any], columns: tuple[str, ...], form: str) -> bytes:
+    if form == "csv":
+        return _cells(row[name] for name in columns)
+    return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _cells(values: Iterable[Any]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerow([_cell(value) for value in values])
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """The value for a spreadsheet, which is not to take an id for a formula."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _file(lines: AsyncIterator[bytes], form: str) -> Response:
+    return StreamingResponse(lines, media_type=MEDIA[form], headers={"Content-Disposition": "attachment"})

@@ -1,0 +1,96 @@
+"""How facts get to Kafka, and how a query's are read from there once more."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from haystream.errors import Code
+from haystream_service.api.problems import Problem
+from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka_producer import Producer
+from haystream_service.logs import CORRELATION
+from haystream_service.settings import Settings
+from haystream_service.worker.records import BrokerUnavailable
+
+CORRELATION_HEADER = "haystream-correlation"
+"""Of a record: the correlation id of the request that wrote it."""
+READ_MS = 1000
+
+
+class At(NamedTuple):
+    """Where a record lies."""
+
+    partition: int
+    offset: int
+
+
+class Facts(Protocol):
+    """The topics that facts are written to. All may raise `BrokerUnavailable`, or a `Problem`."""
+
+    async def write(self, topic: str, key: str, value: bytes, *, partition: int | None = None) -> At:
+        """Write a record; where it lies, once the broker has it. By default its key says on which partition."""
+        ...
+
+    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+        """Write records, by key and value; return when the broker has all."""
+        ...
+
+    def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
+        """The values under the key that the partition holds now, in their order."""
+        ...
+
+
+class KafkaFacts:
+    """The real ones."""
+
+    def __init__(self, settings: Settings, producer: Producer) -> None:
+        self._settings = settings
+        self._producer = producer
+
+    async def write(self, topic: str, key: str, value: bytes, *, partition: int | None = None) -> At:
+        """As `Facts` says."""
+        try:
+            found = await self._producer.send(
+                topic, key.encode(), value, partition=partition, headers=_correlated()
+            )
+        except MessageSizeTooLargeError:
+            raise _too_large(topic) from None
+        return At(found.partition, found.offset)
+
+    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+        """As `Facts` says."""
+        try:
+            await self._producer.send_all(
+                topic, [(key.encode(), value) for key, value in records], headers=_correlated()
+            )
+        except MessageSizeTooLargeError:
+            raise _too_large(topic) from None
+
+    async def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
+        """As `Facts` says."""
+        at, name = TopicPartition(self._settings.topic(topic), partition), key.encode()
+        consumer = AIOKafkaConsumer(**consumer_arguments(self._settings))
+        try:
+            await consumer.start()
+            end = (await consumer.end_offsets([at]))[at]
+            consumer.assign([at])
+            await consumer.seek_to_beginning(at)
+            while await consumer.position(at) < end:
+                for record in (await consumer.getmany(at, timeout_ms=READ_MS)).get(at, []):
+                    if record.offset < end and record.key == name and record.value is not None:
+                        yield record.value
+        except (KafkaError, OSError) as error:
+            raise BrokerUnavailable(f"Kafka did not answer: {error!r}") from error
+        finally:
+            await consumer.stop()
+
+
+def _correlated() -> list[tuple[str, bytes]]:
+    correlation = CORRELATION.get()
+    return [(CORRELATION_HEADER, correlation.encode())] if correlation else []
+
+
+def _too_large(topic: str) -> Problem:
+    return Problem(Code.TOO_LARGE, f"the topic {topic} takes no record of that size (its max.message.bytes)")

@@ -1,0 +1,81 @@
+"""The routes of a collection's items: many in, one out."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from haystream.errors import Code, Rejected
+from haystream.events import Item
+from haystream_service.api import openapi
+from haystream_service.api.desk import Desk
+from haystream_service.api.guards import CallerOf, DeskOf, PathId, answer
+from haystream_service.api.messages import Ingested, ItemAnswer, RejectedLine
+from haystream_service.api.problems import Problem, not_found
+from haystream_service.wire import ItemRecord, encode_record, read_record, to_item
+from haystream_service.wire.records import ErrorRecord
+
+router = APIRouter(tags=["items"])
+
+MOST_LINES = 10_000
+"""Of one body: some seconds of Kafka's time."""
+AT_ONCE = 500
+"""Items that are written before their acknowledgement is waited for."""
+
+
+@router.post(
+    "/v1/collections/{collection}/items", response_model=Ingested, openapi_extra=openapi.ndjson_body(ItemRecord)
+)
+async def send_items(collection: PathId, request: Request, caller: CallerOf, desk: DeskOf) -> Response:
+    """Send items, one JSON object a line. Kafka has all that are accepted; each line that is no item is answered.
+
+    To send the same once more changes nothing, so after a 503 send all of it again.
+    """
+    lines = (await request.body()).split(b"\n")
+    if len(lines) > MOST_LINES + 1:
+        raise Problem(Code.TOO_LARGE, f"the body has more than {MOST_LINES} lines: send it in parts")
+    if await desk.store.is_deleted(collection):
+        raise Problem(Code.COLLECTION_DELETED, f"collection {collection!r} was deleted")
+    records: list[tuple[str, bytes]] = []
+    rejected: list[RejectedLine] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                record = _item(line, collection, desk)
+            except Rejected as problem:
+                error = ErrorRecord(code=problem.code, detail=problem.detail)
+                rejected.append(RejectedLine(line=number, error=error))
+            else:
+                records.append((record.item_id, encode_record(record)))
+    for start in range(0, len(records), AT_ONCE):
+        await desk.facts.write_all("items", records[start : start + AT_ONCE])
+    return answer(Ingested(accepted=len(records), rejected=tuple(rejected)))
+
+
+@router.get("/v1/collections/{collection}/items/{item_id}", response_model=ItemAnswer)
+async def show_item(collection: PathId, item_id: PathId, caller: CallerOf, desk: DeskOf) -> Response:
+    """Who an item is between."""
+    item = await desk.store.find_item(collection, item_id)
+    if item is None:
+        raise not_found(f"item {item_id!r}")
+    return answer(as_answer(item))
+
+
+def as_answer(item: Item) -> ItemAnswer:
+    """The item as it is told."""
+    roles = item.sender is not None
+    return ItemAnswer(
+        item_id=item.item_id,
+        collection=item.collection,
+        sender=item.sender,
+        recipients=item.participants if roles else None,
+        participants=None if roles else item.participants,
+    )
+
+
+def _item(line: bytes, collection: str, desk: Desk) -> ItemRecord:
+    """The item on the line, in this collection. Raises `Rejected`."""
+    record = read_record(ItemRecord, line, limit=desk.limits.message_bytes)
+    if "collection" in record.model_fields_set and record.collection != collection:
+        raise Rejected(Code.INVALID_VALUE, f"collection: the path says {collection!r}")
+    record = record.model_copy(update={"collection": collection})
+    to_item(record, limits=desk.limits)
+    return record

@@ -1,0 +1,221 @@
+"""What is sent to the API and what it answers, beside the wire's own records. The client reads the same."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from haystream.events import Outcome, Status
+from haystream_service.wire.fields import Count, Id, Record, Text
+from haystream_service.wire.records import ErrorRecord, EstimateRecord, RankedItemRecord, VerdictRecord
+
+State = Literal["running", "stopped", "released", "deleted"]
+
+
+class ProblemRecord(Record):
+    """Why a request was not done (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    correlation_id: str | None = None
+
+
+class Me(Record):
+    """Whoever the token is of."""
+
+    subject: str
+    roles: tuple[str, ...]
+    collections: tuple[str, ...]
+
+
+class QueryLine(Record):
+    """A query in a list."""
+
+    query_id: Id
+    collection: Id | None = None
+    """None where this version cannot read the query's settings."""
+    status: Status | None = None
+    state: State
+    revision: Count
+    last_event_at: str
+
+
+class QueryList(Record):
+    """Queries by id; `next` is what to ask for `after` to get more, where there are more."""
+
+    queries: tuple[QueryLine, ...]
+    next: Id | None = None
+
+
+class QuarantineRecord(Record):
+    """Why a query is stopped."""
+
+    code: str
+    detail: str
+    since: str
+
+
+class QueryAnswer(Record):
+    """A query's settings and where it stands."""
+
+    query_id: Id
+    state: State
+    partition: Count
+    revision: Count
+    settings: dict[str, JsonValue]
+    """As the topic `queries` has them."""
+    quarantine: QuarantineRecord | None = None
+    applied: bool = True
+    """False where the worker has not taken in yet what was just sent."""
+
+
+class Deleted(Record):
+    """What became of a query's deletion."""
+
+    query_id: Id
+    deleted: bool
+    """False where its worker has not carried it out yet."""
+
+
+class Released(Record):
+    """What became of letting a query go on."""
+
+    query_id: Id
+    released: bool
+    """False where it was not stopped."""
+
+
+class Progress(Record):
+    """How far a query is, as of its last published ranking."""
+
+    query_id: Id
+    revision: Count
+    published_at: str
+    items: Count
+    """Of its collection."""
+    screened: Count
+    found: Count
+    expected_remaining: EstimateRecord
+    discrepancy: float
+
+
+class VerdictBody(Record):
+    """What is decided; the path says on which query, and under which id."""
+
+    item_id: Id
+    outcome: Outcome
+    decided_at: Text
+    analyst: Id | None = None
+    """In whose name, where a lead gives it in another's; by default the token's subject."""
+
+
+class VerdictAnswer(Record):
+    """A verdict that Kafka has acknowledged."""
+
+    verdict: VerdictRecord
+    known: bool
+    """Whether it was there before."""
+    ranked: bool
+    """Whether the ranking reflects it."""
+    revision: Count | None = None
+    """Of the newest ranking, where that reflects it."""
+
+
+class RejectedLine(Record):
+    """A line that is no item. Lines count from 1."""
+
+    line: Count
+    error: ErrorRecord
+
+
+class Ingested(Record):
+    """What became of a body of items."""
+
+    accepted: Count
+    rejected: tuple[RejectedLine, ...]
+
+
+class ItemAnswer(Record):
+    """An item."""
+
+    item_id: Id
+    collection: Id
+    sender: Id | None = None
+    recipients: tuple[Id, ...] | None = None
+    participants: tuple[Id, ...] | None = None
+
+
+class Belief(Record):
+    """What is believed of a participant: mean and sd of its rate (or of its relevance, with that model)."""
+
+    participant: Id
+    mean: float
+    sd: float
+
+
+class Beliefs(Record):
+    """Participants, those with the greatest mean first."""
+
+    query_id: Id
+    count: Count
+    """How many there are in all."""
+    participants: tuple[Belief, ...]
+
+
+class PairBelief(Record):
+    """What is believed of a pair: mean and sd of the probability that its items are relevant."""
+
+    participants: tuple[Id, Id]
+    mean: float
+    sd: float
+    screened: float
+    """An item on k pairs counts 1/k on each."""
+    relevant: float
+
+
+class PairBeliefs(Record):
+    """Pairs, those with the greatest mean first."""
+
+    query_id: Id
+    count: Count
+    pairs: tuple[PairBelief, ...]
+
+
+class Contact(Record):
+    """Somebody whom a participant writes to or hears from, and the pair that the two are."""
+
+    participant: Id
+    mean: float
+    sd: float
+    pair: PairBelief
+
+
+class Neighbourhood(Record):
+    """A participant, and its contacts, those first whose pair has the greatest mean."""
+
+    query_id: Id
+    participant: Id
+    mean: float
+    sd: float
+    contacts: tuple[Contact, ...]
+    contacts_cut: Count
+    """How many more there are."""
+
+
+class Why(Record):
+    """Why an item is ranked where it is: its place in the ranking, its pairs, and what was said of it."""
+
+    query_id: Id
+    item: ItemAnswer
+    ranked: RankedItemRecord | None = None
+    """None where it is not in the published ranking."""
+    pairs: tuple[PairBelief, ...]
+    pairs_cut: Count
+    verdicts: tuple[VerdictRecord, ...]
+    """In the order in which they were decided: the last one holds."""
+
+
+Wait = Annotated[float, Field(ge=0, le=30)]
+"""Seconds."""

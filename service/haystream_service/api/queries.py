@@ -1,0 +1,243 @@
+"""The routes of queries: open, list, show, change, delete, and let go on."""
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
+
+from haystream.errors import Code, Rejected
+from haystream.events import Query as Settings
+from haystream.events import Status
+from haystream_service.api import openapi
+from haystream_service.api.desk import Desk, Opened, etag, until
+from haystream_service.api.guards import CallerOf, DeskOf, Limit, PathId, QueryOf, answer
+from haystream_service.api.messages import (
+    Deleted,
+    QuarantineRecord,
+    QueryAnswer,
+    QueryLine,
+    QueryList,
+    Released,
+    State,
+    Wait,
+)
+from haystream_service.api.problems import ApiCode, Problem
+from haystream_service.store.base import Head, Note
+from haystream_service.wire import decode_query, encode_query, times
+from haystream_service.wire.fields import Id
+
+router = APIRouter(tags=["queries"])
+
+WAIT = 5.0
+WaitFor = Annotated[Wait, Query(description="Seconds to wait at most until the worker has taken it in.")]
+
+
+@router.get("/v1/queries", response_model=QueryList)
+async def list_queries(
+    caller: CallerOf, desk: DeskOf, after: Id | None = None, limit: Limit = 100, collection: Id | None = None
+) -> Response:
+    """Queries by id, deleted ones left out."""
+    names = sorted(name for name in await desk.store.query_ids() if after is None or name > after)
+    stopped = await desk.store.quarantined()
+    lines: list[QueryLine] = []
+    for start in range(0, len(names), 500):
+        some = names[start : start + 500]
+        for query_id, head in zip(some, await desk.store.read_heads(some), strict=True):
+            settings = head.settings if head else None
+            if head is None or settings is None or settings.status == Status.DELETED:
+                continue
+            if not caller.sees(settings.collection) or collection not in {None, settings.collection}:
+                continue
+            if len(lines) == limit:
+                return answer(QueryList(queries=tuple(lines), next=lines[-1].query_id))
+            lines.append(_line(query_id, settings, head, stopped=query_id in stopped))
+    return answer(QueryList(queries=tuple(lines)))
+
+
+@router.put(
+    "/v1/queries/{query_id}",
+    response_model=QueryAnswer,
+    responses={201: {"model": QueryAnswer}, 202: {"model": QueryAnswer}},
+    openapi_extra=openapi.settings_body(
+        "The query's settings, as the topic `queries` has them; all have defaults."
+    ),
+)
+async def open_query(
+    query_id: PathId, request: Request, caller: CallerOf, desk: DeskOf, wait: WaitFor = WAIT
+) -> Response:
+    """Open a query. The same once more changes nothing; other settings under its id are a conflict.
+
+    201: it is opened. 200: it was there. 202: the worker has not taken it in yet.
+    """
+    settings = _settings(query_id, _object(await request.body(), desk), desk)
+    if settings.status == Status.DELETED:
+        raise Problem(Code.INVALID_VALUE, "status: a query is deleted with DELETE")
+    caller.check(settings.collection)
+    head = await desk.head(query_id)
+    if head is not None:
+        there = await desk.opened(caller, query_id)
+        if there.settings != settings:
+            raise Problem(
+                ApiCode.QUERY_EXISTS, f"there is a query {query_id!r} with other settings: PATCH changes it"
+            )
+        return await _answer(desk, there)
+    if await desk.store.is_deleted(settings.collection):
+        raise Problem(Code.COLLECTION_DELETED, f"collection {settings.collection!r} was deleted")
+    return await _written(desk, settings, None, wait, created=True)
+
+
+@router.get("/v1/queries/{query_id}", response_model=QueryAnswer)
+async def show_query(opened: QueryOf, desk: DeskOf) -> Response:
+    """A query's settings and state. The ETag is of the settings, for If-Match."""
+    return await _answer(desk, opened)
+
+
+@router.patch(
+    "/v1/queries/{query_id}",
+    response_model=QueryAnswer,
+    responses={202: {"model": QueryAnswer}},
+    openapi_extra=openapi.settings_body("A JSON merge patch (RFC 7396) of the settings.", patch=True),
+)
+async def change_query(opened: QueryOf, request: Request, desk: DeskOf, wait: WaitFor = WAIT) -> Response:
+    """Change settings: `{"status": "paused"}`, `{"top": 20}`; null takes the default.
+
+    The watch-list is edited by name: `{"prior": {"participants": {"ann": 0.9, "bob": null}}}`. With If-Match
+    nothing is changed where somebody else was faster.
+    """
+    wanted = request.headers.get("if-match")
+    if wanted not in {None, "*", etag(opened.settings)}:
+        raise Problem(ApiCode.SETTINGS_CHANGED, f"the settings of query {opened.query_id!r} are not those any more")
+    patch = _object(await request.body(), desk)
+    if patch.get("status") == Status.DELETED:
+        raise Problem(Code.INVALID_VALUE, "status: a query is deleted with DELETE")
+    patched = _merged(orjson.loads(encode_query(opened.settings)), patch)
+    settings = _settings(opened.query_id, patched, desk)
+    if settings.collection != opened.collection:
+        raise Problem(Code.COLLECTION_CHANGED, f"query {opened.query_id!r} is on collection {opened.collection!r}")
+    if settings == opened.settings:
+        return await _answer(desk, opened)
+    return await _written(desk, settings, opened.head.partition, wait, created=False)
+
+
+@router.delete("/v1/queries/{query_id}", response_model=Deleted, responses={202: {"model": Deleted}})
+async def delete_query(opened: QueryOf, desk: DeskOf, wait: WaitFor = WAIT) -> Response:
+    """Delete a query, its verdicts and its ranking, for good; its id is never used again. Kafka keeps the facts."""
+    query_id, value = opened.query_id, encode_query(Settings(opened.query_id, status=Status.DELETED))
+    await desk.facts.write("queries", query_id, value, partition=opened.head.partition)
+
+    async def carried_out() -> bool:
+        head = await desk.head(query_id)
+        return head is not None and head.settings is not None and head.settings.status == Status.DELETED
+
+    deleted = await until(carried_out, wait)
+    return answer(Deleted(query_id=query_id, deleted=deleted), 200 if deleted else 202)
+
+
+@router.post("/v1/queries/{query_id}/release", response_model=Released)
+async def release_query(opened: QueryOf, desk: DeskOf) -> Response:
+    """Let a query that is stopped try again. What came meanwhile counts then."""
+    note = await desk.store.read_note(opened.query_id)
+    await desk.store.release(opened.query_id)
+    return answer(Released(query_id=opened.query_id, released=note.quarantine is not None))
+
+
+def _object(body: bytes, desk: Desk) -> dict[str, Any]:
+    """The JSON object that the body is. Raises a `Problem`."""
+    if len(body) > desk.limits.message_bytes:
+        raise Problem(
+            Code.TOO_LARGE, f"the body has {len(body)} bytes, at most {desk.limits.message_bytes} are taken"
+        )
+    try:
+        value = from_json(body or b"{}", allow_inf_nan=True)
+    except ValueError as error:
+        raise Problem(Code.MALFORMED_JSON, str(error)) from None
+    if not isinstance(value, dict):
+        raise Problem(Code.MALFORMED_JSON, "the body should be a JSON object")
+    return value
+
+
+def _settings(query_id: str, value: dict[str, Any], desk: Desk) -> Settings:
+    """Raises a `Problem` where the wire would reject them."""
+    if value.setdefault("query_id", query_id) != query_id:
+        raise Problem(Code.KEY_MISMATCH, f"query_id: the path says {query_id!r}")
+    try:
+        return decode_query(to_json(value, inf_nan_mode="constants"), query_id.encode(), limits=desk.limits)
+    except (ValueError, ValidationError) as error:
+        if isinstance(error, Rejected):
+            raise
+        raise Problem(Code.MALFORMED_JSON, str(error)) from None
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """What RFC 7396 says."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged
+
+
+async def _written(
+    desk: Desk, settings: Settings, partition: int | None, wait: float, *, created: bool
+) -> Response:
+    """Write the settings, and wait until the worker has applied them."""
+    query_id = settings.query_id
+    at = await desk.facts.write("queries", query_id, encode_query(settings), partition=partition)
+
+    async def applied() -> bool:
+        head = await desk.head(query_id)
+        return head is not None and head.position.queries_offset >= at.offset
+
+    done = await until(applied, wait)
+    head = await desk.head(query_id)
+    if done and head is not None and head.settings is not None:
+        return await _answer(desk, Opened(query_id, head.settings, head), 201 if created else 200)
+    pending = QueryAnswer(
+        query_id=query_id,
+        state="running",
+        partition=at.partition,
+        revision=head.revision if head else 0,
+        settings=orjson.loads(encode_query(settings)),
+        applied=False,
+    )
+    return answer(pending, 202)
+
+
+async def _answer(desk: Desk, opened: Opened, status: int = 200) -> Response:
+    note = await desk.store.read_note(opened.query_id)
+    why = note.quarantine
+    shown = QueryAnswer(
+        query_id=opened.query_id,
+        state=_state(note),
+        partition=opened.head.partition,
+        revision=opened.head.revision,
+        settings=orjson.loads(encode_query(opened.settings)),
+        quarantine=None
+        if why is None
+        else QuarantineRecord(code=why.code, detail=why.detail, since=times.to_text(int(why.since * 1e6))),
+    )
+    return answer(shown, status, ETag=etag(opened.settings))
+
+
+def _state(note: Note) -> State:
+    if note.quarantine is not None:
+        return "stopped"
+    return "released" if note.queries is not None else "running"
+
+
+def _line(query_id: str, settings: Settings, head: Head, *, stopped: bool) -> QueryLine:
+    return QueryLine(
+        query_id=query_id,
+        collection=settings.collection,
+        status=settings.status,
+        state="stopped" if stopped else "running",
+        revision=head.revision,
+        last_event_at=times.to_text(head.touched * 1000),
+    )

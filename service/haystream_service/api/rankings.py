@@ -1,0 +1,89 @@
+"""The routes of a query's ranking: once, as it comes, and how far the query is."""
+
+from collections.abc import AsyncIterator
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from haystream_service.api import openapi
+from haystream_service.api.desk import Desk, Opened
+from haystream_service.api.guards import DeskOf, Limit, QueryLately, QueryOf, answer
+from haystream_service.api.messages import Progress
+from haystream_service.api.problems import not_found
+from haystream_service.wire import NextItems, decode_ranking
+
+router = APIRouter(tags=["rankings"])
+
+QUIET_SECONDS = 15.0
+"""Then a stream says that it is alive: proxies close what is silent for a minute."""
+
+
+@router.get(
+    "/v1/queries/{query_id}/ranking", response_model=NextItems, responses={304: {"description": "As before."}}
+)
+async def show_ranking(opened: QueryLately, request: Request, desk: DeskOf, limit: Limit = 1000) -> Response:
+    """What to read next, as last saved: a value of the topic `next-items`. Its ETag is the revision."""
+    raw = await _ranking(desk, opened)
+    value = orjson.loads(raw)
+    tag = f'"{value["revision"]}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag})
+    if len(value["items"]) > limit:
+        value["items"] = value["items"][:limit]
+        raw = orjson.dumps(value)
+    return Response(raw, headers={"ETag": tag}, media_type="application/json")
+
+
+@router.get(
+    "/v1/queries/{query_id}/ranking/stream",
+    response_class=StreamingResponse,
+    responses=openapi.stream("Server-sent events: `ranking`, whose id is the revision, and `deleted`."),
+)
+async def stream_ranking(opened: QueryOf, request: Request, desk: DeskOf) -> Response:
+    """Every ranking as it comes, the newest first; with Last-Event-ID, only what is newer than that revision."""
+    last = request.headers.get("last-event-id", "")
+    after = int(last) if last.isdecimal() and len(last) <= 18 else -1
+    headers = {"X-Accel-Buffering": "no"}  # or a proxy keeps what should be seen at once
+    return StreamingResponse(_events(desk, opened, after), headers=headers, media_type="text/event-stream")
+
+
+@router.get("/v1/queries/{query_id}/progress", response_model=Progress)
+async def show_progress(opened: QueryOf, desk: DeskOf) -> Response:
+    """How far the query is, and what is expected to remain."""
+    ranking = decode_ranking(await _ranking(desk, opened))
+    return answer(
+        Progress(
+            query_id=opened.query_id,
+            revision=ranking.revision,
+            published_at=ranking.published_at,
+            items=await desk.store.item_count(opened.collection),
+            screened=ranking.screened,
+            found=ranking.found,
+            expected_remaining=ranking.expected_remaining,
+            discrepancy=ranking.discrepancy,
+        )
+    )
+
+
+async def _ranking(desk: Desk, opened: Opened) -> bytes:
+    raw = await desk.store.read_ranking(opened.query_id)
+    if raw is None:
+        raise not_found(f"ranking of query {opened.query_id!r}")
+    return raw
+
+
+async def _events(desk: Desk, opened: Opened, after: int) -> AsyncIterator[bytes]:
+    async with desk.watching.query(opened.query_id) as watched:
+        yield b"retry: 1000\n\n"
+        while not desk.stopping.is_set():
+            if not await watched.after(after, QUIET_SECONDS):
+                yield b": still here\n\n"
+                continue
+            after, ranking = watched.revision, watched.ranking
+            if ranking is None:
+                yield b"id: %d\nevent: deleted\ndata: {}\n\n" % after
+                return
+            # The ranking may be newer than the revision that was looked at before it.
+            after = max(after, orjson.loads(ranking)["revision"])
+            yield b"id: %d\nevent: ranking\ndata: %b\n\n" % (after, ranking)

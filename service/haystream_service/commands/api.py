@@ -1,0 +1,50 @@
+"""`haystream api` and `haystream api-key`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import typer
+
+from haystream_service.commands.console import notes, write_json
+from haystream_service.errors import UserError
+from haystream_service.settings import load
+
+
+def run(*, config: Path | None = None) -> None:
+    """Serve until told to stop; ends the process with the exit code. Raises `UserError`."""
+    settings = load(config)
+    try:
+        from haystream_service.api.serve import serve
+    except ImportError as missing:
+        raise UserError(
+            f"the API needs packages that are not there ({missing.name}): pip install 'haystream[api]'"
+        ) from None
+    from haystream_service.logs import configure
+
+    configure(settings.log_format)
+    sys.exit(asyncio.run(serve(settings)))
+
+
+def run_key(
+    file: Path, subject: str, roles: list[str], collections: list[str], *, revoke: bool, json: bool
+) -> None:
+    """Add a key to the file and print it, once; or take all of the subject's out of it. Raises `UserError`."""
+    from haystream_service.api.access import Role
+    from haystream_service.api.tokens import new_key, read_keys, write_keys
+
+    keys = read_keys(file) if file.exists() else []
+    if revoke:
+        left = [key for key in keys if key.subject != subject]
+        write_keys(file, left)
+        notes.print(f"{len(keys) - len(left)} keys of {subject!r} are taken out of {file}")
+        return
+    if not roles:
+        raise UserError(f"name a role with --role: {', '.join(Role)}")
+    key, line = new_key(subject, [Role(role) for role in roles], collections or ["*"])
+    write_keys(file, [*keys, line])
+    notes.print(f"{file} knows the hash of this key; nobody can be told the key again")
+    if json:
+        write_json({"token": key, "subject": subject})
+    else:
+        typer.echo(key)

@@ -1,0 +1,193 @@
+"""What every request passes: names, sizes, origins, rates, and what is answered where something is wrong."""
+
+import asyncio
+import json
+from contextlib import suppress
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from support.queue_api import MemoryFacts, an_app, calling, listening
+from support.world import World
+
+from haystream_service.api import edge
+from haystream_service.api.rates import Rates
+from haystream_service.api.tokens import KeyFile
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.worker.records import BrokerUnavailable
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_correlation_id_is_taken_or_made(lead: httpx.AsyncClient) -> None:
+    given = await lead.get("/v1/me", headers={"X-Correlation-Id": "case-7:42"})
+    assert given.headers["x-correlation-id"] == "case-7:42"
+    made = {(await lead.get("/v1/me")).headers["x-correlation-id"] for _ in range(3)}
+    assert len(made) == 3
+    bad = await lead.get("/v1/me", headers={"X-Correlation-Id": "a b"})
+    assert bad.headers["x-correlation-id"] != "a b"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "http://{host}"}, 201),
+        ({}, 201),
+    ],
+)
+async def test_pages_of_other_origins_write_nothing(
+    lead: httpx.AsyncClient, world: World, headers: dict[str, str], status: int
+) -> None:
+    host = lead.base_url.netloc.decode()
+    headers = {name: value.replace("{host}", host) for name, value in headers.items()}
+    answer = await lead.put("/v1/queries/q", json={}, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert bool(world.broker.messages("queries")) == (status == 201)
+    read = await lead.get("/v1/me", headers=headers)
+    assert read.status_code == 200
+    assert "access-control-allow-origin" not in read.headers
+
+
+async def test_an_origin_that_is_named_may_read_and_write(world: World, keys: KeyFile) -> None:
+    app = an_app(world.store, MemoryFacts(world.broker), keys, origins=["https://queue.example"])
+    async with listening(app) as address, calling(address, "lead") as lead:
+        ours, theirs = {"Origin": "https://queue.example"}, {"Origin": "https://evil.example"}
+        answer = await lead.put("/v1/queries/q", json={}, headers={**ours, "Sec-Fetch-Site": "cross-site"})
+        assert answer.status_code == 201
+        assert answer.headers["access-control-allow-origin"] == "https://queue.example"
+        assert (await lead.put("/v1/queries/r", json={}, headers=theirs)).status_code == 403
+        assert "access-control-allow-origin" not in (await lead.get("/v1/me", headers=theirs)).headers
+
+
+async def test_a_body_that_is_too_large_is_not_read_to_its_end(lead: httpx.AsyncClient, world: World) -> None:
+    async def endless():  # type: ignore[no-untyped-def]
+        while True:
+            yield b" " * 65536
+
+    answer = await lead.put("/v1/queries/q", content=b" " * (edge.BODY_BYTES + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    async with asyncio.timeout(30):
+        with suppress(httpx.TransportError):  # it was cut off while it was still sending
+            assert (await lead.put("/v1/queries/q", content=endless())).status_code == 413
+    assert not world.broker.messages("queries")
+
+
+async def test_a_body_that_stops_coming_is_given_up(
+    lead: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "BODY_SECONDS", 0.05)
+
+    async def stuck():  # type: ignore[no-untyped-def]
+        yield b"{"
+        await asyncio.sleep(5)
+
+    answer = await lead.put("/v1/queries/q", content=stuck())
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_json")
+
+
+async def test_what_is_not_there_is_a_problem_too(lead: httpx.AsyncClient) -> None:
+    for method, path, status, code in (
+        ("GET", "/v1/nothing", 404, "not_found"),
+        ("POST", "/v1/queries/q", 405, "method_not_allowed"),
+        ("GET", "/v1/queries?limit=0", 422, "out_of_range"),
+        ("GET", "/v1/queries?limit=x", 422, "wrong_type"),
+        ("GET", "/v1/queries/%00", 422, "invalid_value"),
+        ("GET", "/v1/queries/%FF", 422, "invalid_value"),
+        ("GET", "/v1/queries/" + "x" * 600, 413, "too_large"),
+    ):
+        answer = await lead.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), (path, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (StoreUnavailable("no answer from Redis"), 503, "unavailable"),
+        (BrokerUnavailable("Kafka did not acknowledge"), 503, "unavailable"),
+        (ZeroDivisionError("secret"), 500, "internal"),
+    ],
+)
+async def test_what_goes_wrong_inside_is_told_without_a_traceback(
+    app: FastAPI,
+    lead: httpx.AsyncClient,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    status: int,
+    code: str,
+) -> None:
+    async def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(world.store, "query_ids", broken)
+    answer = await lead.get("/v1/queries")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert ("retry-after" in answer.headers) == (status == 503)
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+    assert caplog.records[-1].levelname == ("ERROR" if status == 500 else "WARNING")
+
+
+async def test_requests_are_counted_by_route_and_code(app: FastAPI, lead: httpx.AsyncClient) -> None:
+    for path in ("/v1/me", "/v1/queries/none", "/v1/queries/none-either", "/nothing"):
+        await lead.get(path)
+    metrics = app.state.metrics
+    counted = {
+        (sample.labels["method"], sample.labels["route"], sample.labels["code"]): sample.value
+        for family in metrics.api_requests.collect()
+        for sample in family.samples
+    }
+    assert counted == {
+        ("GET", "/v1/me", "200"): 1,
+        ("GET", "/v1/queries/{query_id}", "404"): 2,
+        ("", "none", "404"): 1,
+    }
+
+
+async def test_whoever_asks_too_often_is_told_when_to_come_again(world: World, keys: KeyFile) -> None:
+    app = an_app(world.store, MemoryFacts(world.broker), keys, rate=1.0)
+    async with listening(app) as address, calling(address, "lead") as lead, calling(address, "kim") as kim:
+        answers = [await lead.get("/v1/me") for _ in range(4)]
+        assert [answer.status_code for answer in answers][:2] == [200, 200]
+        assert answers[-1].status_code == 429
+        assert answers[-1].json()["code"] == "rate_limited"
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert (await kim.get("/v1/me")).status_code == 200
+
+
+async def test_a_bucket_fills_at_its_rate() -> None:
+    now = 0.0
+    rates = Rates(2.0, 3.0, clock=lambda: now)
+    assert [rates.wait("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert rates.wait("b") == 0
+    now = 0.5
+    assert [rates.wait("a"), rates.wait("a")] == [0, 0.5]
+
+
+async def test_guessing_tokens_is_slowed_down(address: str) -> None:
+    async with calling(address, "guess") as client:
+        answers = [(await client.get("/v1/me")).status_code for _ in range(40)]
+    assert answers[0] == 401
+    assert answers[-1] == 429
+
+
+async def test_the_page_of_the_routes_is_for_whoever_has_a_token(address: str, lead: httpx.AsyncClient) -> None:
+    async with calling(address, None) as anybody:
+        asked = await anybody.get("/docs")
+        assert (asked.status_code, asked.headers["www-authenticate"]) == (
+            401,
+            'Basic realm="haystream", charset="UTF-8"',
+        )
+        page = await anybody.get("/docs", auth=("any", "kim"))
+        assert page.status_code == 200
+        assert "/v1/queries/{query_id}/ranking/stream" in page.text
+        assert "<script" not in page.text
+        assert (await anybody.get("/v1/me", auth=("any", "kim"))).status_code == 401
+    document = (await lead.get("/openapi.json")).json()
+    assert document["paths"]["/v1/me"]["get"]["security"] == [{"token": []}]
+    json.dumps(document)
