@@ -10,7 +10,7 @@ SECONDS ?= 1200
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test faults soak dist image test-kubernetes dashboards alerts check clean
+.PHONY: help install servers demo test faults soak upgrade dist image test-kubernetes dashboards alerts check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ faults: servers ## every fault on real servers, 10,000 simulated schedules (ARGS
 
 soak: servers ## two workers under faults at random (SECONDS=1200 SEED=…)
 	@$(BIN)/pytest tests/faults/soak.py -s --soak-seconds $(SECONDS) $(if $(SEED),--soak-seed $(SEED)) $(ARGS)
+
+upgrade: servers ## another version, this one, and that one again on the same state (FROM=COMMIT)
+	@$(BIN)/pytest tests/faults/upgrade.py --upgrade-from $(FROM) $(ARGS)
 
 dist: $(INSTALLED) ## a wheel and an sdist, in dist/
 	@$(BIN)/uv build --quiet --build-constraint requirements.lock --out-dir dist $(ARGS)

@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", choices=("sample", "all"), default="sample", help="which faults (tests/faults)")
     parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long tests/faults/soak.py lasts")
     parser.addoption("--soak-seed", type=int, help="what it draws from")
+    parser.addoption("--upgrade-from", help="a commit, for tests/faults/upgrade.py")
     parser.addoption("--first-schedule", type=int, default=0, help="the first one's seed")
     parser.addoption(
         "--kubernetes", action="store_true", help="start a Kubernetes API server (make test-kubernetes)"

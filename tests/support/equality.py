@@ -58,6 +58,13 @@ async def assert_is_the_state(store: Store, rankings: Iterable[NextItems], state
     for ranking in rankings:
         if ranking.query_id not in latest or ranking.revision > latest[ranking.query_id].revision:
             latest[ranking.query_id] = ranking
+    for query_id, expected in (await assert_is_stored(store, state)).items():
+        _assert_ranking(latest[query_id], expected)
+
+
+async def assert_is_stored(store: Store, state: State) -> dict[str, QueryState]:
+    """Facts and posterior of every query are the state's; each query's state as the store has it."""
+    found = {}
     assert await store.query_ids() == set(state.queries) | state.deleted
     for query_id, replayed in state.queries.items():
         collection = await _collection(store, replayed.collection.name)
@@ -67,7 +74,8 @@ async def assert_is_the_state(store: Store, rankings: Iterable[NextItems], state
         await _assert_facts(store, query_id, expected)
         expected.finish()
         await _assert_tables(store, query_id, expected, collection)
-        _assert_ranking(latest[query_id], expected)
+        found[query_id] = expected
+    return found
 
 
 async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryState:
