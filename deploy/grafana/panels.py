@@ -222,6 +222,25 @@ PIPELINE = Board(
             ),
         ),
         (
+            "The queue API",
+            (
+                Panel(
+                    "API requests",
+                    "By status: 5xx is ours, 4xx the caller's.",
+                    "reqps",
+                    ((summed(rate("haystream_api_requests_total"), "code"), "{{code}}"),),
+                    width=12,
+                ),
+                Panel(
+                    "API answers, p99",
+                    "By route, but for streams.",
+                    "s",
+                    ((quantile(0.99, "haystream_api_request_seconds", "route"), "{{route}}"),),
+                    width=12,
+                ),
+            ),
+        ),
+        (
             "Servers and workers",
             (
                 Panel(

@@ -31,6 +31,18 @@ def test_it_holds_the_compose_schema(root: Path, unavailable: Callable[[str], No
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_api_is_what_the_worker_is_but_for_its_port_and_keys(services: dict[str, Any], root: Path) -> None:
+    api, worker = services["api"], services["worker"]
+    assert api["command"] == ["api"]
+    assert api["profiles"] == ["api"]  # without a file of keys it would not start
+    for name in ("build", "image", "read_only", "tmpfs", "cap_drop", "security_opt", "restart"):
+        assert api[name] == worker[name], name
+    environ = {**api["environment"], "HAYSTREAM_API_KEYS_FILE": str(root / "LICENSE")}
+    settings = load_settings(environ=environ)
+    assert api["ports"] == [f"127.0.0.1:{settings.api_port}:{settings.api_port}"]
+    assert f"127.0.0.1:{settings.api_port}/healthz" in api["healthcheck"]["test"][-1]
+
+
 def test_the_workers_environment_is_one_that_the_settings_accept(services: dict[str, Any]) -> None:
     environ = services["worker"]["environment"]
     assert {name.removeprefix(PREFIX).lower() for name in environ} <= Settings.model_fields.keys()

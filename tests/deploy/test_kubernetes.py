@@ -313,3 +313,76 @@ def test_every_dashboard_is_a_config_map_that_grafana_looks_for(tmp_path: Path) 
     found = [entry for entry in objects if entry["metadata"].get("labels", {}).get("grafana_dashboard") == "1"]
     shipped = {file.name: file.read_text() for file in (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")}
     assert {name: text for entry in found for name, text in entry["data"].items()} == shipped
+
+
+API = {
+    (entry["kind"], entry["metadata"]["name"]): entry
+    for name in yaml.safe_load((ROOT / "k8s/components/api/kustomization.yaml").read_text())["resources"]
+    for entry in yaml.safe_load_all((ROOT / "k8s/components/api" / name).read_text())
+}
+API_POD = API["Deployment", "haystream-api"]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("key", API, ids="/".join)
+def test_manifests_of_the_api_hold_the_schemas_of_kubernetes(
+    key: tuple[str, str], unavailable: Callable[[str], NoReturn]
+) -> None:
+    holds_schema(API[key], unavailable)
+
+
+def test_the_api_has_the_settings_and_the_rights_of_the_worker() -> None:
+    [api] = API_POD["containers"]
+    for name in ("image", "envFrom", "securityContext"):
+        assert api[name] == WORKER[name], name
+    for name in ("enableServiceLinks", "automountServiceAccountToken"):
+        assert API_POD[name] == POD[name], name
+    assert API_POD["securityContext"].items() >= POD["securityContext"].items()
+    assert {mount["mountPath"] for mount in api["volumeMounts"] if not mount.get("readOnly")} == {
+        mount["mountPath"] for mount in WORKER["volumeMounts"]
+    }
+    environ = {variable["name"]: variable["value"] for variable in api["env"]}
+    environ["HAYSTREAM_API_KEYS_FILE"] = str(ROOT / "LICENSE")
+    settings = load_settings(environ=environ)
+    ports = {port["name"]: port["containerPort"] for port in api["ports"]}
+    assert ports == {"api": settings.api_port, "http": settings.port}
+
+
+def test_what_is_about_the_api_selects_it(load: Callable[[str], Any]) -> None:
+    labels = API["Deployment", "haystream-api"]["spec"]["template"]["metadata"]["labels"]
+    assert API["Service", "haystream-api"]["spec"]["selector"] == labels
+    assert API["PodDisruptionBudget", "haystream-api"]["spec"]["selector"]["matchLabels"] == labels
+    assert API["NetworkPolicy", "haystream-api"]["spec"]["podSelector"]["matchLabels"] == labels
+    scaler = API["HorizontalPodAutoscaler", "haystream-api"]["spec"]
+    assert scaler["scaleTargetRef"]["name"] == "haystream-api"
+    assert scaler["minReplicas"] >= 2
+    assert "replicas" not in API["Deployment", "haystream-api"]["spec"]
+    monitor = load("k8s/components/monitoring/api-monitor.yaml")["spec"]
+    assert monitor["selector"]["matchLabels"] == API["Service", "haystream-api"]["metadata"]["labels"]
+    [endpoint] = monitor["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in API["Service", "haystream-api"]["spec"]["ports"]}
+
+
+def test_the_grace_period_of_the_api_is_what_it_takes_to_be_forgotten_and_to_end() -> None:
+    from haystream_service.api.serve import GRACE_SECONDS
+
+    [api] = API_POD["containers"]
+    forgotten = int(api["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert API_POD["terminationGracePeriodSeconds"] >= forgotten + GRACE_SECONDS + LEAVING_SECONDS
+
+
+def test_the_api_belongs_to_an_overlay(tmp_path: Path) -> None:
+    """As it is in production, with the line of the component let in."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH")
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    overlay = tmp_path / "k8s" / "overlays" / "production"
+    file = overlay / "kustomization.yaml"
+    file.write_text(file.read_text().replace("# - ../../components/api", "- ../../components/api"))
+    done = subprocess.run(["kubectl", "kustomize", overlay], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    objects = list(yaml.safe_load_all(done.stdout))
+    [deployment] = [entry for entry in objects if entry["kind"] == "Deployment"]
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert deployment["metadata"]["namespace"] == "haystream"
+    assert ":" in container["image"].rsplit("/", 1)[1]
+    assert container["envFrom"][0]["configMapRef"]["name"] != "haystream-worker"

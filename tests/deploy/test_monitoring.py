@@ -15,7 +15,16 @@ import yaml
 from prometheus_client import Histogram, generate_latest
 
 from haystream_service.cli import app
-from haystream_service.metrics import OBJECTIVE_SECONDS, TABLE, Metrics, QueryNumbers, new_registry
+from haystream_service.metrics import (
+    OBJECTIVE_SECONDS,
+    TABLE,
+    ApiMetrics,
+    Metrics,
+    MetricsTable,
+    QueryNumbers,
+    new_registry,
+    table,
+)
 from haystream_service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +38,7 @@ RULES = [
 ]
 ALERTS = [rule for rule in RULES if "alert" in rule]
 SYMPTOMS = {
+    "HaystreamApiFailing",
     "HaystreamNoReadyWorker",
     "HaystreamPartitionStalled",
     "HaystreamRankingsSlow",
@@ -288,16 +298,20 @@ def test_promtool_agrees(arguments: list[str], tool: Callable[[str], str]) -> No
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_finds_nothing_wrong_with_the_metrics(tool: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("kind", [Metrics, ApiMetrics])
+def test_promtool_finds_nothing_wrong_with_the_metrics(
+    kind: type[MetricsTable], tool: Callable[[str], str]
+) -> None:
     registry = new_registry()
-    metrics = Metrics(registry, labelled_queries=1)
-    for name in ("a", "b"):
-        metrics.queries.report(name, QueryNumbers(1, 1, 1.0, 1.0))
-    for metric in TABLE:
+    metrics = ApiMetrics(registry) if kind is ApiMetrics else Metrics(registry, labelled_queries=1)
+    if isinstance(metrics, Metrics):
+        for name in ("a", "b"):
+            metrics.queries.report(name, QueryNumbers(1, 1, 1.0, 1.0))
+    for metric in table(kind):
         if metric.labels:
             getattr(metrics, metric.attribute).labels(*metric.labels)
     text = generate_latest(registry)
-    for metric in TABLE:
+    for metric in table(kind):
         assert re.search(rf"^{metric.name}(_bucket)?(\{{.*\}})? ".encode(), text, re.MULTILINE), metric.name
     done = subprocess.run([tool("promtool"), "check", "metrics"], input=text, capture_output=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
@@ -316,6 +330,8 @@ def test_the_mailbox_alert_fires_before_a_mailbox_pauses_reading() -> None:
 
 
 def test_prometheus_scrapes_the_worker_where_it_serves(load: Callable[[str], Any]) -> None:
-    [job] = load("deploy/prometheus/prometheus.yml")["scrape_configs"]
-    assert job["job_name"] == "haystream-worker"
-    assert job["static_configs"] == [{"targets": [f"worker:{Settings().port}"]}]
+    jobs = load("deploy/prometheus/prometheus.yml")["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == ["haystream-worker", "haystream-api"]
+    assert [job["static_configs"] for job in jobs] == [
+        [{"targets": [f"{name}:{Settings().port}"]}] for name in ("worker", "api")
+    ]
