@@ -2,7 +2,21 @@
 
 import numpy as np
 
-from haystream.arrays import Growing
+from haystream.arrays import Floats, Growing, Ints, Longs
+
+SHARE_UNIT = 2.0**-36
+"""What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
+exact (below 131,072 screenings an edge), so a retraction gives back the very same number, in any order."""
+
+
+def share_of(edges: int) -> float:
+    """1/k, as counted, of an item of k edges."""
+    return float(shares_of(np.array(edges)))
+
+
+def shares_of(edges: Longs) -> Floats:
+    """1/k, as counted, of items of so many edges each, in the same shape."""
+    return np.asarray(np.round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT)
 
 
 class ItemSets:
@@ -30,6 +44,15 @@ class ItemSets:
         """The edges of a set, ascending."""
         begin, end = self.start.data[which : which + 2]
         return tuple(self.edge.data[begin:end].tolist())
+
+    def offered(self, of: Ints) -> tuple[Ints, Floats]:
+        """The edges that some items lie on, given the set of each, ascending; what they add, 1/k on each of k."""
+        which, count = np.unique(of, return_counts=True)
+        start = self.start.view()
+        size = start[which + 1] - start[which]
+        first = np.repeat(start[which] - np.cumsum(size) + size, size)
+        edges, at = np.unique(self.edge.view()[first + np.arange(len(first))], return_inverse=True)
+        return edges, np.bincount(at, np.repeat(count * shares_of(size), size)).astype(np.float64)
 
     def intern(self, edges: tuple[int, ...]) -> int:
         """The set on these edges (ascending), made if it is new."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Ints, Longs
+from haystream.arrays import Ints
+from haystream.blank import shared_blank
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
@@ -18,6 +19,7 @@ from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_prec
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
+from haystream.item_sets import share_of
 from haystream.leases import Leases
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
@@ -26,24 +28,13 @@ from haystream.ranking.policies import POLICIES
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
 
-SHARE_UNIT = 2.0**-36
-"""What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
-exact (below 131,072 screenings an edge), so a retraction gives back the very same number, in any order."""
-
+EDGES_PER_VERDICT = 700
+"""A verdict takes about as long as computing so many edges afresh, with everybody near: a query that starts with
+many computes all of them at once."""
 
 MOST_FOR_REFERENCE = 1000
 """Participants, or pairs, of a query with the engine `reference`: it is dense, and takes some ten seconds a verdict
 with so many pairs."""
-
-
-def share_of(edges: int) -> float:
-    """1/k, as counted, of an item of k edges."""
-    return float(shares_of(np.array(edges)))
-
-
-def shares_of(edges: Longs) -> Floats:
-    """1/k, as counted, of items of so many edges each, in the same shape."""
-    return np.asarray(np.round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT)
 
 
 class QueryState:
@@ -67,6 +58,7 @@ class QueryState:
         self.touched = 0
         self._tolerance = tolerance
         self._holding: dict[str, Verdict] = {}
+        self._engine: Engine
         self._moved = _Moved()
         self._tended = _Moved()
         self._start_engine()
@@ -169,25 +161,36 @@ class QueryState:
         begin, end = self.cursor, len(self.collection)
         if begin == end:
             return False
+        known = begin if begin else self._start_from_prior()
         self.cursor, ids = end, self.collection.item_ids
-        which, count = np.unique(self.collection.sets_of(begin, end), return_counts=True)
-        self._engine.offer(*self._on_edges(which, count))
+        if known < end:
+            self._engine.offer(*self.collection.sets.offered(self.collection.sets_of(known, end)))
         self._queue.add(begin, end)
-        if self.pending:
-            for item in [item for item in range(begin, end) if ids[item] in self.pending]:
-                self._wait(item, begins=True)
-        for item in [item for item in range(begin, end) if ids[item] in self._holding]:
+        for item in self._among(self.pending, begin, end):
+            self._wait(item, begins=True)
+        for item in self._among(self._holding, begin, end):
             self._judge(item, Outcome.RETRACTED, self._holding[ids[item]].outcome)
         return True
 
-    def _on_edges(self, which: Ints, count: Longs) -> tuple[Ints, Floats]:
-        """The edges of these sets, ascending, and what so many items of each add to them: 1/k on each of k."""
-        sets = self.collection.sets
-        start = sets.start.view()
-        size = start[which + 1] - start[which]
-        first = np.repeat(start[which] - np.cumsum(size) + size, size)
-        edges, at = np.unique(sets.edge.view()[first + np.arange(len(first))], return_inverse=True)
-        return edges, np.bincount(at, np.repeat(count * shares_of(size), size)).astype(np.float64)
+    def _start_from_prior(self) -> int:
+        """Take an engine that knows the collection's first so many items; 0 where it is better to compute all."""
+        prior, edges = self.settings.prior, self.collection.graph.edges
+        has_one = self.settings.engine == "local" and prior.covariance is None
+        if not has_one or EDGES_PER_VERDICT * len(self._holding) > edges:
+            return 0
+        blank = shared_blank(self.collection, prior, self._tolerance)
+        self._engine = blank.engine()
+        if prior.participants:
+            self._engine.watch(prior)
+        return blank.items
+
+    def _among(self, item_ids: set[str] | dict[str, Verdict], begin: int, end: int) -> list[int]:
+        """Those of these items that are at places begin … end − 1 of the collection, ascending."""
+        if end - begin < len(item_ids):
+            ids = self.collection.item_ids
+            return [item for item in range(begin, end) if ids[item] in item_ids]
+        places = map(self.collection.index, item_ids)
+        return sorted(item for item in places if item is not None and begin <= item < end)
 
     def _judge(self, item: int, before: Outcome, after: Outcome) -> None:
         """Move an item from one outcome to another; an unscreened item's outcome is RETRACTED."""

@@ -149,8 +149,8 @@ def odds(p: float) -> float:
 def test_settle_names_every_edge_when_what_scores_are_made_with_moves() -> None:
     state = fold([Query("q", prior=RATES), *line(60), item("far", "x", "y")])
     query = state.queries["q"]
-    engine, edges = query.engine, query.collection.graph.edges
     query.finish()
+    engine, edges = query.engine, query.collection.graph.edges
     everything = np.arange(edges, dtype=np.int32)
     before, named_all = engine.readings.scoring(everything)[0], 0
     for number in range(40):

@@ -7,8 +7,9 @@ from scipy.integrate import quad
 from scipy.stats import beta
 
 from haystream.events import TABLE_1, TABLE_2, Query
+from haystream.item_sets import share_of
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState, share_of
+from haystream.query_state import QueryState
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Network

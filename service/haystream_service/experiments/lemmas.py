@@ -8,7 +8,7 @@ from haystream.arrays import Longs
 from haystream.engines.reference import ReferenceEngine
 from haystream.events import Conditional, Covariance, Prior
 from haystream.graph import Graph
-from haystream.query_state import share_of
+from haystream.item_sets import share_of
 from haystream_service.study.models import mrf
 from haystream_service.study.models.base import Floats
 from haystream_service.study.network import Network

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from haystream.collection import Collection
 from haystream.events import Item
-from haystream.query_state import share_of
+from haystream.item_sets import share_of
 from haystream_service.errors import UserError
 from haystream_service.importers import Skipped, read_csv
 from haystream_service.importers.tables import FALSE, TRUE

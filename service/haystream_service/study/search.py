@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.events import Policy
-from haystream.query_state import share_of
+from haystream.item_sets import share_of
 from haystream.ranking.policies import POLICIES, Posteriors
 from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
 from haystream.ranking.tournament import RESOLUTION, TERMS

@@ -1,11 +1,13 @@
 """The local engine's arrays, which follow the graph with spare room so that growth is amortised."""
 
+from copy import copy
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Flags, Floats, Ints, marked
+from haystream.copies import Template
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.healing import Inverse, healing
 from haystream.engines.local.solve import DIAGONAL, fresh_cells, resized, scratch, system
@@ -13,6 +15,12 @@ from haystream.engines.local.state import Data, Edges, News, People, Rooms, Stat
 from haystream.graph import Graph
 
 _T = TypeVar("_T", bound=np.generic)
+
+Arrays = tuple[State, Floats, Floats, Flags, Floats]
+"""What `Columns` has of its own: all of it, but for the graph."""
+
+SPARE = 8
+"""Arrays that are too short get an eighth more than is needed: spare room is memory of every query."""
 
 
 def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
@@ -54,11 +62,29 @@ class Columns:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
         self.participants, self.edge_count = len(graph), graph.edges
         if len(self.state.people.scale) < len(graph):
-            self._grow_people(max(16, 2 * len(graph)))
+            self._grow_people(16 + len(graph) + len(graph) // SPARE)
         if len(self.state.system.off) < graph.edges:
-            self._grow_edges(max(16, 2 * graph.edges))
+            self._grow_edges(16 + graph.edges + graph.edges // SPARE)
+        self.state = self._on(graph)
+
+    def template(self) -> Template[Arrays]:
+        """The arrays as they are now, for `copy`."""
+        return Template((self._on(Graph()), self.coefficients, self.used_edge, self.bound, self.shares))
+
+    def copy(self, template: Template[Arrays], graph: Graph) -> "Columns":
+        """The columns as they were when the template was made, which take memory where they are changed.
+
+        They follow the graph (which is the same) from then on.
+        """
+        twin = copy(self)
+        twin.state, twin.coefficients, twin.used_edge, twin.bound, twin.shares = template.copy()
+        twin.state = twin._on(graph)
+        return twin
+
+    def _on(self, graph: Graph) -> State:
+        """The state, with this graph's arrays for the ends of edges and for contacts."""
         state = self.state
-        self.state = state._replace(
+        return state._replace(
             system=system(graph, state.system.off),
             edges=state.edges._replace(tail=graph.tail, head=graph.head),
         )

@@ -7,14 +7,16 @@ afresh. A common mean is a border of Λ: one more right-hand side, and a few sum
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
 from haystream.arrays import Floats, Ints, mark_all, members_of, unmark_all, unmark_last
+from haystream.copies import Template
 from haystream.engines.contract import NEVER, Moved
 from haystream.engines.local.announce import look_closely, tell_edges, tell_people
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, for_items, posterior_entries, tolerances
-from haystream.engines.local.columns import Columns
+from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.healing import heal
 from haystream.engines.local.inverse_entries import change_entries, change_row, take_entries
 from haystream.engines.local.prior_inverse import Change, Precision
@@ -56,6 +58,8 @@ class LocalEngine:
         self._build = 0
         self._estimated = False
         self._offered_total = 0.0
+        self._untold = False
+        """Whether this is a copy of which readers have been told nothing."""
         self.readings = LocalReadings(self._columns, precision, prior)
         """The posterior."""
         self.drift = 0.0
@@ -154,12 +158,18 @@ class LocalEngine:
 
     def settle(self) -> Moved:
         """Take in growth, then say what moved."""
+        moved, untold, self._untold = self._settle(), self._untold, False
+        columns = self._columns
+        everywhere = columns.everywhere()
+        return Moved(columns.everyone(), everywhere, everywhere) if untold else moved
+
+    def _settle(self) -> Moved:
         self._resize()
         self.readings.concentrations.settled()
         precision, columns = self._precision, self._columns
         precision.grow()
         changes = precision.changes.unread(self)
-        if precision.builds != self._build:
+        if changes is None or precision.builds != self._build:
             self._rebuild()
             return self._tell_all()
         if changes:
@@ -233,6 +243,34 @@ class LocalEngine:
         """True while anybody waits for `tend`."""
         state = self._columns.state
         return self._precision.waiting or bool(state.news.later.size[0] or state.inverse.healing.state[1])
+
+    # ---- copies ----
+
+    @property
+    def behind(self) -> float:
+        """At how many participants Q⁻¹ has moved since the last `settle`, each time counted; inf if throughout."""
+        rebuilt = self._precision.builds != self._build
+        return np.inf if rebuilt else self._precision.changes.pending(self)
+
+    def template(self) -> Template[Arrays]:
+        """The arrays as they are now, for `copy`: settled, and without any data.
+
+        Readers of a copy are told everything at its first `settle`, so nothing waits to be told here.
+        """
+        self._tell_all()
+        news = self._columns.state.news
+        for waiting in (news.moved, news.later):
+            unmark_all(waiting)
+        return self._columns.template()
+
+    def copy(self, template: Template[Arrays]) -> "LocalEngine":
+        """An engine like this one when the template was made, on arrays that take memory where they change."""
+        twin = copy(self)
+        twin._columns = self._columns.copy(template, self._graph)
+        twin.readings = self.readings.copy(twin._columns)
+        twin._untold = True
+        self._precision.changes.follow(twin, self)
+        return twin
 
     # ---- growth ----
 

@@ -36,6 +36,9 @@ do to Q⁻¹ is estimated, and healed when there is time."""
 LARGELY_NEW = 10
 """Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
 
+MOST_BEHIND = 4096
+"""So many changes are kept for who has not been told. Who is further behind starts afresh: that costs less then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -51,7 +54,8 @@ class Change:
 class Changes:
     """What happened to a precision since it last changed throughout, in order; each reader is told once.
 
-    What every reader has been told is forgotten; readers that are gone do not count.
+    What every reader has been told is forgotten, and so is what is MOST_BEHIND ago; readers that are gone do not
+    count.
     """
 
     def __init__(self) -> None:
@@ -68,11 +72,23 @@ class Changes:
         self._begin += len(self._log)
         self._log.clear()
 
-    def unread(self, reader: object) -> list[Change]:
-        """What happened since this reader last asked."""
-        news = self._log[max(self._told.get(reader, 0) - self._begin, 0) :]
+    def pending(self, reader: object) -> float:
+        """At how many participants (Q⁻¹) moved since this reader last asked, each time counted; inf if that is not
+        known any more.
+        """
+        since = self._told.get(reader, 0) - self._begin
+        return sum(len(change.touched) for change in self._log[since:]) if since >= 0 else np.inf
+
+    def follow(self, reader: object, like: object) -> None:
+        """Count a reader as one who has been told what another has."""
+        self._told[reader] = self._told.get(like, 0)
+
+    def unread(self, reader: object) -> list[Change] | None:
+        """What happened since this reader last asked, or None where some of that is forgotten."""
+        since = self._told.get(reader, 0) - self._begin
+        news = self._log[since:] if since >= 0 else None
         self._told[reader] = self._begin + len(self._log)
-        everybody = min(self._told.values()) - self._begin
+        everybody = max(min(self._told.values()) - self._begin, len(self._log) - MOST_BEHIND)
         if everybody > 0:
             del self._log[:everybody]
             self._begin += everybody

@@ -32,6 +32,12 @@ class LocalReadings:
         self._rounded = Common(base_rate=prior.mean)
         self.use(prior)
 
+    def copy(self, columns: Columns) -> "LocalReadings":
+        """The same of columns that are the same, for a query without pending screenings or verdicts."""
+        twin = LocalReadings(columns, self._precision, self._prior)
+        twin._rounded = self._rounded
+        return twin
+
     def use(self, prior: Prior) -> None:
         """Read by this prior from now on."""
         self._prior, self._model = prior, MODELS[prior.model](prior)

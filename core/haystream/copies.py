@@ -1,0 +1,90 @@
+"""Many copies of large arrays, each of which takes memory only where it is written to.
+
+A template holds the arrays in memory that has no address of its own (a memfd). A copy maps that memory privately,
+so that the system makes a page of it the copy's own when the copy first writes there. Where there is no memfd (it
+is Linux's) a copy is a copy. All this is memory, and nothing of it outlives the process.
+"""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, Generic, TypeVar, cast
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+_T = TypeVar("_T")
+
+LINE = 64
+"""Bytes: arrays begin at a line of the cache."""
+
+FAILED = ctypes.c_void_p(-1).value
+"""What mmap(2) returns where it could not."""
+
+
+class Template(Generic[_T]):
+    """A tree of tuples as it was, with arrays at its leaves, to make copies of."""
+
+    def __init__(self, tree: _T) -> None:
+        arrays = list(_leaves(tree))
+        self._tree = tree = cast(_T, _with_leaves(tree, lambda array: np.empty(0, array.dtype)))
+        self._like = [(array.shape, array.dtype) for array in arrays]
+        sizes = [-(-array.nbytes // LINE) * LINE for array in arrays]
+        self._begin: list[int] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
+        self._arrays: list[Array] = []
+        """The arrays themselves, where there is no memfd."""
+        self._memory = -1
+        if not hasattr(os, "memfd_create") or not self._begin[-1]:
+            self._arrays = [array.copy() for array in arrays]
+            return
+        self._memory = os.memfd_create("haystream")
+        finalize(self, os.close, self._memory)
+        os.ftruncate(self._memory, self._begin[-1])
+        for here, array in zip(self._views(mmap.MAP_SHARED), arrays, strict=True):
+            here[...] = array
+
+    def copy(self) -> _T:
+        """The tree with arrays of its own, which may be written to."""
+        own = self._arrays and [array.copy() for array in self._arrays]
+        arrays = iter(own or self._views(mmap.MAP_PRIVATE))
+        return cast(_T, _with_leaves(self._tree, lambda _: next(arrays)))
+
+    def _views(self, flags: int) -> list[Array]:
+        # Python's own `mmap` keeps a file descriptor for every mapping: there may be thousands.
+        length, libc = self._begin[-1], ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+        libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        address = libc.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, self._memory, 0)
+        if address is None or address == FAILED:
+            raise MemoryError(f"mmap of {length:,} bytes: {os.strerror(ctypes.get_errno())}")
+        memory: Any = (ctypes.c_byte * length).from_address(address)
+        unmap = finalize(memory, libc.munmap, address, length)
+        unmap.atexit = False  # another thread may still be at work there
+        return [
+            np.frombuffer(memory, dtype, count=prod(shape), offset=begin).reshape(shape)
+            for (shape, dtype), begin in zip(self._like, self._begin, strict=False)
+        ]
+
+
+def _leaves(tree: Any) -> Iterator[Array]:
+    """The arrays of a tree, in order; what is no array and no tuple has none."""
+    if isinstance(tree, np.ndarray):
+        yield tree
+    elif isinstance(tree, tuple):
+        for member in tree:
+            yield from _leaves(member)
+
+
+def _with_leaves(tree: Any, change: Callable[[Array], Array]) -> Any:
+    """The tree with its arrays changed, and everything else as it is."""
+    if isinstance(tree, np.ndarray):
+        return change(tree)
+    if not isinstance(tree, tuple):
+        return tree
+    members = [_with_leaves(member, change) for member in tree]
+    return tree._make(members) if hasattr(tree, "_make") else tuple(members)

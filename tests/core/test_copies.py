@@ -1,0 +1,169 @@
+"""Queries start as copies of one that nobody has judged anything in, and are each as if it were alone."""
+
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.dense import TIGHT, assert_agrees, dense_of
+from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
+
+from haystream import blank
+from haystream.copies import Template
+from haystream.engines.local.budget import PROMISE
+from haystream.engines.local.engine import LocalEngine
+from haystream.events import Event, Item, ModelName, Outcome, Prior, Query, Verdict
+from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
+from haystream.report import report
+
+
+@pytest.fixture(params=["memfd", "none"])
+def memory(request, monkeypatch):
+    """Where the system has no memfd, too."""
+    if request.param == "none":
+        monkeypatch.delattr("os.memfd_create", raising=False)
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_copy_keeps_what_is_written_to_it_to_itself() -> None:
+    arrays = [np.arange(5000.0), np.zeros((2, 0, 4)), np.arange(24, dtype=np.int32).reshape(2, 3, 4), np.zeros(0)]
+    wanted = [array.copy() for array in arrays]
+    template = Template(tuple(arrays))
+    arrays[0][:] = -1.0  # the template has its own
+    one, other = template.copy(), template.copy()
+    one[0][3], one[2][1, 2, 3] = 7.0, 70
+    del one
+    for copies in (other, template.copy()):
+        for got, array in zip(copies, wanted, strict=True):
+            np.testing.assert_array_equal(got, array)
+            assert got.dtype == array.dtype
+            assert got.flags.writeable
+
+
+def interleaved(histories: list[list[Event]], settings: list[Prior], state: State, data: st.DataObject) -> None:
+    """Fold the items of the first history and the verdicts of all, each query's own, in any order."""
+    events = [event for event in histories[0] if not isinstance(event, Verdict)]
+    for number, (history, prior) in enumerate(zip(histories, settings, strict=True)):
+        said = [event for event in history if isinstance(event, Verdict)]
+        events += [Query(f"q{number}", prior=prior), *(replace(event, query_id=f"q{number}") for event in said)]
+    for number, event in enumerate(data.draw(st.permutations(events))):
+        step(state, event)
+        for query in state.queries.values():
+            query.finish() if number % 4 == 0 else query.ranking()
+    for query in state.queries.values():
+        query.finish()
+
+
+several = st.lists(facts(most_items=10, most_verdicts=8), min_size=2, max_size=3)
+
+
+@given(several, priors(), st.data())
+def test_any_interleaving_of_queries_on_a_growing_collection_equals_each_alone(
+    histories: list[list[Event]], prior: Prior, data: st.DataObject
+) -> None:
+    """The dense solve knows one query and no other, and neither does a state of its own."""
+    watching = replace(prior, participants={"p01": prior.mean * 0.9})
+    settings = [prior if number % 2 == 0 else watching for number in range(len(histories))]
+    state = State(tolerance=TIGHT)
+    interleaved(histories, settings, state, data)
+    for query in state.queries.values():
+        assert_agrees(query)
+        alone = State(tolerance=TIGHT)
+        for name in query.collection.item_ids:
+            step(alone, next(event for event in histories[0] if isinstance(event, Item) and event.item_id == name))
+        step(alone, query.settings)
+        for event in query.verdicts.values():
+            step(alone, event)
+        same = alone.queries[query.settings.query_id]
+        same.finish()
+        got, wanted = query.ranking(), same.ranking()
+        assert [item.item_id for item in got.items] == [item.item_id for item in wanted.items]
+        np.testing.assert_allclose([i.score for i in got.items], [i.score for i in wanted.items], atol=1e-9)
+        assert got.expected_remaining.mean == pytest.approx(wanted.expected_remaining.mean, abs=1e-8)
+        assert got.expected_remaining.sd == pytest.approx(wanted.expected_remaining.sd, abs=1e-8)
+
+
+@given(
+    several,
+    st.sampled_from(MODELS).flatmap(priors_in_range),
+    st.sampled_from(MODELS).flatmap(priors_in_range),
+    st.data(),
+)
+def test_over_the_whole_of_the_ranges_queries_side_by_side_are_as_good_as_promised(
+    histories: list[list[Event]], prior: Prior, other: Prior, data: st.DataObject
+) -> None:
+    state = State()
+    settings = [prior, other, replace(prior, participants=other.participants if prior.model == other.model else {})]
+    interleaved(histories, settings[: len(histories)], state, data)
+    for query in state.queries.values():
+        means = [mean for mean, _ in report(query).participants.values()]
+        np.testing.assert_allclose(means, dense_of(query).mean, atol=PROMISE)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("most_moved", "most_items"), [(0.0, 0), (np.inf, 10_000)])
+def test_a_query_that_opens_late_equals_one_that_was_there(
+    model: ModelName, most_moved: float, most_items: int
+) -> None:
+    """Made of a newer original, or of an old one, having followed what came since."""
+    prior = DEFAULT_PRIORS[model]
+    state, _ = step(State(tolerance=TIGHT), Query("first", prior=prior))
+    for each in line(40):
+        step(state, each)
+    state.queries["first"].finish()
+    for number in range(30):
+        step(state, item(f"new{number}", f"p{number:03d}", f"p{3 * number % 41:03d}" if number % 3 else "hub"))
+        step(state, verdict(number, f"i{number}", Outcome.RELEVANT if number % 3 else Outcome.IRRELEVANT))
+        state.queries["first"].finish()
+    with mock.patch.object(blank, "MOST_MOVED", most_moved), mock.patch.object(blank, "MOST_ITEMS", most_items):
+        step(state, Query("late", prior=prior))
+        query = state.queries["late"]
+        query.finish()
+        assert_agrees(query)
+        for number in range(10):
+            outcome = Outcome.RELEVANT if number % 2 else Outcome.IRRELEVANT
+            step(state, replace(verdict(100 + number, f"new{3 * number}", outcome), query_id="late"))
+            query.finish()
+    for query in state.queries.values():
+        assert_agrees(query)
+
+
+def test_who_was_not_told_of_too_many_changes_starts_afresh() -> None:
+    state = State(tolerance=TIGHT)
+    for query_id in ("busy", "asleep"):
+        step(state, Query(query_id))
+    for each in line(30):
+        step(state, each)
+    step(state, replace(verdict(0, "i3", Outcome.RELEVANT), query_id="asleep"))
+    for query in state.queries.values():
+        query.finish()
+    with (
+        mock.patch("haystream.engines.local.prior_inverse.MOST_BEHIND", 3),
+        mock.patch.object(LocalEngine, "_rebuild", autospec=True, side_effect=LocalEngine._rebuild) as rebuilt,
+    ):
+        for number in range(6):
+            step(state, item(f"new{number}", "p000", f"n{number}"))
+            state.queries["busy"].finish()
+        rebuilt.assert_not_called()
+        state.queries["asleep"].finish()
+        rebuilt.assert_called_once()
+    for query in state.queries.values():
+        assert_agrees(query)
+
+
+def test_queries_with_the_same_prior_share_what_they_have_not_changed() -> None:
+    state = State()
+    for each in line(3000):
+        step(state, each)
+    for number in range(3):
+        step(state, Query(f"q{number}"))
+        state.queries[f"q{number}"].finish()
+    with mock.patch.object(Template, "__init__", side_effect=AssertionError):
+        step(state, Query("q3", prior=replace(DEFAULT_PRIORS["rates"], participants={"p000": 0.3})))
+        state.queries["q3"].settle()
+        step(state, Query("q4", prior=replace(DEFAULT_PRIORS["rates"], edge=4.0)))
+        with pytest.raises(AssertionError):
+            state.queries["q4"].settle()
