@@ -1,4 +1,5 @@
-"""Queries that nobody has judged anything in are their prior: their engine is made once, and copied."""
+"""Queries that nobody has judged anything in are their prior: their engine is made once, and copied; a
+query's ranking is that of the prior where nothing differs."""
 
 from collections.abc import Hashable
 from dataclasses import fields, replace
@@ -7,6 +8,7 @@ from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Prior
+from haystream.ranking.prior_rankings import PriorRankings
 
 MOST_MOVED = 0.1
 """Where entries of Q⁻¹ have moved at a larger share of the participants, each time counted, a copy is made of a
@@ -37,6 +39,8 @@ class Blank:
         self._collection = collection
         self._template = engine.template()
         self._original = engine.copy(self._template)
+        self.rankings = PriorRankings(collection, self._original.readings, self.items)
+        """By the prior, of these items."""
 
     def engine(self) -> LocalEngine:
         """An engine that has been offered the first `items` of the collection."""

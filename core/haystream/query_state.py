@@ -165,7 +165,7 @@ class QueryState:
         self.cursor, ids = end, self.collection.item_ids
         if known < end:
             self._engine.offer(*self.collection.sets.offered(self.collection.sets_of(known, end)))
-        self._queue.add(begin, end)
+            self._queue.add(known, end)
         for item in self._among(self.pending, begin, end):
             self._wait(item, begins=True)
         for item in self._among(self._holding, begin, end):
@@ -173,13 +173,17 @@ class QueryState:
         return True
 
     def _start_from_prior(self) -> int:
-        """Take an engine that knows the collection's first so many items; 0 where it is better to compute all."""
+        """Take an engine and a queue that know the collection's first items, and return how many these are.
+
+        That is 0 where it is better to compute everything.
+        """
         prior, edges = self.settings.prior, self.collection.graph.edges
         has_one = self.settings.engine == "local" and prior.covariance is None
         if not has_one or EDGES_PER_VERDICT * len(self._holding) > edges:
             return 0
         blank = shared_blank(self.collection, prior, self._tolerance)
         self._engine = blank.engine()
+        self._queue = Queue(self.collection, self.settings.policy, blank.rankings)
         if prior.participants:
             self._engine.watch(prior)
         return blank.items

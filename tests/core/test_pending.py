@@ -31,6 +31,9 @@ from haystream.report import Report, report
 EngineName = Literal["local", "reference"]
 ENGINES: tuple[EngineName, ...] = ("local", "reference")
 both_engines = pytest.mark.parametrize("engine", ENGINES)
+NOT_TOLD = 1e-10
+"""What totals may differ by: of sets that are not a query's own they take what the prior says, as long as that is
+nearer than what readers are told of (twice TIGHT, of each)."""
 both_models = pytest.mark.parametrize("model", MODELS)
 
 
@@ -144,10 +147,11 @@ def test_what_is_over_leaves_no_trace(model: ModelName, engine: EngineName, happ
         for each in last.get(happens, []):
             told.apply_verdict(each)
     one, other = everything(query), everything(never)
+    remaining = np.array([one.pop("remaining"), other.pop("remaining")])
+    np.testing.assert_allclose(remaining[0], remaining[1], atol=NOT_TOLD)
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
-    assert query.queue.remaining(query.engine) == never.queue.remaining(never.engine)
-    assert list(query.queue.items()) == list(never.queue.items())
+    assert [item for item, _, _ in query.queue.items()] == [item for item, _, _ in never.queue.items()]
 
 
 @both_engines
@@ -200,7 +204,7 @@ def test_a_held_item_is_not_offered_and_is_still_among_what_remains(model: Model
     held = report(query)
     assert ids(before) - ids(held) == {"i5"}
     assert (held.screened, held.found) == (before.screened, before.found)
-    assert held.expected_remaining.mean == pytest.approx(before.expected_remaining.mean, abs=1e-12)
+    assert held.expected_remaining.mean == pytest.approx(before.expected_remaining.mean, abs=NOT_TOLD)
     assert held.expected_remaining.sd < before.expected_remaining.sd
     query.apply_verdict(verdict(60, "i5", Outcome.RELEVANT))
     assert query.screened == before.screened + 1

@@ -137,6 +137,7 @@ def test_a_model_says_what_a_worker_would_score_by(pairs, name):
     model, query = MODELS[name](pairs), QueryState(Query("q", prior=DEFAULT_PRIORS[name]), pairs.collection)
     watched(pairs, model, verdicts=80, seed=9)
     n, y = watched(pairs, MODELS["random"](pairs), verdicts=80, seed=9)
+    query.settle()
     for edge in range(pairs.edges):
         query.engine.record(edge, screened=n[edge], relevant=y[edge])
     query.settle()

@@ -7,6 +7,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints
 from haystream.events import Prior
+from haystream.models.base import Posteriors
 from haystream.models.common import Common
 
 NEVER: Ints = np.zeros(1, np.int32)
@@ -21,7 +22,7 @@ class Moved(NamedTuple):
     edges: Ints
     """Those whose screened or relevant count did, or whose covariance (`covariances`)."""
     scores: Ints
-    """Those to score again: whatever of them moved, or an end; all where what scores are made with took a step."""
+    """Those to score again: whatever of them moved, or an end. Where `rounded_common` has moved, all are."""
 
 
 class Readings(Protocol):
@@ -63,12 +64,12 @@ class Readings(Protocol):
         """Adjusted mean and variance of P, as the model reads them off the ends and the edge's own counts."""
         ...
 
-    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+    def scoring(self, edges: Ints) -> Posteriors:
         """Mean and variance of P to score by, and d mean / d Δ: at *rounded* common quantities, without inflation.
 
         What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
-        does not matter), it moves seldom, and `settle` then has every edge scored; between, these readings
-        change only where data reach. The same as `edges` for a model without a common mean (docs/method.md).
+        does not matter), it moves seldom; between, these readings change only where data reach. The same as `edges`
+        for a model without a common mean (docs/method.md).
         """
         ...
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +15,14 @@ from haystream.collection import Collection
 from haystream.compiled import compiled
 from haystream.engines.contract import Engine
 from haystream.events import Policy
-from haystream.ranking.policies import POLICIES, Moves, Posteriors, jump_of
+from haystream.models.common import Common
+from haystream.ranking.policies import POLICIES, Moves, jump_of
+from haystream.ranking.prior_rankings import LAST_HASH, PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem, Share
-from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
+from haystream.ranking.scoring import Source, score_all
+from haystream.ranking.set_scores import SetCounts, SetEdges
 from haystream.ranking.tournament import TERMS, Tournament
 from haystream.ranking.turns import Turns
-
-LAST_HASH = int(np.iinfo(np.uint64).max)
-"""The tie hash of a set that has nothing left."""
 
 SHARES_NAMED = 5
 """How many shares an item's `because` names: the largest ones."""
@@ -31,90 +32,109 @@ REASONS_SHIFT = 0.01
 
 
 @compiled
-def mark_sets(
-    edges: Ints, last_link: Ints, linked: Ints, previous_link: Ints, flags: Flags, marked: Ints, count: int
-) -> int:
-    """Append the sets on `edges` to `marked`, each once (its flag says it is there); the new count."""
+def sets_on(edges: Ints, last_link: Ints, linked: Ints, previous_link: Ints, place: Ints, flags: Flags) -> Ints:
+    """The sets on `edges` that are not owned (`place`), or not flagged, each once, shape (k,)."""
+    found, count = np.empty(16, np.int32), 0
     for i in range(len(edges)):
         link = last_link[edges[i]]
         while link >= 0:
             which = linked[link]
-            if flags[which] == 0:
-                flags[which] = 1
-                marked[count] = which
+            if place[which] == 0 or (place[which] > 0 and flags[place[which] - 1] == 0):
+                if count == len(found):
+                    found = np.append(found, np.empty(count, np.int32))
+                found[count] = which
                 count += 1
+                if place[which] == 0:
+                    place[which] = -1
+                else:
+                    flags[place[which] - 1] = 1
             link = previous_link[link]
-    return count
+    for i in range(count):
+        which = found[i]
+        if place[which] < 0:
+            place[which] = 0
+        else:
+            flags[place[which] - 1] = 0
+    return found[:count]
 
 
 class Queue:
-    """The unscreened items by set, the sets in a tournament by score."""
+    """The unscreened items by set: in a tournament by score those of the query's own, which differ from what the
+    prior says of them; behind these all others, as they lie in the ranking by the prior.
 
-    def __init__(self, collection: Collection, policy: Policy) -> None:
+    What differs is owned once and for all. Where that is most, or no ranking by the prior is given, all is owned.
+    """
+
+    def __init__(self, collection: Collection, policy: Policy, prior: PriorRankings | None = None) -> None:
         self._collection = collection
         self._policy = policy
+        self._prior = prior
+        self._base: PriorRanking | None = None
+        """The ranking of all that is not owned."""
+        self._owned_terms: Floats = np.zeros(TERMS)
+        """What it says of sets that are owned."""
         self._taken: set[int] = set()
         self._holding: set[int] = set()
         """The sets that have items which are unscreened and not to be offered (`_pending` says how many)."""
         self._skip: dict[int, int] = {}
+        self._place = Growing(np.int32)
+        """By set: 0, or 1 more than its place in the columns of those that are owned."""
+        self._set = Growing(np.int32)
         self._left = Growing(np.int64)
         self._items = Growing(np.int64)
         self._screened = Growing(np.int64)
         self._relevant = Growing(np.int64)
         self._pending = Growing(np.int64)
         self._tie = Growing(np.uint64, fill=LAST_HASH)
+        self._score = Growing(np.float64)
         self._marked = Growing(np.int32)
         self._flags = Growing(np.uint8)
         self._marks = 0
-        self._mean = Growing(np.float64)
-        self._variance = Growing(np.float64)
-        self._slope = Growing(np.float64)
-        self._edge_screened = Growing(np.float64)
-        self._score = Growing(np.float64)
-        self._set_score = Growing(np.float64)
+        """How many places are marked: of sets that are to be scored again."""
+        self._scored = 0
+        """How many were owned at the last `rescore`."""
         self._tournament = Tournament()
         self._turns = Turns()
         self._step = -1
+        self._common: Common | None = None
+        """What all share, as scores were last made with."""
         self._reasons: dict[int, _Reasons] = {}
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
         self._policy = policy
-        self._step = -1
+        self._step, self._common = -1, None
 
     def add(self, begin: int, end: int) -> None:
         """New items, at places begin … end − 1 of the collection; unscreened."""
-        sets = len(self._collection.sets)
-        columns = self._left, self._items, self._screened, self._relevant, self._pending
-        for column in (*columns, self._tie, self._marked, self._flags):
-            column.resize(sets)
         of = self._collection.sets_of(begin, end)
-        np.add.at(self._left.data, of, 1)
-        np.add.at(self._items.data, of, 1)
-        np.minimum.at(self._tie.data, of, self._collection.hashes_of(begin, end))
+        at = self._own(of)
+        np.add.at(self._left.data, at, 1)
+        np.add.at(self._items.data, at, 1)
+        np.minimum.at(self._tie.data, at, self._collection.hashes_of(begin, end))
         for which in self._skip.keys() & of.tolist() if self._skip else ():
             del self._skip[which]  # an item may come before the first unscreened one
-        new = np.unique(of[self._flags.data[of] == 0])
-        self._flags.data[new] = 1
-        self._marked.data[self._marks : self._marks + len(new)] = new
-        self._marks += len(new)
 
     def offer(self, item: int, *, available: bool) -> None:
         """Take an item out of the queue, or put it back."""
+        which = self._collection.set_of(item)
+        at = self._own_one(which)
         if available:
             self._taken.discard(item)
-            self._put(item)
+            self._left.data[at] += 1
+            self._tie.data[at] = min(int(self._tie.data[at]), self._collection.hash_of(item))
+            self._skip.pop(which, None)  # it may come before the first unscreened one
         else:
             self._taken.add(item)
-            which = self._mark(item)
-            self._left.data[which] -= 1
-            self._tie.data[which] = next(map(self._collection.hash_of, self._unscreened(which)), LAST_HASH)
+            self._left.data[at] -= 1
+            self._tie.data[at] = next(map(self._collection.hash_of, self._unscreened(which)), LAST_HASH)
 
     def hold(self, item: int, *, held: bool) -> None:
         """Take an unscreened item out of the queue though it is among what remains, or put it back."""
         which = self._collection.set_of(item)
-        self._pending.data[which] += 1 if held else -1
-        if self._pending.data[which]:
+        at = self._own_one(which)
+        self._pending.data[at] += 1 if held else -1
+        if self._pending.data[at]:
             self._holding.add(which)
         else:
             self._holding.discard(which)
@@ -122,66 +142,93 @@ class Queue:
 
     def judge(self, item: int, *, screened: int, relevant: int) -> None:
         """Add to (or, with −1, take from) what is known of the item's set."""
-        which = self._mark(item)
-        self._screened.data[which] += screened
-        self._relevant.data[which] += relevant
+        at = self._own_one(self._collection.set_of(item))
+        self._screened.data[at] += screened
+        self._relevant.data[at] += relevant
 
-    def _put(self, item: int) -> None:
-        which = self._mark(item)
-        self._left.data[which] += 1
-        self._tie.data[which] = min(int(self._tie.data[which]), self._collection.hash_of(item))
-        self._skip.pop(which, None)  # it may come before the first unscreened one
+    # ---- what is owned ----
 
-    def _mark(self, item: int) -> int:
-        which = self._collection.set_of(item)
-        if not self._flags.data[which]:
-            self._flags.data[which] = 1
-            self._marked.data[self._marks] = which
-            self._marks += 1
-        return which
+    def _own_one(self, which: int) -> int:
+        return int(self._own(np.array([which], np.int32))[0])
+
+    def _own(self, of: Ints) -> Ints:
+        """Have these sets as the query's own, to be scored again; return the place of each, shape (len(of),)."""
+        self._place.resize(len(self._collection.sets))
+        new = np.unique(of[self._place.data[of] == 0])
+        known, count = self._set.size, self._set.size + len(new)
+        if len(new):
+            for column in self._columns():
+                column.resize(count)
+            self._place.data[new] = np.arange(known, count) + 1
+            self._set.data[known:count] = new
+            if self._prior is not None:
+                old = np.flatnonzero(new < self._prior.sets)
+                left, tie = self._prior.left[new[old]], self._prior.tie[new[old]]
+                self._left.data[known + old], self._items.data[known + old] = left, left
+                self._tie.data[known + old] = tie
+        at = self._place.data[of] - np.int32(1)
+        fresh = np.unique(at[self._flags.data[at] == 0])
+        self._flags.data[fresh] = 1
+        self._marked.data[self._marks : self._marks + len(fresh)] = fresh
+        self._marks += len(fresh)
+        return at
+
+    def _columns(self) -> tuple[Growing[Any], ...]:
+        counts = self._left, self._items, self._screened, self._relevant, self._pending
+        return (self._set, *counts, self._tie, self._score, self._marked, self._flags)
+
+    def _own_all(self) -> None:
+        """Leave the ranking by the prior: every set of it is to be scored here."""
+        if self._prior is not None:
+            self._own(np.arange(self._prior.sets, dtype=np.int32))
+            self._prior, self._base, self._owned_terms = None, None, np.zeros(TERMS)
+
+    # ---- scores ----
 
     def rescore(self, engine: Engine, edges: Ints, *, step: int) -> None:
         """Take in the edges' new posteriors, and the sets that gained or lost items."""
-        graph, sets = self._collection.graph, self._collection.sets
-        columns = self._mean, self._variance, self._slope, self._edge_screened, self._score
-        for column in columns:
-            column.resize(graph.edges)
-        readings = EdgeReadings(*(column.view() for column in columns))
-        mean, variance, entry = readings.mean, readings.variance, POLICIES[self._policy.name]
-        if len(edges):
-            mean[edges], variance[edges], readings.slope[edges] = engine.readings.scoring(edges)
-        edges = self._also_moved(edges, step)
-        if len(edges):
-            readings.screened[edges], _, left = engine.readings.counts(edges)
-        if len(edges) and entry.score is not None:
-            keys = graph.edge_key[edges]
-            posteriors = Posteriors(mean[edges], variance[edges], keys, left, step, self._turns.lap)
-            readings.score[edges] = entry.score(posteriors, self._policy)
+        common, sets = engine.readings.rounded_common(), self._collection.sets
+        chance = POLICIES[self._policy.name].moves is not Moves.NEVER
+        edges = self._also_moved(edges, step) if chance else edges
+        if self._prior is not None and (chance or 2 * max(len(edges), self._set.size) > self._prior.sets):
+            self._own_all()
+        self._place.resize(len(sets))
         chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
-        self._marks = mark_sets(edges, *chains, self._flags.data, self._marked.data, self._marks)
-        which = self._marked.data[: self._marks].copy()
-        self._marks = 0
+        self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
+        moved, self._common = common != self._common, common
+        at = self._marked.data[: self._marks].copy()
+        self._flags.data[at], self._marks = 0, 0
+        if moved:
+            at = np.arange(self._set.size, dtype=np.int32)
+        which = self._set.data[at]
         # What moved no edge of a set by the tolerance has not moved its shares either.
-        self._reasons = {s: because for s, because in self._reasons.items() if not self._flags.data[s]}
-        terms = np.zeros((len(which), TERMS))
-        self._set_score.resize(len(sets))
-        self._flags.data[which] = 0
-        counts = SetCounts(
-            *(c.view() for c in (self._left, self._items, self._screened, self._relevant, self._pending))
-        )
-        layout = SetEdges(sets.start.view(), sets.edge.view())
-        horizon = self._policy.horizon if entry.score is None else 0
-        base_rate = engine.readings.rounded_common().base_rate
-        score_sets(which, layout, readings, counts, base_rate, horizon, self._set_score.data, terms)
-        self._tournament.resize(len(sets))
-        self._tournament.set(which, self._set_score.data[which], self._tie.data[which], terms)
+        for each in self._reasons.keys() & which.tolist() if len(which) < len(sets) else ():
+            del self._reasons[each]
+        self._score_own(engine, at, step)
+        if self._prior is not None:
+            new = self._set.view()[0 if moved else self._scored :]
+            base = self._base = self._prior.at(self._policy, common) if moved or self._base is None else self._base
+            terms = base.terms(new[new < self._prior.sets])
+            self._owned_terms = terms if moved else self._owned_terms + terms
+        self._scored = self._set.size
+
+    def _score_own(self, engine: Engine, at: Ints, step: int) -> None:
+        readings, sets = engine.readings, self._collection.sets
+        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(self._set.data[at])
+        of_sets = self._left, self._items, self._screened, self._relevant, self._pending
+        counts = SetCounts(*(column.data[at] for column in of_sets))
+        moments, keys = readings.scoring(edges), self._collection.graph.edge_key[edges]
+        base_rate, lap = readings.rounded_common().base_rate, self._turns.lap
+        source = Source(moments, readings.counts(edges), keys, base_rate, step, lap)
+        score, terms = score_all(layout, counts, source, self._policy)
+        self._score.data[at] = score
+        self._tournament.resize(self._set.size)
+        self._tournament.set(at, score, self._tie.data[at], terms)
 
     def _also_moved(self, edges: Ints, step: int) -> Ints:
         """With those edges, all whose scores move because the step does."""
         moves, keys = POLICIES[self._policy.name].moves, self._collection.graph.edge_key
         before, self._step = self._step, step
-        if moves is Moves.NEVER:
-            return edges if before >= 0 else np.arange(len(keys), dtype=np.int32)
         new_lap = self._turns.follow(keys)
         jump = moves is Moves.IN_JUMPS and jump_of(before, self._turns.lap) != jump_of(step, self._turns.lap)
         if before < 0 or new_lap or jump:
@@ -206,21 +253,24 @@ class Queue:
         """Expected relevant items left: scored at the rounded common mean, moved to where it is, and to what is
         learned of the concentrations. What stays unknown of them adds to the posterior's variance.
         """
-        mean, flips, slope = (self._tournament.totals() + self._held_terms()).tolist()
+        totals = self._tournament.totals() + self._held_terms(engine)
+        if self._base is not None:
+            totals += self._base.totals - self._owned_terms
+        mean, flips, slope = totals.tolist()
         moved = engine.readings.common().mean_shift - engine.readings.rounded_common().mean_shift
         log_c, doubt = engine.readings.concentration()
         on_c = engine.readings.concentration_slope() if doubt else 0.0
         variance = flips + engine.readings.remaining_variance() + on_c * on_c * doubt
         return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
 
-    def _held_terms(self) -> Floats:
+    def _held_terms(self, engine: Engine) -> Floats:
         """What items that are held add to the totals (`score_sets`)."""
         terms = np.zeros(TERMS)
         for which in sorted(self._holding):
-            on = list(self._collection.sets.edges(which))
-            m, slope = self._mean.data[on].mean(), self._slope.data[on].mean()
-            spread = self._variance.data[on].mean() / len(on)
-            terms += self._pending.data[which] * np.array([m, max(m - m * m - spread, 0.0), slope])
+            on = np.array(self._collection.sets.edges(which), dtype=np.int32)
+            mean, variance, slope = (column.mean() for column in engine.readings.scoring(on))
+            flips = max(mean - mean * mean - variance / len(on), 0.0)
+            terms += self._pending.data[self._place.data[which] - 1] * np.array([mean, flips, slope])
         return terms
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
@@ -238,11 +288,21 @@ class Queue:
 
         All of them, or the first `most` (a few more may come).
         """
-        leaders, scores = self._tournament.leaders(len(self._collection.sets) if most is None else most)
-        pairs = zip(leaders.tolist(), scores.tolist(), strict=True)
-        for _, tied in groupby(pairs, key=itemgetter(1)):
-            for item, which in self._merged([which for which, _ in tied]):
-                yield item, which, float(self._set_score.data[which])
+        leaders = self._leaders(len(self._collection.sets) if most is None else most)
+        for _, tied in groupby(leaders, key=itemgetter(0)):
+            scores = {which: score for _, _, which, score in tied}
+            for item, which in self._merged(list(scores)):
+                yield item, which, scores[which]
+
+    def _leaders(self, most: int) -> Iterator[tuple[float, int, int, float]]:
+        """(rounded score, negative; tie hash; set; score) of the best sets, in rank order, at least so many."""
+        at, rounded = self._tournament.leaders(most)
+        own = -rounded, self._tie.data[at], self._set.data[at], self._score.data[at]
+        columns = [own]
+        if self._base is not None:
+            sets, score, rounded, tie = self._base.leaders(most, self._place.data)
+            columns.append((-rounded, tie, sets, score))
+        return merge(*(zip(*(column.tolist() for column in of), strict=True) for of in columns))
 
     def _merged(self, tied: list[int]) -> Iterator[tuple[int, int]]:
         """(item, set) of the sets' unscreened items by the items' hashes."""

@@ -31,6 +31,17 @@ class SetEdges(NamedTuple):
     """Shape (sets + 1,)."""
     edge: Ints
 
+    def of(self, which: Ints) -> "tuple[SetEdges, Ints]":
+        """The same of some sets, with the edges that they lie on numbered anew; and these, shape (edges,)."""
+        first, size = self.start[which], self.start[which + 1] - self.start[which]
+        start = np.concatenate([[0], np.cumsum(size)])
+        edges = self.edge[np.repeat(first - start[:-1], size) + np.arange(start[-1])]
+        numbers = np.arange(len(edges), dtype=np.int32)
+        if len(edges) > len(which):  # else they are pairs, of which no two are the same
+            edges, again = np.unique(edges, return_inverse=True)
+            numbers = again.astype(np.int32)
+        return SetEdges(start, numbers), edges
+
 
 class EdgeReadings(NamedTuple):
     """What scores are made of, every member of shape (edges,)."""

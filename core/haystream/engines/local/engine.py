@@ -15,16 +15,31 @@ from haystream.arrays import Floats, Ints, mark_all, members_of, unmark_all, unm
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, Moved
 from haystream.engines.local.announce import look_closely, tell_edges, tell_people
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, for_items, posterior_entries, tolerances
+from haystream.engines.local.budget import (
+    DEFAULT_TOLERANCE,
+    LEAST_SCALE,
+    for_items,
+    for_shift,
+    posterior_entries,
+    tolerances,
+)
 from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.healing import heal
 from haystream.engines.local.inverse_entries import change_entries, change_row, take_entries
 from haystream.engines.local.prior_inverse import Change, Precision
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
+from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import DIAGONAL
 from haystream.engines.local.state import OWN, SQUARE
-from haystream.engines.local.update_growth import follow_residuals, push_ends, renew, rescale, take_prior
+from haystream.engines.local.update_growth import (
+    follow_residuals,
+    push_ends,
+    push_everybody,
+    renew,
+    rescale,
+    take_prior,
+)
 from haystream.engines.local.update_verdict import change_edge, regress
 from haystream.events import Prior
 from haystream.graph import Graph
@@ -154,14 +169,17 @@ class LocalEngine:
     def _reckon_items(self) -> None:
         for_items(self._columns.state.tolerances, self._offered_total / max(self._graph.edges, 1))
 
+    def _reckon_shift(self) -> None:
+        if for_shift(self._columns.state.tolerances, self.readings.known_common().mean_shift):
+            push_everybody(self._columns.state, COMMON, self._columns.participants)
+
     # ---- settling ----
 
     def settle(self) -> Moved:
         """Take in growth, then say what moved."""
         moved, untold, self._untold = self._settle(), self._untold, False
         columns = self._columns
-        everywhere = columns.everywhere()
-        return Moved(columns.everyone(), everywhere, everywhere) if untold else moved
+        return Moved(columns.everyone(), columns.everywhere(), moved.scores) if untold else moved
 
     def _settle(self) -> Moved:
         self._resize()
@@ -171,9 +189,11 @@ class LocalEngine:
         changes = precision.changes.unread(self)
         if changes is None or precision.builds != self._build:
             self._rebuild()
+            self._reckon_shift()
             return self._tell_all()
         if changes:
             self._follow(changes)
+        self._reckon_shift()
         self.readings.check_solves()
         state = columns.state
         stale = state.news.stale.size[0] > 0 or any(len(change.edges) for change in changes)
@@ -189,9 +209,8 @@ class LocalEngine:
         for marked in (rooms.people, rooms.edges, state.news.stale):
             unmark_all(marked)
         self._estimated = self.unfinished
-        if self.readings.take_step():
-            scores = columns.everywhere()
-        elif pending is not None:
+        self.readings.take_step()
+        if pending is not None:
             scores = np.union1d(scores, pending)
         return Moved(people, rows, scores)
 
@@ -255,7 +274,8 @@ class LocalEngine:
     def template(self) -> Template[Arrays]:
         """The arrays as they are now, for `copy`: settled, and without any data.
 
-        Readers of a copy are told everything at its first `settle`, so nothing waits to be told here.
+        The tables of a copy are told everything at its first `settle`, so nothing waits to be told here. What has
+        to be scored again there is what differs from here.
         """
         self._tell_all()
         news = self._columns.state.news

@@ -98,10 +98,14 @@ class LocalReadings:
         mean, variance, _ = self._posteriors(edges, self.known_common(), self.common(), self.discrepancy())
         return mean, variance
 
-    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+    def scoring(self, edges: Ints) -> Posteriors:
         """The same and the slope, at rounded common quantities and without the inflation of the constraint."""
         known = self._rounded if not self.pending else self._round(self.known_common())
         return self._posteriors(edges, known, self._rounded, np.inf)
+
+    def scoring_at(self, edges: Ints, common: Common) -> Posteriors:
+        """The same at other common quantities, where nothing is pending."""
+        return self._posteriors(edges, common, common, np.inf)
 
     def _posteriors(self, which: Ints, known: Common, common: Common, discrepancy: float) -> Posteriors:
         """`known`: without pending screenings, as means are; `common`: with them, as variances are."""
@@ -140,10 +144,9 @@ class LocalReadings:
         """As `scoring` takes it."""
         return self._rounded
 
-    def take_step(self) -> bool:
-        """Round what all share anew; True if that makes another number of it."""
-        before, self._rounded = self._rounded, self._round(self.common())
-        return self._rounded != before
+    def take_step(self) -> None:
+        """Round what all share anew."""
+        self._rounded = self._round(self.common())
 
     def _round(self, common: Common) -> Common:
         weight = self._model.common_weight

@@ -45,6 +45,16 @@ def push_ends(state: State, which: Ints) -> None:
 
 
 @compiled
+def push_everybody(state: State, side: int, participants: int) -> None:
+    """Push the residuals of one side wherever they are above its tolerance, which has become closer."""
+    cells, limit, room = state.people.sides[side], state.tolerances.sides[side], state.rooms.other
+    for u in range(participants):
+        if abs(cells[u, RESIDUAL]) > limit * cells[u, DIAGONAL]:
+            touch(cells, room, u)
+    push_side(state.system, state.people, state.sums, side, limit, room, state.news.moved)
+
+
+@compiled
 def rescale(
     state: State, scale: Floats, inverse_edge: Floats, used_edge: Floats, touched: Ints, found: Marked
 ) -> None:

@@ -157,7 +157,7 @@ class ReferenceEngine:
         )
         return mean, variance
 
-    def scoring(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+    def scoring(self, edges: Ints) -> Posteriors:
         """At a shift of M the R's move by what they reach; what M's variance adds to theirs is reach reachᵀ v_M."""
         known, weight = self._known, self._model.common_weight
 

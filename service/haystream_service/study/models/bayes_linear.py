@@ -43,7 +43,10 @@ class BayesLinear:
     def posteriors(self) -> tuple[Floats, Floats]:
         """Settle, and read the edges that moved, as a ranking does."""
         self._engine.tend(TENDED)
+        before = self._engine.readings.rounded_common()
         edges = self._engine.settle().scores
+        if self._engine.readings.rounded_common() != before:
+            edges = np.arange(len(self._mean), dtype=np.int32)
         if len(edges):
             self._mean[edges], self._variance[edges], self._slope[edges] = self._engine.readings.scoring(edges)
         return self._mean, self._variance

@@ -1,0 +1,51 @@
+"""Scores of item sets by a policy, from what is read off an engine at their edges."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.arrays import Floats
+from haystream.events import Policy
+from haystream.models.base import Posteriors as Moments
+from haystream.ranking.policies import POLICIES, Posteriors
+from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
+from haystream.ranking.tournament import TERMS
+
+
+class Source(NamedTuple):
+    """What the scores of some sets are made from, by their edges, every array of shape (edges,)."""
+
+    moments: Moments
+    counts: tuple[Floats, Floats, Floats]
+    """Screened, relevant, and unscreened items."""
+    keys: NDArray[np.uint64]
+    """A stable hash of the edge."""
+    base_rate: float
+    """The common mean that the moments were read with."""
+    step: int = 1
+    """As in `policies.Posteriors`."""
+    lap: int = 1
+
+
+class Scored(NamedTuple):
+    """The scores of some sets, shape (sets,), and their terms, shape (sets, TERMS)."""
+
+    score: Floats
+    terms: Floats
+
+
+def score_all(layout: SetEdges, counts: SetCounts, source: Source, policy: Policy) -> Scored:
+    """The scores by a policy of all the sets in `counts`, and their terms (`score_sets`)."""
+    score_edges, (mean, variance, slope) = POLICIES[policy.name].score, source.moments
+    screened, _, left = source.counts
+    of_edges = mean  # nothing asks for it where sets are scored
+    if score_edges is not None:
+        posteriors = Posteriors(mean, variance, source.keys, left, source.step, source.lap)
+        of_edges = score_edges(posteriors, policy)
+    readings = EdgeReadings(mean, variance, slope, screened, of_edges)
+    sets = len(counts.left)
+    scored, which = Scored(np.empty(sets), np.empty((sets, TERMS))), np.arange(sets, dtype=np.int32)
+    horizon = policy.horizon if score_edges is None else 0
+    score_sets(which, layout, readings, counts, source.base_rate, horizon, *scored)
+    return scored
