@@ -22,6 +22,9 @@ _T = TypeVar("_T")
 LINE = 64
 """Bytes: arrays begin at a line of the cache."""
 
+_sizes: dict[int, int] = {}
+"""Bytes of the templates that there are, by memfd."""
+
 FAILED = ctypes.c_void_p(-1).value
 """What mmap(2) returns where it could not."""
 
@@ -42,10 +45,11 @@ class Template(Generic[_T]):
             self._arrays = [array.copy() for array in arrays]
             return
         self._memory = os.memfd_create("haystream")
-        finalize(self, os.close, self._memory)
+        finalize(self, _close, self._memory)
         os.ftruncate(self._memory, self._begin[-1])
         for here, array in zip(self._views(mmap.MAP_SHARED), arrays, strict=True):
             here[...] = array
+        _sizes[self._memory] = self._begin[-1]
 
     def copy(self) -> _T:
         """The tree with arrays of its own, which may be written to."""
@@ -69,6 +73,16 @@ class Template(Generic[_T]):
             np.frombuffer(memory, dtype, count=prod(shape), offset=begin).reshape(shape)
             for (shape, dtype), begin in zip(self._like, self._begin, strict=False)
         ]
+
+
+def held_bytes() -> int:
+    """How much memory all templates hold that processes' statistics count for each copy, or not at all."""
+    return sum(list(_sizes.values()))
+
+
+def _close(memory: int) -> None:
+    _sizes.pop(memory, None)
+    os.close(memory)
 
 
 def _leaves(tree: Any) -> Iterator[Array]:

@@ -15,11 +15,11 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
-    ProcessCollector,
     disable_created_metrics,
 )
 
 from haystream.errors import Code
+from haystream_service.process_memory import OwnProcess
 
 Kind = TypeVar("Kind", bound=Counter | Gauge | Histogram)
 
@@ -434,5 +434,5 @@ class QueryGauges:
 def new_registry() -> CollectorRegistry:
     """A registry with the process's own memory, CPU and file descriptors in it."""
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
+    registry.register(OwnProcess())
     return registry

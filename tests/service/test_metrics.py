@@ -5,9 +5,11 @@ import re
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
+from haystream.copies import Template
 from haystream.errors import Code
 from haystream_service.metrics import (
     OBJECTIVE_SECONDS,
@@ -135,3 +137,18 @@ def test_a_query_called_other_does_not_hide_the_others(registry: CollectorRegist
 
 def test_a_registry_shows_the_process_too() -> None:
     assert new_registry().get_sample_value("process_resident_memory_bytes") is not None
+
+
+def test_memory_that_copies_share_counts_once() -> None:
+    template = Template((np.ones(4 << 20),))
+    before = new_registry().get_sample_value("process_resident_memory_bytes")
+    copies = [template.copy()[0] for _ in range(8)]
+    assert sum(float(copy.sum()) for copy in copies) == 8 * (4 << 20)
+    after = new_registry().get_sample_value("process_resident_memory_bytes")
+    assert before is not None
+    assert after is not None
+    assert after - before < 16 << 20  # of 8 times 32 MiB
+    copies[0][:] = 2.0
+    own = new_registry().get_sample_value("process_resident_memory_bytes")
+    assert own is not None
+    assert own - after > 30 << 20

@@ -5,10 +5,9 @@ it back at any time (`QueryOwner`). Nobody waits for what is done here, so it is
 """
 
 import asyncio
-import resource
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
+from haystream_service.process_memory import resident_bytes
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.shared import Shared
 
@@ -88,12 +87,3 @@ class Residents:
         if owner.away is not None:
             await owner.visit()
             await asyncio.sleep(min(REST * (clock.monotonic() - began), self._shared.limits.refresh_seconds))
-
-
-def resident_bytes() -> int:
-    """How much of the machine's memory this process holds; 0 where nobody says."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * resource.getpagesize()
