@@ -200,10 +200,10 @@ class Queue:
         self._flags.data[at], self._marks = 0, 0
         if moved:
             at = np.arange(self._set.size, dtype=np.int32)
-        which = self._set.data[at]
         # What moved no edge of a set by the tolerance has not moved its shares either.
-        for each in self._reasons.keys() & which.tolist() if len(which) < len(sets) else ():
-            del self._reasons[each]
+        rescored = self._reasons.keys() if moved else self._reasons.keys() & self._set.data[at].tolist()
+        for which in list(rescored):
+            del self._reasons[which]
         self._score_own(engine, at, step)
         if self._prior is not None:
             new = self._set.view()[0 if moved else self._scored :]
