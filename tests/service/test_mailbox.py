@@ -103,24 +103,44 @@ async def test_a_poke_with_events_is_no_extra_call(handler: Handler) -> None:
     assert handler.batches == [[1]]
 
 
+async def drop(box: Mailbox[int]) -> bool:
+    async with box.dropped() as amid_a_batch:
+        return amid_a_batch
+
+
 async def test_dropping_stops_the_handler_and_forgets_the_rest(handler: Handler) -> None:
     box = mailbox(handler)
-    assert not await box.drop()
+    assert not await drop(box)
     handler.gate.clear()
     box.post(1)
     await handler.began.wait()
     box.post(2)
-    assert await box.drop()
+    assert await drop(box)
     await box.drained()
     assert (handler.batches, len(box)) == ([[1]], 0)
 
 
-async def test_a_dropped_mailbox_takes_new_events(handler: Handler) -> None:
+async def test_what_comes_while_it_is_dropped_is_handled_once_that_is_done(handler: Handler) -> None:
     box = mailbox(handler)
     handler.gate.clear()
     box.post(1)
     await handler.began.wait()
-    dropping = asyncio.create_task(box.drop())
+    async with box.dropped():
+        box.post(2)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert handler.batches == [[1]]
+    handler.gate.set()
+    await box.drained()
+    assert handler.batches == [[1], [2]]
+
+
+async def test_what_comes_while_the_handler_is_being_stopped_is_handled(handler: Handler) -> None:
+    box = mailbox(handler)
+    handler.gate.clear()
+    box.post(1)
+    await handler.began.wait()
+    dropping = asyncio.create_task(drop(box))
     await asyncio.sleep(0)
     box.post(2)
     await dropping
@@ -132,7 +152,7 @@ async def test_a_dropped_mailbox_takes_new_events(handler: Handler) -> None:
 async def test_a_mailbox_that_is_dropped_before_its_handler_began_takes_new_events(handler: Handler) -> None:
     box = mailbox(handler)
     box.post(1)
-    assert await box.drop()
+    assert await drop(box)
     box.post(2)
     async with asyncio.timeout(30):
         await box.drained()

@@ -7,8 +7,8 @@ waits, so a slow handler holds up nobody else; whoever brings the events bounds 
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
 E = TypeVar("E")
@@ -37,6 +37,7 @@ class Mailbox(Generic[E]):
         self._waiting: deque[E] = deque()
         self._poked = False
         self._broken = False
+        self._dropping = 0
         self._task: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
         self._handled = asyncio.Event()
@@ -82,25 +83,33 @@ class Mailbox(Generic[E]):
         """Return when nothing waits and nothing is being handled; it may be resting."""
         await self._handled.wait()
 
-    async def drop(self) -> bool:
-        """Forget what waits and stop the handler where it is; True if it was in the middle of a batch."""
+    @asynccontextmanager
+    async def dropped(self) -> AsyncIterator[bool]:
+        """Forget what waits and stop the handler where it is; in the context, whether it was amid a batch.
+
+        Whoever has what the handler works on mends it there: what comes meanwhile is handled after the context.
+        """
         task = self._task
         self._waiting.clear()
         self._poked = False
-        if task is None:
-            return False
-        task.cancel()
-        await asyncio.wait([task])
-        if self._task is task:  # it was cancelled before its first step, and has tidied up nothing
-            self._task = None
+        self._dropping += 1
+        try:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+            yield task is not None
+        finally:
+            self._dropping -= 1
+            self._task = None  # a task that is cancelled before its first step has tidied up nothing
             self._handled.set()
-        return True
+            if self.due:
+                self._work()
 
     def _work(self) -> None:
         self._came.set()
         if not self._broken:
             self._handled.clear()
-            if self._task is None:
+            if self._task is None and not self._dropping:
                 self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -118,5 +127,3 @@ class Mailbox(Generic[E]):
         finally:
             self._task = None
             self._handled.set()
-            if self.due:  # left while this task was being cancelled
-                self._work()

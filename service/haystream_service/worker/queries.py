@@ -177,9 +177,10 @@ class QueryOwner:
 
     async def suspend(self) -> None:
         """Forget what waits, and the state too if it was in the middle of a batch."""
-        if await self.mailbox.drop():
-            self._loaded = self.away = None
-            await self._troubles.abandon()
+        async with self.mailbox.dropped() as amid_a_batch:
+            if amid_a_batch:
+                self._loaded = self.away = None
+                await self._troubles.abandon()
         self._left.set()
         self._opening.settings_came.clear()  # if they had, they come again
 
