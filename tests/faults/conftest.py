@@ -71,6 +71,8 @@ async def _play(servers: Servers, fault: Fault) -> Struck:
             struck.stale = await ring.newest_is_last()
         except Exception as error:  # noqa: BLE001 - it is for the tests to raise it
             struck.error = error
+            for worker in ring.workers:
+                print(worker.log.read_text(errors="replace"))  # noqa: T201 - pytest shows it with the failure
         finally:
             saying.cancel()
     print(f"{fault.name}: ready again after {struck.recovery:.1f} s")  # noqa: T201 - pytest shows it with -s

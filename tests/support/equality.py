@@ -101,8 +101,12 @@ async def _assert_facts(store: Store, query_id: str, expected: QueryState) -> No
     assert stored is not None
     assert stored.settings == expected.settings
     assert stored.position.cursor == len(expected.collection)
-    assert len(stored.verdicts) == len(expected.verdicts)
-    assert {verdict.verdict_id: verdict for verdict in stored.verdicts} == expected.verdicts
+    verdicts = {verdict.verdict_id: verdict for verdict in stored.verdicts}
+    lost, made_up = expected.verdicts.keys() - verdicts.keys(), verdicts.keys() - expected.verdicts.keys()
+    assert not lost, f"query {query_id} of revision {stored.revision} has lost {sorted(lost)}: {stored.position}"
+    assert not made_up, f"query {query_id} has {sorted(made_up)}, which nobody said"
+    assert len(stored.verdicts) == len(verdicts), f"query {query_id} has a verdict twice"
+    assert verdicts == expected.verdicts
 
 
 async def _assert_tables(store: Store, query_id: str, expected: QueryState, stored: Collection) -> None:

@@ -12,11 +12,11 @@ from time import monotonic
 from typing import Any
 
 import faust
-from faust.transport.drivers import aiokafka
 from faust.types import TP
 
-from haystream_service.kafka_connection import READ_COMMITTED, faust_arguments
+from haystream_service.kafka_connection import faust_arguments
 from haystream_service.settings import Settings
+from haystream_service.worker.consumer import Transport
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.worker import Worker
@@ -66,7 +66,7 @@ def build_app(
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
         broker_request_timeout=REQUEST_SECONDS,
     )
-    app.transport = _Transport(app.conf.broker_consumer, app)  # before anybody asks for `app.consumer`
+    app.transport = Transport(app.conf.broker_consumer, app)  # before anybody asks for `app.consumer`
     flow = Flow(app.consumer, partitions, settings.mailbox_size)
     for kind in OWNED:
         topic = app.topic(
@@ -150,22 +150,3 @@ class Flow:
         if self._partitions.in_hand(tp) >= self._most:
             self._consumer.on_buffer_full(tp)
         return replace(record, ack=ack)
-
-
-class _Thread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust has no types
-    def _create_worker_consumer(self, transport: Any) -> Any:
-        consumer = super()._create_worker_consumer(transport)
-        # Faust has no setting for this but with its own transactions.
-        consumer._isolation_level = READ_COMMITTED
-        return consumer
-
-
-class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
-    def _new_consumer_thread(self) -> Any:
-        return _Thread(self, loop=self.loop, beacon=self.beacon)
-
-
-class _Transport(aiokafka.Transport):  # type: ignore[misc]
-    """Kafka, of which only what is committed is read."""
-
-    Consumer = _Consumer

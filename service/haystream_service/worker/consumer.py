@@ -1,0 +1,68 @@
+"""Faust's consumer of queries and verdicts, with what would lose records mended.
+
+During a rebalance Faust throws away what it has fetched and goes back to what is committed. aiokafka leaves a
+partition where it is as long as nothing of it is committed: behind what was thrown away. Where going back fails,
+Faust says so in its log and goes on from there, too. Either way it takes what was thrown away for offsets without
+records, as markers of transactions are, and commits them as if they had been read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
+from faust.transport.drivers import aiokafka
+
+from haystream_service.kafka_connection import READ_COMMITTED
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 0.5
+
+
+async def back_to_committed(consumer: AIOKafkaConsumer) -> Mapping[TopicPartition, int | None]:
+    """Go back to what is committed of every partition that is assigned, and where nothing is, to the beginning.
+
+    Returns the committed offsets, None where there is none. Raises what aiokafka's `seek_to_committed` does.
+    """
+    committed: Mapping[TopicPartition, int | None] = await consumer.seek_to_committed()
+    begins = [tp for tp, offset in committed.items() if not offset and tp in consumer.assignment()]
+    if begins:
+        await consumer.seek_to_beginning(*begins)
+    return committed
+
+
+class _Thread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust has no types
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # Faust has no setting for this but with its own transactions.
+        consumer._isolation_level = READ_COMMITTED
+        return consumer
+
+    async def seek_to_committed(self) -> Any:
+        return await self.call_thread(back_to_committed, self._ensure_consumer())
+
+
+class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
+    def _new_consumer_thread(self) -> Any:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    async def perform_seek(self) -> None:
+        while True:
+            try:
+                await super().perform_seek()
+            except IllegalStateError:
+                raise  # the partitions are others now, and their assignment has a seek of its own
+            except KafkaError as error:
+                log.warning("Kafka does not say what is committed: %r; asking again", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return
+
+
+class Transport(aiokafka.Transport):  # type: ignore[misc]
+    """Kafka, of which only what is committed is read, and all of that."""
+
+    Consumer = _Consumer

@@ -1,0 +1,93 @@
+"""After a rebalance the consumer goes back to what is committed: what was fetched and thrown away comes again."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import GroupCoordinatorNotAvailableError, IllegalStateError
+from faust.transport.drivers import aiokafka
+from support.pipeline import Pipeline
+
+from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.worker import consumer as module
+from haystream_service.worker.consumer import Transport, back_to_committed
+
+pytestmark = [pytest.mark.asyncio]
+RECORDS = 5
+
+
+@pytest_asyncio.fixture
+async def reader(pipeline: Pipeline) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of a group that has read all of a partition and committed nothing."""
+    settings = pipeline.settings
+    for number in range(RECORDS):
+        await pipeline.say_raw("verdicts", b"q", b"%d" % number)
+    consumer = AIOKafkaConsumer(
+        settings.topic("verdicts"),
+        **consumer_arguments(settings),
+        group_id=settings.group,
+        auto_offset_reset="earliest",
+    )
+    async with consumer:
+        assert await offsets(consumer) == list(range(RECORDS))
+        yield consumer
+
+
+async def offsets(consumer: AIOKafkaConsumer) -> list[int]:
+    """Those of the records that come until all that there are have come."""
+    found: list[int] = []
+    while not found or found[-1] < RECORDS - 1:
+        for records in (await consumer.getmany(timeout_ms=200)).values():
+            found += [record.offset for record in records]
+    return found
+
+
+def partition(consumer: AIOKafkaConsumer) -> TopicPartition:
+    (tp,) = [tp for tp in consumer.assignment() if consumer.highwater(tp)]
+    return tp
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.parametrize("committed", [None, 0, 3])
+async def test_it_goes_back_to_what_is_committed_or_to_the_beginning(
+    reader: AIOKafkaConsumer, committed: int | None
+) -> None:
+    tp = partition(reader)
+    if committed is not None:
+        await reader.commit({tp: committed})
+    assert (await back_to_committed(reader))[tp] == committed
+    assert await offsets(reader) == list(range(committed or 0, RECORDS))
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+async def test_aiokafka_alone_leaves_a_partition_of_which_nothing_is_committed_where_it_is(
+    reader: AIOKafkaConsumer,
+) -> None:
+    """Once this fails, `back_to_committed` has become needless."""
+    await reader.seek_to_committed()
+    assert await reader.position(partition(reader)) == RECORDS
+
+
+@pytest.mark.parametrize(("error", "tries"), [(GroupCoordinatorNotAvailableError, 3), (IllegalStateError, 1)])
+async def test_going_back_is_tried_until_kafka_answers_or_the_partitions_are_others(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], tries: int
+) -> None:
+    tried = []
+
+    async def fails_twice(_: object) -> None:
+        tried.append(1)
+        if len(tried) < 3:
+            raise error("no")
+
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(aiokafka.Consumer, "perform_seek", fails_twice)
+    consumer = object.__new__(Transport.Consumer)
+    if error is IllegalStateError:
+        with pytest.raises(IllegalStateError):
+            await consumer.perform_seek()
+    else:
+        await consumer.perform_seek()
+    assert len(tried) == tries
