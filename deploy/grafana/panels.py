@@ -180,6 +180,22 @@ PIPELINE = Board(
                     ((summed(rate("haystream_rankings_published_total")), "rankings"),),
                 ),
                 Panel(
+                    "Leases",
+                    "Items that analysts have, facts about them that are not in Kafka yet, leases that ran out.",
+                    "none",
+                    (
+                        (summed(of("haystream_leases_live")), "live"),
+                        (summed(of("haystream_lease_outbox_records")), "facts in the outbox"),
+                        (summed("increase(" + of("haystream_leases_expired_total") + "[5m])"), "expired in 5 min"),
+                    ),
+                ),
+                Panel(
+                    "Oldest fact in the outbox",
+                    "How long ago something happened to a lease that is not in Kafka yet.",
+                    "s",
+                    ((f"max({of('haystream_lease_outbox_age_seconds')})", "age"),),
+                ),
+                Panel(
                     "Dead letters",
                     "By code, in five minutes.",
                     "none",

@@ -240,7 +240,7 @@ def replay(
 ) -> None:
     """Fold an event log offline and print where its queries stand.
 
-    Each line is {"topic": "queries", "items" or "verdicts", "value": {...}},
+    Each line is {"topic": "queries", "items", "verdicts" or "leases", "value": {...}},
     in any order. Lines that are no events are listed as rejected and change
     nothing. With --json, one query's figures are one object; several queries
     are an object with a list, "queries".

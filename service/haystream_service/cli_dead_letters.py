@@ -26,11 +26,12 @@ class Topic(StrEnum):
     QUERIES = "queries"
     ITEMS = "items"
     VERDICTS = "verdicts"
+    LEASES = "leases"
 
 
 Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only those with this code, such as item_conflict.")]
 Of = Annotated[Topic | None, typer.Option("--topic", help="Only those of this topic.")]
-Query = Annotated[str | None, typer.Option(metavar="ID", help="Only settings and verdicts of this query.")]
+Query = Annotated[str | None, typer.Option(metavar="ID", help="Only settings, verdicts and leases of this query.")]
 Source = Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="As `list` shows it.")]
 
 

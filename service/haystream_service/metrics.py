@@ -29,7 +29,7 @@ OBJECTIVE_SECONDS = 0.25
 """What is promised: of the verdicts of 30 days 99 % are ranked within this time (docs/operations.md)."""
 SERVERS = ("kafka", "redis")
 STAGES = ("queue", "settle", "save", "publish")
-EVENT_KINDS = ("query", "item", "verdict")
+EVENT_KINDS = ("query", "item", "verdict", "lease")
 EVENT_OUTCOMES = ("applied", "known", "rejected")
 
 # Dense around what is promised and around what is usual (a few ms at the median).
@@ -163,11 +163,23 @@ class Metrics(MetricsTable):
     events = Metric(
         Counter,
         "haystream_events_total",
-        "Records read, by kind (query, item, verdict) and outcome (applied, known, rejected).",
+        "Records read, by kind (query, item, verdict, lease) and outcome (applied, known, rejected).",
         labels=("kind", "outcome"),
     )
     dead_letters = Metric(
         Counter, "haystream_dead_letters_total", "Records sent to dead-letters, by code.", labels=("code",)
+    )
+    leases_live = Metric(Gauge, "haystream_leases_live", "Leases that are not over, of this worker's queries.")
+    leases_expired = Metric(
+        Counter, "haystream_leases_expired_total", "Leases that ended because their time was over."
+    )
+    outbox_records = Metric(
+        Gauge, "haystream_lease_outbox_records", "Facts about leases that are not known to be in Kafka yet."
+    )
+    outbox_age = Metric(
+        Gauge,
+        "haystream_lease_outbox_age_seconds",
+        "How long the oldest of them has been in Redis; 0 where there is none.",
     )
     rankings_published = Metric(
         Counter, "haystream_rankings_published_total", "Rankings published and acknowledged by the broker."

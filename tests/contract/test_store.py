@@ -317,15 +317,16 @@ async def test_a_query_that_is_stopped_says_why_until_it_is_released(store: Any)
 async def test_where_the_verdicts_of_unknown_queries_lie_is_noted_with_bounded_room(store: Any) -> None:
     for number in range(2):
         await store.note_unknown(1, f"{AWKWARD}{number}", Span(number, number + 5), room=2)
-    await store.note_unknown(1, f"{AWKWARD}0", Span(30, 31), room=2)
-    assert await store.read_unknown(1, f"{AWKWARD}0") == Span(0, 31)
-    assert await store.read_unknown(1, "third") is None
+    await store.note_unknown(1, f"{AWKWARD}0", Span(30, 31), leases=Span(7, 7), room=2)
+    assert await store.read_unknown(1, f"{AWKWARD}0") == Note(verdicts=Span(0, 31), leases=Span(7, 7))
+    assert await store.read_unknown(1, "third") == Note()
     await store.note_unknown(1, "third", Span(40, 40), room=2)
     await store.note_unknown(1, "fourth", Span(50, 50), room=2)
+    rest = Note(verdicts=Span(40, 50))
     # There is no room for these by name: they may lie anywhere among the rest, and so may those of any other.
-    assert await store.read_unknown(1, "third") == await store.read_unknown(1, "fifth") == Span(40, 50)
-    assert await store.read_unknown(1, f"{AWKWARD}1") == Span(1, 50)
-    assert await store.read_unknown(2, "third") is None
+    assert await store.read_unknown(1, "third") == await store.read_unknown(1, "fifth") == rest
+    assert await store.read_unknown(1, f"{AWKWARD}1") == Note(verdicts=Span(1, 50))
+    assert await store.read_unknown(2, "third") == Note()
     assert await store.unknown() == {f"{AWKWARD}0": 1, f"{AWKWARD}1": 1}
     await store.take_up(f"{AWKWARD}0", 1, Note())
     assert await store.unknown() == {f"{AWKWARD}1": 1}

@@ -46,7 +46,7 @@ async def test_from_topics_to_rankings_and_back_after_a_restart(pipeline: Pipeli
     assert 'haystream_events_total{kind="verdict",outcome="applied"} 60.0' in metrics
     assert "haystream_verdict_to_ranking_seconds_count 60.0" in metrics
 
-    await until(lambda: has_no_lag(worker), "six partitions without lag in the metrics")
+    await until(lambda: has_no_lag(worker), "eight partitions without lag in the metrics")
     await asyncio.to_thread(worker.stop)
     later: list[Event] = [verdict(n) for n in range(30, 40)]
     await pipeline.say(*later)

@@ -59,6 +59,7 @@ async def test_a_query_is_deleted_and_stays_so_in_a_rebuild(pipeline: Pipeline) 
     assert deleted["kafka_keeps"] == {
         topic("queries"): -1,
         topic("verdicts"): -1,
+        topic("leases"): -1,
         topic("dead-letters"): 2_592_000_000,
     }
     assert keys(pipeline, "q:q") == {"meta"}

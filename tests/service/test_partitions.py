@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 QUERIES = TopicPartition("haystream.queries", 0)
 VERDICTS = TopicPartition("haystream.verdicts", 0)
+LEASES = TopicPartition("haystream.leases", 0)
 
 
 @dataclass
@@ -84,9 +85,9 @@ async def test_queries_are_caught_up_once_the_last_of_them_is_handed_over() -> N
     await waiting
 
 
-async def test_the_ends_of_queries_and_verdicts_are_told() -> None:
-    mine = partitions(Consumer({QUERIES: 3, VERDICTS: 8}), Clock())
-    assert await mine.ends([0]) == {0: (3, 8)}
+async def test_the_ends_of_every_topic_of_queries_are_told() -> None:
+    mine = partitions(Consumer({QUERIES: 3, VERDICTS: 8, LEASES: 5}), Clock())
+    assert await mine.ends([0]) == {0: (3, 8, 5)}
 
 
 async def test_a_partition_whose_last_offsets_are_no_records_has_no_lag_and_is_not_stuck() -> None:

@@ -23,7 +23,7 @@ TOLERANCE = 2e-5
 )
 def test_it_stops_with_the_reason(prior: Prior, named: str) -> None:
     with pytest.raises(QueryFailed) as stopped:
-        restore(Query("q", prior=prior), [], Collection("default"), TOLERANCE)
+        restore(Query("q", prior=prior), [], [], Collection("default"), TOLERANCE)
     assert stopped.value.code is Code.OUT_OF_RANGE
     assert stopped.match("^out_of_range: ")
     assert re.search(named, stopped.value.detail)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from haystream_service.metrics import Metrics
 from haystream_service.worker.endings import Stalled
 from haystream_service.worker.partitions import Stall
-from haystream_service.worker.records import BrokerUnavailable, Kind
+from haystream_service.worker.records import OWNED, BrokerUnavailable, Kind
 from haystream_service.worker.watch import AGENT_SECONDS, RESTART_SECONDS, Question, Watch
 
 pytestmark = pytest.mark.asyncio
@@ -53,7 +53,7 @@ def watch(world: World, agents: set[Kind]) -> Watch:
 
 
 async def test_a_worker_that_was_not_looked_at_yet_is_not_counted_on() -> None:
-    watching = watch(World(), {Kind.QUERY, Kind.VERDICT})
+    watching = watch(World(), set(OWNED))
     assert len(watching.troubles) == 2
     await watching.look()
     assert watching.troubles == []
@@ -61,7 +61,7 @@ async def test_a_worker_that_was_not_looked_at_yet_is_not_counted_on() -> None:
 
 async def test_a_partition_that_stands_still_is_told_at_once_and_ends_the_process_in_the_end() -> None:
     world = World()
-    watching = watch(world, {Kind.QUERY, Kind.VERDICT})
+    watching = watch(world, set(OWNED))
     world.since = world.time - 61.0
     await watching.look()
     assert watching.troubles == ["haystream.verdicts/0 stands at 4 of 9 for 61 s, 0 in hand"]
@@ -75,7 +75,7 @@ async def test_a_partition_that_stands_still_is_told_at_once_and_ends_the_proces
 @pytest.mark.parametrize("server", ["kafka", "redis"])
 async def test_nothing_is_ended_for_a_server_that_is_away_and_the_time_counts_from_its_return(server: str) -> None:
     world = World(since=1000.0)
-    watching = watch(world, {Kind.QUERY, Kind.VERDICT})
+    watching = watch(world, set(OWNED))
     await watching.look()
     setattr(world, server, "Kafka is away" if server == "kafka" else ["Redis is away"])
     for _ in range(3):
@@ -91,7 +91,7 @@ async def test_nothing_is_ended_for_a_server_that_is_away_and_the_time_counts_fr
 
 
 async def test_an_agent_that_has_ended_is_told_and_ends_the_process_unless_it_comes_back() -> None:
-    world, agents = World(), {Kind.QUERY}
+    world, agents = World(), {Kind.QUERY, Kind.LEASE}
     watching = watch(world, agents)
     await watching.look()
     assert watching.troubles == ["the agent of verdicts has ended"]

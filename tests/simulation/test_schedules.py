@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from support.simulated import schedule
@@ -104,11 +105,12 @@ def test_an_acknowledgement_before_the_save_is_found(monkeypatch: pytest.MonkeyP
 def test_a_save_without_compare_and_set_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     save = MemoryStore.save_query
 
-    async def overwriting(store: MemoryStore, change: Change) -> None:
+    async def overwriting(store: MemoryStore, change: Change, **options: Any) -> None:
         stored = await store.load_query(change.query_id)
         known = stored is not None
         revision = stored.revision if known else 0
-        await save(store, replace(change, expected=revision, revision=max(revision + 1, change.revision)))
+        later = replace(change, expected=revision, revision=max(revision + 1, change.revision))
+        await save(store, later, **options)
 
     monkeypatch.setattr(MemoryStore, "save_query", overwriting)
     _first_that_fails()

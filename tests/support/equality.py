@@ -9,6 +9,7 @@ import pytest
 from haystream.collection import Collection
 from haystream.events import Event, Status
 from haystream.fold import State, step
+from haystream.leases import Leases
 from haystream.posterior_tables import read as tables_read
 from haystream.query_state import QueryState
 from haystream.report import Report
@@ -72,8 +73,14 @@ async def assert_is_stored(store: Store, state: State) -> dict[str, QueryState]:
         is_open = replayed.settings.status == Status.OPEN
         expected = replayed if is_open else await _as_of_its_last_event(store, replayed)
         await _assert_facts(store, query_id, expected)
+        pending = set(expected.pending)
+        for item_id in pending:  # the tables hold what the verdicts say, whatever anybody has been handed
+            expected.release(item_id)
         expected.finish()
         await _assert_tables(store, query_id, expected, collection)
+        for item_id in pending:
+            expected.hold(item_id)
+        expected.finish()
         found[query_id] = expected
     return found
 
@@ -86,6 +93,8 @@ async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryStat
     state = QueryState(expected.settings, known, tolerance=EXACT)
     for verdict in expected.verdicts.values():
         state.apply_verdict(verdict)
+    for item_id in expected.pending:
+        state.hold(item_id)
     return state
 
 
@@ -107,6 +116,14 @@ async def _assert_facts(store: Store, query_id: str, expected: QueryState) -> No
     assert not made_up, f"query {query_id} has {sorted(made_up)}, which nobody said"
     assert len(stored.verdicts) == len(verdicts), f"query {query_id} has a verdict twice"
     assert verdicts == expected.verdicts
+    leases = Leases()
+    for verdict in stored.verdicts:
+        leases.judge(verdict)
+    for fact in stored.leases:
+        leases.add(fact)
+    assert len(leases) == len(expected.leases)
+    assert dict(leases.until()) == dict(expected.leases.until())
+    assert {lease.lease_id for lease in await store.claims.live(query_id)} >= {lease for lease, _ in leases.until()}
 
 
 async def _assert_tables(store: Store, query_id: str, expected: QueryState, stored: Collection) -> None:

@@ -15,13 +15,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
-from haystream.events import Event, Item, Query, Status, Verdict
+from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.kafka_connection import client_arguments, consumer_arguments
 from haystream_service.settings import PREFIX, Settings, variables
 from haystream_service.store.base import Store
 from haystream_service.store.redis import RedisStore
-from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
+from haystream_service.wire import decode_ranking, encode_item, encode_lease, encode_query, encode_verdict
 from haystream_service.wire.records import NextItems
 from haystream_service.worker import kafka
 from haystream_service.worker.rebuilding import Rebuild
@@ -247,10 +247,10 @@ async def is_ready(worker: WorkerProcess) -> bool:
 
 
 async def has_no_lag(worker: WorkerProcess) -> bool:
-    """Whether the metrics know the lag of all six partitions of three topics, and it is none."""
+    """Whether the metrics know the lag of all eight partitions of four topics, and it is none."""
     text = (await asyncio.to_thread(page, worker, "/metrics"))[1]
     lags = [line for line in text.splitlines() if line.startswith("haystream_consumer_lag")]
-    return len(lags) == 6 and all(line.endswith(" 0.0") for line in lags)
+    return len(lags) == 8 and all(line.endswith(" 0.0") for line in lags)
 
 
 def encoded(event: Event) -> tuple[str, bytes, bytes]:
@@ -262,6 +262,8 @@ def encoded(event: Event) -> tuple[str, bytes, bytes]:
             return "items", event.item_id.encode(), encode_item(event)
         case Verdict():
             return "verdicts", event.query_id.encode(), encode_verdict(event)
+        case LeaseFact():
+            return "leases", event.query_id.encode(), encode_lease(event)
 
 
 class Silent:

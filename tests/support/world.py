@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store
@@ -17,6 +17,7 @@ from haystream_service.wire import (
     decode_dead_letter,
     decode_ranking,
     encode_item,
+    encode_lease,
     encode_query,
     encode_verdict,
 )
@@ -122,6 +123,8 @@ def say(broker: MemoryBroker, *events: Event) -> None:
                 broker.produce("items", event.item_id.encode(), encode_item(event))
             case Verdict():
                 broker.produce("verdicts", event.query_id.encode(), encode_verdict(event))
+            case LeaseFact():
+                broker.produce("leases", event.query_id.encode(), encode_lease(event))
 
 
 class World:
@@ -165,6 +168,14 @@ def verdict(number: int, query_id: str = "q", *, item: int | None = None, outcom
     return Verdict(f"v{number}", query_id, f"item-{of}", "zoe", Outcome(outcome), 1_700_000_000_000_000 + number)
 
 
+def lease(
+    number: int, action: str = "claimed", *, item: int, query_id: str = "q", analyst: str = "zoe", at: int = 0
+) -> LeaseFact:
+    """Lease `number` is on one item, whatever happens to it; `at` and `until` in the terms of `verdict`."""
+    begin = 1_700_000_000_000_000 + at
+    return LeaseFact(f"l{number}", query_id, f"item-{item}", analyst, Action(action), begin, begin + 60)
+
+
 def story(seed: int, *, opened_first: bool = False) -> list[Event]:
     """A query of each model, forty items, verdicts of every kind, some changed their mind."""
     rng = random.Random(seed)
@@ -173,5 +184,11 @@ def story(seed: int, *, opened_first: bool = False) -> list[Event]:
     for number in range(60):
         query_id, outcome = rng.choice("qr"), rng.choice([o.value for o in Outcome])
         events.append(replace(verdict(number, query_id, item=rng.randrange(40), outcome=outcome)))
+    for _ in range(30):
+        action, which = rng.choice([a.value for a in Action]), rng.randrange(15)
+        query_id, analyst = "qr"[which % 2], ("zoe", "kim")[which % 3 == 0]
+        events.append(
+            lease(which, action, item=which * 2, query_id=query_id, analyst=analyst, at=rng.randrange(60))
+        )
     rng.shuffle(events)
     return sorted(events, key=lambda event: not isinstance(event, Query)) if opened_first else events

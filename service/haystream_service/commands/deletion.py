@@ -28,7 +28,9 @@ def run_query(query_id: str, *, config: Path | None, yes: bool, json: bool) -> N
     verdicts = _answer(config, lambda settings, store: _verdicts(store, query_id))
     _confirm(f"Delete query {query_id!r} with its {verdicts} verdicts, for good?", yes)
     done = _answer(config, lambda settings, store: _delete_query(settings, store, query_id))
-    keeps = _answer(config, lambda settings, _: _retention(settings, "queries", "verdicts", "dead-letters"))
+    keeps = _answer(
+        config, lambda settings, _: _retention(settings, "queries", "verdicts", "leases", "dead-letters")
+    )
     if json:
         write_json({"query_id": query_id, "deleted": done, "verdicts": verdicts, "kafka_keeps": keeps})
         return

@@ -119,12 +119,17 @@ async def _shown(store: Store, query_id: str) -> dict[str, Any]:
             "revision": stored.revision,
             "verdicts": len(stored.verdicts),
             "items": stored.position.cursor,
-            "read_up_to": {"queries": stored.position.queries_offset, "verdicts": stored.position.verdicts_offset},
+            "leases": len(await store.claims.live(query_id)),
+            "read_up_to": {
+                "queries": stored.position.queries_offset,
+                "verdicts": stored.position.verdicts_offset,
+                "leases": stored.position.leases_offset,
+            },
             "settings": orjson.loads(encode_query(stored.settings)),
         }
     else:
         shown["partition"] = {**unknown, **listed}.get(query_id)
-    spans = {"queries": note.queries, "verdicts": note.verdicts}
+    spans = {"queries": note.queries, "verdicts": note.verdicts, "leases": note.leases}
     to_read = {name: asdict(span) for name, span in spans.items() if span is not None}
     return {**shown, **trouble, "passed_over": to_read}
 

@@ -1,7 +1,7 @@
 """The store's contract. `memory` and `redis` keep it, and one test suite holds both to it.
 
-Facts are what the state is a fold of: a query's settings, its verdicts (by verdict_id) and the items of its
-collection. Everything else in the store (ranking, posterior) is derived, written for others to read.
+Facts are what the state is a fold of: a query's settings, its verdicts (by verdict_id), its leases and the items of
+its collection. Everything else in the store (ranking, posterior) is derived, written for others to read.
 
 One writer per query is the rule, but a paused process may wake up as a second one (a zombie). So every save
 is a compare-and-set on the query's revision, in one atomic step: the loser gets `Fenced` and must load again.
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from haystream.events import Item, Query, Verdict
+from haystream.events import Item, LeaseFact, Query, Verdict
 from haystream.posterior_tables import Changes, Tables
+from haystream_service.store.claims import Claims, Offers
 
 
 class Appended(Enum):
@@ -36,6 +37,7 @@ class Position:
     verdicts_offset: int = -1
     cursor: int = 0
     """Items of the collection's log that are folded in: the log's entries 1 … cursor."""
+    leases_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class StoredQuery:
     """As of `Head`."""
     verdicts: tuple[Verdict, ...]
     """Every verdict ever applied, in no particular order."""
+    leases: tuple[LeaseFact, ...] = ()
+    """What is known of every lease there ever was, a fact or two each, in no particular order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,12 @@ class Change:
     """The value published to next-items, as JSON."""
     tables: Changes
     """Row i is of the i-th participant or edge of the collection's log."""
+    leases: Sequence[LeaseFact] = ()
+    """New facts only."""
+    ended: Sequence[str] = ()
+    """Leases, by id, that are over by a verdict."""
+    offers: Offers | None = None
+    """What may be claimed; None of a query that had no leases yet: then it is what the ranking says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +139,13 @@ class Note:
     verdicts: Span | None = None
     """The same of verdicts."""
     quarantine: Quarantine | None = None
+    leases: Span | None = None
+    """The same of leases."""
 
     @property
     def passed(self) -> bool:
         """Whether anything is to be read again."""
-        return self.queries is not None or self.verdicts is not None
+        return (self.queries, self.verdicts, self.leases) != (None, None, None)
 
 
 class Fenced(Exception):  # noqa: N818 - it is a word of the field
@@ -159,6 +171,11 @@ class StoreRefused(StoreUnavailable):
 
 class Store(Protocol):
     """The live state. Every method may raise `StoreUnavailable`."""
+
+    @property
+    def claims(self) -> Claims:
+        """The leases of the queries that are saved here."""
+        ...
 
     async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
         """Append what is new to the collection's log, in the given order; one answer per item. Idempotent."""
@@ -208,8 +225,19 @@ class Store(Protocol):
         """What is saved of each of those queries, but for their verdicts; None where nothing is."""
         ...
 
-    async def save_query(self, change: Change) -> None:
-        """Write one batch in one atomic step, or raise `Fenced` and write nothing."""
+    async def save_query(self, change: Change, *, claimable: bool = True) -> None:
+        """Write one batch in one atomic step, or raise `Fenced` and write nothing.
+
+        Where it is not `claimable`, nothing may be claimed from the query until `let_claim` says so.
+        """
+        ...
+
+    async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
+        """Take in facts that change nothing that is ranked, beside what is saved. They may come in any order."""
+        ...
+
+    async def let_claim(self, query_id: str, allowed: bool) -> None:
+        """Whether items of the query may be claimed, and leases extended and released, from now on."""
         ...
 
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
@@ -252,7 +280,14 @@ class Store(Protocol):
         """What is noted of the query."""
         ...
 
-    async def pass_over(self, query_id: str, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+    async def pass_over(
+        self,
+        query_id: str,
+        *,
+        queries: Span | None = None,
+        verdicts: Span | None = None,
+        leases: Span | None = None,
+    ) -> None:
         """Note that records of the query lie there and are not applied; widens what is noted."""
         ...
 
@@ -272,19 +307,29 @@ class Store(Protocol):
         """The queries that are stopped, or were and are not taken up, and the partitions that own them."""
         ...
 
-    async def note_unknown(self, partition: int, query_id: str, verdicts: Span, *, room: int) -> None:
-        """Note where verdicts for a query lie that nobody has opened.
+    async def note_unknown(
+        self,
+        partition: int,
+        query_id: str,
+        verdicts: Span | None = None,
+        *,
+        leases: Span | None = None,
+        room: int,
+    ) -> None:
+        """Note where verdicts and leases for a query lie that nobody has opened.
 
-        Of at most `room` queries of the partition; of further ones, only where the verdicts of all of them lie.
+        Of at most `room` queries of the partition; of further ones, only where those of all of them lie.
         """
         ...
 
-    async def read_unknown(self, partition: int, query_id: str) -> Span | None:
-        """Where verdicts for the query may lie that came before it was opened."""
+    async def read_unknown(self, partition: int, query_id: str) -> Note:
+        """Where verdicts and leases for the query may lie that came before it was opened."""
         ...
 
     async def unknown(self) -> dict[str, int]:
-        """The queries that verdicts name and nobody has opened, as far as they are noted, and their partitions."""
+        """The queries that verdicts or leases name and nobody has opened, as far as they are noted, and their
+        partitions.
+        """
         ...
 
     async def generation(self) -> str | None:

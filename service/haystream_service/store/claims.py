@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from haystream.events import LeaseFact
+
 
 class Lease(NamedTuple):
     """An item that an analyst has, and until when. Times are in microseconds since the Unix epoch."""
@@ -29,6 +31,12 @@ class Lease(NamedTuple):
     mean: float | None = None
     level: float | None = None
     by: str = "ranking"
+
+
+def lease_of(fact: LeaseFact) -> Lease:
+    """The lease as the fact has it."""
+    ids = fact.lease_id, fact.query_id, fact.item_id, fact.analyst
+    return Lease(*ids, fact.at, fact.until, fact.rank, fact.score, fact.mean, fact.level, fact.by)
 
 
 class Offer(NamedTuple):
@@ -56,6 +64,18 @@ class Outgoing(NamedTuple):
     partition: int
     key: bytes
     value: bytes
+
+
+class Looked(NamedTuple):
+    """What the owner of a query sees of its leases."""
+
+    expired: int
+    """Leases that are over since just now."""
+    live: int
+    waiting: int
+    """Records in the outbox."""
+    age: float
+    """Seconds that the oldest of them has been there; 0 where none is."""
 
 
 class ClaimCode(StrEnum):
@@ -104,7 +124,7 @@ class Claims(Protocol):
         """Let the analyst keep the item for so long from now, or for as long as before if that is longer.
 
         Raises:
-            ClaimRefused: UNKNOWN_LEASE, LEASE_OVER, NOT_YOURS or REBUILDING.
+            ClaimRefused: as `claim` does, or UNKNOWN_LEASE, LEASE_OVER or NOT_YOURS.
         """
         ...
 
@@ -114,7 +134,7 @@ class Claims(Protocol):
         After a verdict it need not be said, and ought not to be: the verdict ends the lease when it is counted.
 
         Raises:
-            ClaimRefused: UNKNOWN_LEASE, LEASE_OVER, NOT_YOURS or REBUILDING.
+            ClaimRefused: as `claim` does, or UNKNOWN_LEASE, LEASE_OVER or NOT_YOURS.
         """
         ...
 
@@ -124,6 +144,14 @@ class Claims(Protocol):
 
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
         """Up to `most` records that are not confirmed yet, the oldest first."""
+        ...
+
+    async def expire(self, query_id: str) -> "Looked":
+        """End the leases whose time is over, with their facts in the outbox. For the query's owner alone."""
+        ...
+
+    async def leased(self, partition: int) -> set[str]:
+        """The queries of that partition of which anything was ever claimed."""
         ...
 
     async def published(self, query_id: str, entries: Sequence[str]) -> None:

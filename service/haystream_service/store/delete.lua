@@ -1,6 +1,6 @@
 #!lua
 -- Leave nothing of a query but that it was deleted, whatever its revision is.
--- KEYS: meta, verdicts, ranking, participants, edges, note, attempts.
+-- KEYS: meta, and every other key of the query.
 -- ARGV: 1 partition, 2 the least revision, 3 queries offset, 4 settings that say that it is deleted.
 -- Answers {partition that owns it, revision}: where that is another partition, nothing was changed.
 local meta = KEYS[1]
@@ -12,8 +12,10 @@ end
 local revision = string.format('%.0f', math.max(stored + 1, tonumber(ARGV[2])))
 local queries = math.max(tonumber(redis.call('HGET', meta, 'queries_offset') or '-1'), tonumber(ARGV[3]))
 local verdicts = redis.call('HGET', meta, 'verdicts_offset') or '-1'
+local leases = redis.call('HGET', meta, 'leases_offset') or '-1'
 redis.call('DEL', unpack(KEYS))
 redis.call('HSET', meta, 'revision', revision, 'fingerprint', 'deleted', 'partition', owner,
-  'queries_offset', string.format('%.0f', queries), 'verdicts_offset', verdicts, 'cursor', '0', 'touched', ARGV[2],
+  'queries_offset', string.format('%.0f', queries), 'verdicts_offset', verdicts,
+  'leases_offset', leases, 'cursor', '0', 'touched', ARGV[2],
   'settings', ARGV[4])
 return {owner, revision}

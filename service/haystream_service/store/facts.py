@@ -4,10 +4,11 @@ They were checked when they came in, and a cold start reads them by the million.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import orjson
 
-from haystream.events import Item, Outcome, Verdict
+from haystream.events import Action, Item, LeaseFact, Outcome, Verdict
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes
 from haystream_service.store.base import Note, Position, Quarantine, Span
@@ -35,6 +36,59 @@ def read_verdict(raw: bytes) -> Verdict:
     )
 
 
+class StoredLease(NamedTuple):
+    """A lease as `lease_functions.lua` has it, line by line; empty where nobody said."""
+
+    now: str
+    folded: str
+    begin: str
+    until: str
+    item_id: str
+    analyst: str
+    rank: str
+    score: str
+    mean: str
+    level: str
+    by: str
+
+    def encoded(self) -> str:
+        """So many lines."""
+        return "".join(f"{line}\n" for line in self)
+
+    def fact(self, query_id: str, lease_id: str, action: Action, at: int) -> LeaseFact:
+        """What happened to it."""
+        score, mean, level = (float(number) if number else None for number in (self.score, self.mean, self.level))
+        rank = int(self.rank) if self.rank else None
+        ids = lease_id, query_id, self.item_id, self.analyst
+        return LeaseFact(*ids, action, at, int(self.until), rank, score, mean, level, self.by)
+
+    def folded_fact(self, query_id: str, lease_id: str) -> LeaseFact | None:
+        """All that the query's owner has folded of it, as one fact."""
+        action = Action.EXPIRED if self.folded == "over" else Action.CLAIMED
+        return self.fact(query_id, lease_id, action, int(self.begin)) if self.folded else None
+
+
+def read_lease(raw: bytes) -> StoredLease:
+    """What the scripts wrote."""
+    return StoredLease(*raw.decode().split("\n")[:-1])
+
+
+def read_outgoing(query_id: str, raw: bytes) -> LeaseFact:
+    """What `tell` in `lease_functions.lua` wrote."""
+    action, at, lease_id, lease = raw.decode().split("\n", 3)
+    return read_lease(lease.encode()).fact(query_id, lease_id, Action(action), int(at))
+
+
+def encode_fact(fact: LeaseFact) -> tuple[str, str, str]:
+    """The lease's id, '1' where it is over, and the lease, for `merge_lease` in `lease_functions.lua`."""
+    rank, score, mean, level = (
+        "" if value is None else repr(value) for value in (fact.rank, fact.score, fact.mean, fact.level)
+    )
+    at, until = str(fact.at), str(fact.until)
+    lease = StoredLease("", "", at, until, fact.item_id, fact.analyst, rank, score, mean, level, fact.by)
+    return fact.lease_id, "1" if fact.action.ends else "", lease.encoded()
+
+
 def encode_shared(tables: Changes) -> bytes:
     """What all rows of the tables are read with. Raises ValueError where a number is not finite."""
     return finite.dumps({**tables.common._asdict(), "discrepancy": tables.discrepancy})
@@ -48,8 +102,9 @@ def read_shared(raw: bytes) -> tuple[Common, float]:
 
 
 def read_meta(meta: Mapping[bytes, bytes]) -> tuple[int, int, Position, int]:
-    """A query's partition, revision, position and `touched`, which earlier versions did not save."""
-    position = Position(*(int(meta[field]) for field in (b"queries_offset", b"verdicts_offset", b"cursor")))
+    """A query's partition, revision, position and `touched`. Earlier versions saved neither that nor leases."""
+    queries, verdicts, cursor = (int(meta[field]) for field in (b"queries_offset", b"verdicts_offset", b"cursor"))
+    position = Position(queries, verdicts, cursor, int(meta.get(b"leases_offset", -1)))
     revision = int(meta[b"revision"])
     return int(meta[b"partition"]), revision, position, int(meta.get(b"touched", revision))
 
@@ -77,4 +132,5 @@ def read_note(attempts: Iterable[bytes], raw: Mapping[bytes, bytes]) -> Note:
         read_span(raw.get(b"queries")),
         read_span(raw.get(b"verdicts")),
         Quarantine(**orjson.loads(why)) if why else None,
+        read_span(raw.get(b"leases")),
     )

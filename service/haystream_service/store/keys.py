@@ -5,17 +5,24 @@
 | `P:{c:NAME}:log` | stream | the collection's items in order, entry ids 1-0, 2-0, …; field `item`, JSON |
 | `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of the content, then the entry's number in decimal |
 | `P:{c:NAME}:inverse:δ:TOL` | string | (Q⁻¹) on the graph for correlation δ and tolerance TOL (`snapshots`) |
-| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings, offsets, cursor, touched, shared (JSON) |
+| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings, offsets, cursor, touched, shared and others |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
 | `P:{q:ID}:participants` | string | float64 (little-endian), row i = X, O, V of the i-th participant of the log |
 | `P:{q:ID}:edges` | string | float64 (little-endian), row i = n, y, covariance of the i-th edge of the log |
-| `P:{q:ID}:note` | hash | queries, verdicts: `first last`, offsets to be read again; quarantine (JSON) |
+| `P:{q:ID}:leases` | hash | lease_id → the lease in lines (`lease_functions.lua`) |
+| `P:{q:ID}:held` | hash | item_id → how many leases on it are not over |
+| `P:{q:ID}:live` | sorted set | the leases that are not over, by when they end |
+| `P:{q:ID}:outbox` | stream | facts about leases that are not known to be in the topic yet |
+| `P:{q:ID}:offers` | list | `revision complete`, then item, score and mean, in lines, in rank order |
+| `P:{q:ID}:note` | hash | queries, verdicts, leases: `first last`, offsets to be read again; quarantine (JSON) |
 | `P:{q:ID}:attempts` | set | batches that were begun: by whoever has one in hand, or died of one |
 | `P:partitions` | set | the partitions that have keys of their own |
 | `P:partition:N` | set | ids of the queries saved from partition N of the queries topic |
 | `P:quarantined:N` | set | ids of the queries of partition N that are stopped, or were and have to be taken up |
+| `P:leased:N` | set | ids of the queries of partition N that were ever claimed from |
 | `P:unknown:N` | hash | query_id → `first last`, offsets of verdicts for queries that nobody has opened |
+| `P:unknown-leases:N` | hash | the same of leases |
 | `P:generation` | string | the mark that a store in use carries |
 | `P:probe` | string | nothing: what is written to see whether the server takes writes |
 
@@ -61,7 +68,7 @@ class Keys:
         return f"{self.prefix.translate(_GLOB_ESCAPES)}:{{c:{name}}}:inverse:*"
 
     def query(self, query_id: str, part: str) -> str:
-        """One of a query's keys: meta, verdicts, ranking, participants, edges, note or attempts."""
+        """One of a query's keys, by the last part of its name."""
         return f"{self.prefix}:{{q:{query_id.translate(_ESCAPES)}}}:{part}"
 
     def partition(self, partition: int) -> str:
@@ -75,6 +82,14 @@ class Keys:
     def unknown(self, partition: int) -> str:
         """The hash of queries that verdicts of a partition name and nobody has opened."""
         return f"{self.prefix}:unknown:{partition}"
+
+    def unknown_leases(self, partition: int) -> str:
+        """The hash of queries that leases of a partition name and nobody has opened."""
+        return f"{self.prefix}:unknown-leases:{partition}"
+
+    def leased(self, partition: int) -> str:
+        """The set of queries of a partition that were ever claimed from."""
+        return f"{self.prefix}:leased:{partition}"
 
     @property
     def partitions(self) -> str:

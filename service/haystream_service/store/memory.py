@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from haystream.events import Item, Query, Status, Verdict
+from haystream.events import Item, LeaseFact, Query, Status, Verdict
 from haystream.models.common import Common
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
 from haystream_service.store.base import (
@@ -56,9 +56,8 @@ class MemoryStore(Store):
     """A `Store` that is a few dictionaries."""
 
     def __init__(self) -> None:
-        self.claims = MemoryClaims()
-        """The leases of its queries."""
-        self.claims.rebuilding = lambda: self._generation is None
+        self._claims = MemoryClaims()
+        self._claims.rebuilding = lambda: self._generation is None
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._saved: dict[str, _Saved] = {}
         self._snapshots: dict[tuple[str, str], bytes] = {}
@@ -67,8 +66,13 @@ class MemoryStore(Store):
         self._notes: defaultdict[str, Note] = defaultdict(Note)
         self._attempts: defaultdict[str, set[str]] = defaultdict(set)
         self._quarantined: dict[str, int] = {}
-        self._unknown: defaultdict[int, dict[str, Span]] = defaultdict(dict)
-        self._rest: dict[int, Span] = {}
+        self._unknown: defaultdict[int, dict[str, Note]] = defaultdict(dict)
+        self._rest: dict[int, Note] = {}
+
+    @property
+    @override
+    def claims(self) -> MemoryClaims:
+        return self._claims
 
     @override
     async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
@@ -142,7 +146,10 @@ class MemoryStore(Store):
     @override
     async def load_query(self, query_id: str) -> StoredQuery | None:
         saved = self._saved.get(query_id)
-        return replace(saved.query, verdicts=tuple(saved.verdicts.values())) if saved else None
+        if saved is None:
+            return None
+        leases = self.claims.queries[query_id].folded.values()
+        return replace(saved.query, verdicts=tuple(saved.verdicts.values()), leases=tuple(leases))
 
     @override
     async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
@@ -150,7 +157,7 @@ class MemoryStore(Store):
         return [Head(q.settings, q.partition, q.revision, q.position, q.touched) if q else None for q in queries]
 
     @override
-    async def save_query(self, change: Change) -> None:
+    async def save_query(self, change: Change, *, claimable: bool = True) -> None:
         saved, tables = self._saved.get(change.query_id), change.tables
         stored = saved.query.revision if saved else 0
         mark = fingerprint(change)
@@ -166,6 +173,7 @@ class MemoryStore(Store):
             queries_offset=max(before.queries_offset, change.position.queries_offset),
             verdicts_offset=max(before.verdicts_offset, change.position.verdicts_offset),
             cursor=change.position.cursor,
+            leases_offset=max(before.leases_offset, change.position.leases_offset),
         )
         query = StoredQuery(settings, change.partition, change.revision, position, change.touched, ())
         if saved is None:
@@ -176,9 +184,24 @@ class MemoryStore(Store):
         saved.common, saved.discrepancy = tables.common, tables.discrepancy
         saved.verdicts.update((verdict.verdict_id, verdict) for verdict in change.verdicts)
         held = self.claims.queries.setdefault(change.query_id, Held(change.partition))
-        held.ranking = change.ranking
+        held.ranking, held.offers = change.ranking, change.offers
+        held.closed = held.closed or not claimable
+        for fact in change.leases:
+            held.merge(fact)
+        for lease_id in change.ended:
+            held.end(lease_id)
         _patch(saved.participants, tables.participants)
         _patch(saved.edges, tables.edges)
+
+    @override
+    async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
+        for fact in facts:
+            self.claims.queries[query_id].merge(fact)
+
+    @override
+    async def let_claim(self, query_id: str, allowed: bool) -> None:
+        if query_id in self.claims.queries:
+            self.claims.queries[query_id].closed = not allowed
 
     @override
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
@@ -187,12 +210,14 @@ class MemoryStore(Store):
             return Deletion(saved.query.partition, saved.query.revision)
         before = saved.query.position if saved else Position()
         revision = max(revision, saved.query.revision + 1 if saved else 0)
-        position = Position(max(queries_offset, before.queries_offset), before.verdicts_offset)
+        offset = max(queries_offset, before.queries_offset)
+        position = Position(offset, before.verdicts_offset, leases_offset=before.leases_offset)
         settings = Query(query_id, status=Status.DELETED)
         query = StoredQuery(settings, partition, revision, position, revision, ())
         self._saved[query_id] = _Saved(query, {}, "deleted")
         self.claims.queries[query_id] = Held(partition, deleted=True)
-        for noted in (self._notes, self._attempts, self._quarantined, self._unknown[partition]):
+        unknown = self._unknown[partition]
+        for noted in (self._notes, self._attempts, self._quarantined, unknown):
             noted.pop(query_id, None)
         return Deletion(partition, revision)
 
@@ -236,19 +261,28 @@ class MemoryStore(Store):
         return replace(self._notes.get(query_id, Note()), attempts=frozenset(self._attempts.get(query_id, ())))
 
     @override
-    async def pass_over(self, query_id: str, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+    async def pass_over(
+        self,
+        query_id: str,
+        *,
+        queries: Span | None = None,
+        verdicts: Span | None = None,
+        leases: Span | None = None,
+    ) -> None:
         note = self._notes[query_id]
         self._notes[query_id] = replace(
             note,
             queries=queries.around(note.queries) if queries else note.queries,
             verdicts=verdicts.around(note.verdicts) if verdicts else note.verdicts,
+            leases=leases.around(note.leases) if leases else note.leases,
         )
 
     @override
     async def take_up(self, query_id: str, partition: int, note: Note) -> None:
         now = self._notes[query_id]
-        if now.queries in {None, note.queries} and now.verdicts in {None, note.verdicts}:
-            self._notes[query_id] = replace(now, queries=None, verdicts=None)
+        spans = zip(_spans(now), _spans(note), strict=True)
+        if all(there in {None, taken} for there, taken in spans):
+            self._notes[query_id] = replace(now, queries=None, verdicts=None, leases=None)
             self._quarantined.pop(query_id, None)
             self._unknown[partition].pop(query_id, None)
 
@@ -267,17 +301,28 @@ class MemoryStore(Store):
         return dict(self._quarantined)
 
     @override
-    async def note_unknown(self, partition: int, query_id: str, verdicts: Span, *, room: int) -> None:
+    async def note_unknown(
+        self,
+        partition: int,
+        query_id: str,
+        verdicts: Span | None = None,
+        *,
+        leases: Span | None = None,
+        room: int,
+    ) -> None:
         noted = self._unknown[partition]
-        if query_id in noted or len(noted) < room:
-            noted[query_id] = verdicts.around(noted.get(query_id))
+        known = query_id in noted or len(noted) < room
+        before = noted.get(query_id, Note()) if known else self._rest.get(partition, Note())
+        after = Note(verdicts=_widened(before.verdicts, verdicts), leases=_widened(before.leases, leases))
+        if known:
+            noted[query_id] = after
         else:
-            self._rest[partition] = verdicts.around(self._rest.get(partition))
+            self._rest[partition] = after
 
     @override
-    async def read_unknown(self, partition: int, query_id: str) -> Span | None:
-        noted, rest = self._unknown[partition].get(query_id), self._rest.get(partition)
-        return noted.around(rest) if noted else rest
+    async def read_unknown(self, partition: int, query_id: str) -> Note:
+        noted, rest = self._unknown[partition].get(query_id, Note()), self._rest.get(partition, Note())
+        return Note(verdicts=_widened(noted.verdicts, rest.verdicts), leases=_widened(noted.leases, rest.leases))
 
     @override
     async def unknown(self) -> dict[str, int]:
@@ -311,6 +356,14 @@ class MemoryStore(Store):
     @override
     async def close(self) -> None:
         return
+
+
+def _spans(note: Note) -> tuple[Span | None, ...]:
+    return note.queries, note.verdicts, note.leases
+
+
+def _widened(span: Span | None, other: Span | None) -> Span | None:
+    return span.around(other) if span else other
 
 
 def _patch(raw: bytearray, patch: Rows) -> None:

@@ -4,14 +4,24 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import orjson
 from typing_extensions import override
 
 from haystream.events import Action, LeaseFact
-from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Offer, Offers, Outgoing
+from haystream_service.store.claims import (
+    ClaimCode,
+    ClaimRefused,
+    Claims,
+    Lease,
+    Looked,
+    Offer,
+    Offers,
+    Outgoing,
+    lease_of,
+)
 from haystream_service.wire import encode_lease
 
 SECOND = 1_000_000
@@ -25,11 +35,14 @@ class Held:
     leases: dict[str, Lease] = field(default_factory=dict)
     """All there ever were."""
     over: set[str] = field(default_factory=set)
+    folded: dict[str, LeaseFact] = field(default_factory=dict)
+    """What the query's owner has folded of them, one fact each."""
     held: Counter[str] = field(default_factory=Counter)
     """By item, how many leases on it are not over."""
     offers: Offers | None = None
     ranking: bytes = b""
     outbox: dict[str, LeaseFact] = field(default_factory=dict)
+    """By number, ascending."""
     put: int = 0
     closed: bool = False
     """Whether the query is being rebuilt."""
@@ -41,9 +54,25 @@ class Held:
         self.held[lease.item_id] += 1
 
     def end(self, lease_id: str) -> None:
-        """Let the lease be over; it is known, and is not."""
-        self.over.add(lease_id)
-        self.held[self.leases[lease_id].item_id] -= 1
+        """Let the lease be over, if it is known."""
+        if lease_id in self.leases and lease_id not in self.over:
+            self.over.add(lease_id)
+            self.held[self.leases[lease_id].item_id] -= 1
+
+    def merge(self, fact: LeaseFact) -> None:
+        """Take in a fact from the topic."""
+        lease_id = fact.lease_id
+        if not (known := self.folded.get(lease_id)) or not known.action.ends:
+            at, until = min(known.at if known else fact.at, fact.at), max(known.until if known else 0, fact.until)
+            self.folded[lease_id] = replace(fact, at=at, until=until)
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            self.add(lease_of(fact))
+        elif lease_id not in self.over:
+            begin, until = min(lease.at, fact.at), max(lease.until, fact.until)
+            self.leases[lease_id] = lease._replace(at=begin, until=until)
+        if fact.action.ends:
+            self.end(lease_id)
 
     def tell(self, lease: Lease, action: Action, at: int) -> None:
         """Put what happened into the outbox."""
@@ -119,6 +148,22 @@ class MemoryClaims(Claims):
             Outgoing(entry, query.partition, query_id.encode(), encode_lease(fact))
             for entry, fact in list(query.outbox.items())[:most]
         ]
+
+    @override
+    async def expire(self, query_id: str) -> Looked:
+        query, now = self.queries.get(query_id, Held()), self.clock()
+        over = [lease for lease in await self.live(query_id) if lease.until <= now]
+        for lease in over:
+            query.end(lease.lease_id)
+            query.tell(lease, Action.EXPIRED, now)
+        oldest = min((fact.at for fact in query.outbox.values()), default=now)
+        return Looked(len(over), len(await self.live(query_id)), len(query.outbox), (now - oldest) / SECOND)
+
+    @override
+    async def leased(self, partition: int) -> set[str]:
+        return {
+            query_id for query_id, query in self.queries.items() if query.partition == partition and query.leases
+        }
 
     @override
     async def published(self, query_id: str, entries: Sequence[str]) -> None:

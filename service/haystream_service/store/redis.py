@@ -21,21 +21,16 @@ What this does not prevent, and what repairs it:
 A table is limited by Redis to 512 MiB: 16 million edges a query.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from hashlib import sha1
-from importlib.resources import files
-from time import perf_counter
-from typing import Any, Self, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Self, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 from typing_extensions import override
 
 from haystream.errors import Rejected
-from haystream.events import Item, Query, Status, Verdict
+from haystream.events import Item, LeaseFact, Query, Status, Verdict
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
@@ -49,14 +44,15 @@ from haystream_service.store.base import (
     Span,
     Store,
     StoredQuery,
-    StoreUnavailable,
 )
 from haystream_service.store.connection import redis_client
 from haystream_service.store.facts import (
+    encode_fact,
     encode_quarantine,
     encode_shared,
     encode_span,
     read_item,
+    read_lease,
     read_meta,
     read_note,
     read_shared,
@@ -64,7 +60,8 @@ from haystream_service.store.facts import (
     read_verdict,
 )
 from haystream_service.store.keys import Keys
-from haystream_service.store.refusals import unavailable
+from haystream_service.store.redis_calls import RedisCalls, Script
+from haystream_service.store.redis_claims import LEASE_PARTS, RedisClaims
 from haystream_service.store.tables import DIGEST_BYTES, digest, fingerprint, packed, table
 from haystream_service.wire import decode_stored_query, encode_item, encode_query, encode_verdict
 
@@ -73,16 +70,10 @@ ITEMS_A_SCRIPT = 500
 KEYS_A_SCAN = 1000
 HEADS_AT_ONCE = 500
 
+SAVED_PARTS = (*LEASE_PARTS, "verdicts", "ranking", "participants", "edges", "offers")
+"""The keys of a query that a save writes, in the order in which `save.lua` has them."""
+
 _ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT, -2: Appended.DELETED}
-
-
-class Script:
-    """A Lua script of this package, run by its hash; it is sent where the server does not know that."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name.removesuffix(".lua")
-        self.text = files(__package__).joinpath(name).read_bytes()
-        self.hash = sha1(self.text, usedforsecurity=False).hexdigest()
 
 
 class RedisStore(Store):
@@ -99,13 +90,13 @@ class RedisStore(Store):
         timeout: float = 5.0,
         answered: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
-        # The two clients share every command used here, but no base class that says so.
-        self._redis = cast(Any, client)
         self._keys = Keys(prefix)
-        self._timeout = timeout
-        self._answered = answered
+        calls = RedisCalls(client, self._keys, timeout, answered)
+        self._redis, self._run, self._answering = calls.redis, calls.run, calls.answering
+        self._claims = RedisClaims(calls)
         self._append = Script("append.lua")
-        self._save = Script("save.lua")
+        self._save = Script("save.lua", leases=True)
+        self._keep_leases = Script("keep_leases.lua", leases=True)
         self._load = Script("load.lua")
         self._read = Script("read.lua")
         self._widen = Script("widen.lua")
@@ -136,6 +127,11 @@ class RedisStore(Store):
         """A store on the server (or one node of the cluster) at `url`, as `open` does it."""
         client = redis_client(Settings(redis=url, redis_cluster=cluster), connect_seconds=timeout)
         return cls(client, prefix=prefix, timeout=timeout)
+
+    @property
+    @override
+    def claims(self) -> RedisClaims:
+        return self._claims
 
     @override
     async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
@@ -211,14 +207,21 @@ class RedisStore(Store):
 
     @override
     async def load_query(self, query_id: str) -> StoredQuery | None:
-        keys = [self._keys.query(query_id, part) for part in ("meta", "verdicts")]
+        keys = [self._keys.query(query_id, part) for part in ("meta", "verdicts", "leases")]
         found = await self._run(self._load, keys, [])
         if found is None:
             return None
-        flat, verdicts = found
+        flat, verdicts, leases = found
         meta = dict(zip(flat[::2], flat[1::2], strict=True))
+        pairs = zip(leases[::2], leases[1::2], strict=True)
+        folded = (read_lease(lease).folded_fact(query_id, lease_id.decode()) for lease_id, lease in pairs)
         settings = decode_stored_query(meta[b"settings"], query_id.encode())
-        return StoredQuery(settings, *read_meta(meta), verdicts=tuple(map(read_verdict, verdicts)))
+        return StoredQuery(
+            settings,
+            *read_meta(meta),
+            verdicts=tuple(map(read_verdict, verdicts)),
+            leases=tuple(fact for fact in folded if fact is not None),
+        )
 
     @override
     async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
@@ -236,7 +239,7 @@ class RedisStore(Store):
         return heads
 
     @override
-    async def save_query(self, change: Change) -> None:
+    async def save_query(self, change: Change, *, claimable: bool = True) -> None:
         query_id, position = change.query_id, change.position
         if change.expected == 0:
             if change.settings is None:
@@ -244,7 +247,7 @@ class RedisStore(Store):
             async with self._answering():
                 await self._redis.sadd(self._keys.partition(change.partition), query_id)
                 await self._redis.sadd(self._keys.partitions, change.partition)
-        parts = ("meta", "verdicts", "ranking", "participants", "edges")
+        offers = change.offers
         arguments: list[bytes | str | int | float] = [
             change.expected,
             change.revision,
@@ -259,28 +262,51 @@ class RedisStore(Store):
             change.ranking,
             packed(change.tables.participants),
             packed(change.tables.edges),
+            position.leases_offset,
+            "" if claimable else "1",
+            len(change.verdicts),
+            len(change.leases),
+            len(change.ended),
+            "" if offers is None else f"{change.revision} {int(offers.complete)}",
         ]
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))
-        keys = [self._keys.query(query_id, part) for part in parts]
+        for fact in change.leases:
+            arguments += encode_fact(fact)
+        arguments += change.ended
+        if offers is not None:
+            arguments += (f"{item_id}\n{score!r}\n{mean!r}" for item_id, score, mean in offers.items)
+        keys = [self._keys.query(query_id, part) for part in SAVED_PARTS]
         stored = await self._run(self._save, keys, arguments)
         if stored is not None:
             raise Fenced(query_id, change.expected, int(stored))
+
+    @override
+    async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
+        keys = [self._keys.query(query_id, part) for part in LEASE_PARTS]
+        await self._run(self._keep_leases, keys, [text for fact in facts for text in encode_fact(fact)])
+
+    @override
+    async def let_claim(self, query_id: str, allowed: bool) -> None:
+        meta = self._keys.query(query_id, "meta")
+        async with self._answering():
+            if allowed:
+                await self._redis.hdel(meta, "rebuilding")
+            else:
+                await self._redis.hset(meta, "rebuilding", "1")
 
     @override
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
         async with self._answering():
             await self._redis.sadd(self._keys.partition(partition), query_id)
             await self._redis.sadd(self._keys.partitions, partition)
-        parts = ("meta", "verdicts", "ranking", "participants", "edges", "note", "attempts")
-        keys = [self._keys.query(query_id, part) for part in parts]
+        keys = [self._keys.query(query_id, part) for part in (*SAVED_PARTS, "note", "attempts")]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
         deletion = Deletion(*map(int, answer))
         async with self._answering():
             if deletion.partition == partition:
-                await self._redis.srem(self._keys.quarantined(partition), query_id)
-                await self._redis.hdel(self._keys.unknown(partition), query_id)
+                await self._forget(query_id, partition)
             else:
                 await self._redis.srem(self._keys.partition(partition), query_id)
         return deletion
@@ -331,20 +357,36 @@ class RedisStore(Store):
             return read_note(attempts, await self._redis.hgetall(self._keys.query(query_id, "note")))
 
     @override
-    async def pass_over(self, query_id: str, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+    async def pass_over(
+        self,
+        query_id: str,
+        *,
+        queries: Span | None = None,
+        verdicts: Span | None = None,
+        leases: Span | None = None,
+    ) -> None:
         arguments: list[str | int] = [0]
-        for field, span in (("queries", queries), ("verdicts", verdicts)):
+        for field, span in (("queries", queries), ("verdicts", verdicts), ("leases", leases)):
             if span is not None:
                 arguments += (field, span.first, span.last)
         await self._run(self._widen, [self._keys.query(query_id, "note")], arguments)
 
     @override
     async def take_up(self, query_id: str, partition: int, note: Note) -> None:
-        spans = [encode_span(span) for span in (note.queries, note.verdicts)]
+        spans = [encode_span(span) for span in (note.queries, note.verdicts, note.leases)]
         if await self._run(self._take_up, [self._keys.query(query_id, "note")], spans):
             async with self._answering():
-                await self._redis.srem(self._keys.quarantined(partition), query_id)
-                await self._redis.hdel(self._keys.unknown(partition), query_id)
+                await self._forget(query_id, partition)
+
+    async def _forget(self, query_id: str, partition: int) -> None:
+        """Take the query out of the lists of those that are stopped, or not opened."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.srem(self._keys.quarantined(partition), query_id)
+            pipeline.hdel(self._keys.unknown(partition), query_id)
+            pipeline.hdel(self._keys.unknown_leases(partition), query_id)
+            for answer in await pipeline.execute(raise_on_error=False):
+                if isinstance(answer, Exception):
+                    raise answer
 
     @override
     async def quarantine(self, query_id: str, partition: int, why: Quarantine) -> None:
@@ -369,19 +411,30 @@ class RedisStore(Store):
             }
 
     @override
-    async def note_unknown(self, partition: int, query_id: str, verdicts: Span, *, room: int) -> None:
+    async def note_unknown(
+        self,
+        partition: int,
+        query_id: str,
+        verdicts: Span | None = None,
+        *,
+        leases: Span | None = None,
+        room: int,
+    ) -> None:
         async with self._answering():
             await self._redis.sadd(self._keys.partitions, partition)
-        await self._run(
-            self._widen, [self._keys.unknown(partition)], [room, query_id, verdicts.first, verdicts.last]
-        )
+        for key, span in ((self._keys.unknown, verdicts), (self._keys.unknown_leases, leases)):
+            if span is not None:
+                await self._run(self._widen, [key(partition)], [room, query_id, span.first, span.last])
 
     @override
-    async def read_unknown(self, partition: int, query_id: str) -> Span | None:
-        async with self._answering():
-            found = await self._redis.hmget(self._keys.unknown(partition), [query_id, ""])
-        noted, rest = map(read_span, found)
-        return noted.around(rest) if noted else rest
+    async def read_unknown(self, partition: int, query_id: str) -> Note:
+        spans = []
+        for key in (self._keys.unknown, self._keys.unknown_leases):
+            async with self._answering():
+                found = await self._redis.hmget(key(partition), [query_id, ""])
+            noted, rest = map(read_span, found)
+            spans.append(noted.around(rest) if noted else rest)
+        return Note(verdicts=spans[0], leases=spans[1])
 
     @override
     async def unknown(self) -> dict[str, int]:
@@ -389,7 +442,8 @@ class RedisStore(Store):
             return {
                 name.decode(): partition
                 for partition in await self._partitions()
-                for name in await self._redis.hkeys(self._keys.unknown(partition))
+                for key in (self._keys.unknown, self._keys.unknown_leases)
+                for name in await self._redis.hkeys(key(partition))
                 if name
             }
 
@@ -441,32 +495,6 @@ class RedisStore(Store):
 
     async def _partitions(self) -> list[int]:
         return [int(member) for member in await self._redis.smembers(self._keys.partitions)]
-
-    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        began = perf_counter()
-        async with self._answering():
-            try:
-                answer = await self._redis.evalsha(script.hash, len(keys), *keys, *arguments)
-            except NoScriptError:
-                answer = await self._redis.eval(script.text, len(keys), *keys, *arguments)
-        self._answered(script.name, perf_counter() - began)
-        return answer
-
-    @asynccontextmanager
-    async def _answering(self, extra: float = 0.0) -> AsyncIterator[None]:
-        """Turns every way in which a server does not answer, or not in time, into `StoreUnavailable`."""
-        try:
-            async with asyncio.timeout(self._timeout + extra):
-                yield
-        except TimeoutError:
-            raise StoreUnavailable(f"no answer from Redis within {self._timeout + extra:g} s") from None
-        except (RedisError, RedisClusterException, OSError) as error:
-            if (try_again := unavailable(error)) is None:
-                raise
-            if isinstance(error, ReadOnlyError) and isinstance(self._redis, Redis):
-                # A replica now, to which this connection leads for ever: the address may be another's by now.
-                await self._redis.connection_pool.disconnect(inuse_connections=False)
-            raise try_again from error
 
 
 def _head(query_id: str, meta: Mapping[bytes, bytes]) -> Head:

@@ -1,10 +1,11 @@
-#!lua
 -- Write one batch of a query, or nothing: a compare-and-set on its revision.
--- KEYS: meta, verdicts, ranking, participants, edges.
+-- KEYS: as `lease_functions`, then 6 verdicts, 7 ranking, 8 participants, 9 edges, 10 offers.
 -- ARGV: 1 expected revision, 2 new revision, 3 fingerprint of the change, 4 partition, 5 queries offset,
 --       6 verdicts offset, 7 cursor, 8 when an event was last saved (milliseconds), 9 settings ('' = as they were),
---       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, then (verdict id, wire JSON)
---       for each new verdict.
+--       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, 14 leases
+--       offset, 15 '1' where nothing may be claimed, 16 how many verdicts, 17 how many facts about leases, 18 how many
+--       leases ended with a verdict, 19 the offers' head ('' = none are kept), then (verdict id, wire JSON) for each
+--       new verdict, (lease id, '1' where it is over, lease) for each fact, the ids of those that ended, the offers.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
@@ -15,7 +16,7 @@ if stored ~= ARGV[1] then
   return stored
 end
 
-local function later(field, value)
+local function furthest(field, value)
   local old = redis.call('HGET', meta, field)
   if old and tonumber(old) > tonumber(value) then
     return old
@@ -34,15 +35,39 @@ local function apply(key, patch)
 end
 
 redis.call('HSET', meta, 'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
-  'queries_offset', later('queries_offset', ARGV[5]), 'verdicts_offset', later('verdicts_offset', ARGV[6]),
-  'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10])
+  'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
+  'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10])
 if ARGV[9] ~= '' then
   redis.call('HSET', meta, 'settings', ARGV[9])
 end
-for i = 14, #ARGV, 2 do
-  redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+if ARGV[15] == '1' then
+  redis.call('HSET', meta, 'rebuilding', '1')
 end
-redis.call('SET', KEYS[3], ARGV[11])
-apply(KEYS[4], ARGV[12])
-apply(KEYS[5], ARGV[13])
+local at = 20
+for _ = 1, ARGV[16] do
+  redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
+  at = at + 2
+end
+for _ = 1, ARGV[17] do
+  merge_lease(ARGV[at], ARGV[at + 1] == '1', read_lease(ARGV[at + 2]))
+  at = at + 3
+end
+for _ = 1, ARGV[18] do
+  local lease = get_lease(ARGV[at])
+  if lease and lease[1] ~= 'over' then
+    end_lease(ARGV[at], lease)
+  end
+  at = at + 1
+end
+if ARGV[19] ~= '' then
+  redis.call('DEL', KEYS[10])
+  redis.call('RPUSH', KEYS[10], ARGV[19])
+  while at <= #ARGV do
+    redis.call('RPUSH', KEYS[10], unpack(ARGV, at, math.min(at + 999, #ARGV)))
+    at = at + 1000
+  end
+end
+redis.call('SET', KEYS[7], ARGV[11])
+apply(KEYS[8], ARGV[12])
+apply(KEYS[9], ARGV[13])
 return nil

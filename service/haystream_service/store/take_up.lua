@@ -1,11 +1,11 @@
 #!lua
--- Remove spans that are still what the caller read. KEYS: a note.  ARGV: spans of queries and of verdicts ('' = none).
+-- Remove spans that are still what the caller read. KEYS: a note.  ARGV: spans of queries, of verdicts and of leases ('' = none).
 -- Answers 1 where nothing else is left there, also if an earlier try whose reply was lost has removed them.
-for i, field in ipairs({'queries', 'verdicts'}) do
+for i, field in ipairs({'queries', 'verdicts', 'leases'}) do
   local span = redis.call('HGET', KEYS[1], field)
   if span and span ~= ARGV[i] then
     return 0
   end
 end
-redis.call('HDEL', KEYS[1], 'queries', 'verdicts')
+redis.call('HDEL', KEYS[1], 'queries', 'verdicts', 'leases')
 return 1

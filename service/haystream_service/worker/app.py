@@ -1,4 +1,4 @@
-"""The Faust app: two agents that hand queries and verdicts to the worker, and the rebalances.
+"""The Faust app: three agents that hand queries, verdicts and leases to the worker, and the rebalances.
 
 Nothing is decoded, retried or acknowledged here. What Faust does by itself and must not: an exception in an
 agent skips the message and commits it, so none may leave one; its own web pages; its own topics.
@@ -18,7 +18,7 @@ from haystream_service.kafka_connection import faust_arguments
 from haystream_service.settings import Settings
 from haystream_service.worker.consumer import Transport
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import Kind, Record
+from haystream_service.worker.records import OWNED, Kind, Record
 from haystream_service.worker.worker import Worker
 
 COMMIT_SECONDS = 0.5
@@ -27,10 +27,6 @@ SESSION_SECONDS = 10.0
 """After so long without a heartbeat a worker is given up. Less, and a pause of a large rebuild would do."""
 HEARTBEAT_SECONDS = 3.0
 REQUEST_SECONDS = 30.0
-
-
-OWNED = (Kind.QUERY, Kind.VERDICT)
-"""What an agent reads: partition n of both belongs to the owner of its queries."""
 
 
 def build_app(

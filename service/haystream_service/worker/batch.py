@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from haystream.errors import Code, Rejected
-from haystream.events import Query, Status, Verdict
+from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream_service.store.base import Position
-from haystream_service.wire import decode_query, decode_verdict
-from haystream_service.worker.records import Kind, Record
+from haystream_service.wire import decode_lease, decode_query, decode_verdict
+from haystream_service.worker.records import OWNED, Kind, Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -14,15 +14,17 @@ class Delivery:
     """An event for a query, or why there is none, with the record it came in."""
 
     record: Record
-    event: Query | Verdict | Rejected
+    event: Query | Verdict | LeaseFact | Rejected
     again: bool = False
     """Whether the record was passed over when it came, and is read once more."""
 
 
-def decode(record: Record) -> Query | Verdict:
-    """The settings or the verdict that the record holds. Raises `Rejected`."""
+def decode(record: Record) -> Query | Verdict | LeaseFact:
+    """The settings, the verdict, or what happened to a lease, that the record holds. Raises `Rejected`."""
     if record.kind is Kind.QUERY:
         return decode_query(record.value, record.key)
+    if record.kind is Kind.LEASE:
+        return decode_lease(record.value, record.key)
     return decode_verdict(record.value, record.key)
 
 
@@ -36,6 +38,8 @@ class Batch:
     rejected: dict[Delivery, Rejected] = field(default_factory=dict)
     told: set[Delivery] = field(default_factory=set)
     """Those rejected that have their dead letter."""
+    quiet: set[Delivery] = field(default_factory=set)
+    """Those applied that change nothing that is ranked."""
 
     stale: set[Delivery] = field(default_factory=set)
     """Settings that were restated after newer ones had come: those have to be said once more."""
@@ -62,7 +66,7 @@ class Batch:
         """The batch itself, or, where much was passed over, batches of at most so many; settings come first."""
         if not any(delivery.again for delivery in self.deliveries):
             return [self]
-        ordered = self.of(Kind.QUERY) + self.of(Kind.VERDICT)
+        ordered = [delivery for kind in OWNED for delivery in self.of(kind)]
         parts = [Batch(ordered[at : at + most], told=self.told) for at in range(0, len(ordered), most)]
         for part in parts:
             part.rejected.update((d, self.rejected[d]) for d in part.deliveries if d in self.rejected)
@@ -103,10 +107,10 @@ class Batch:
 
     def position_after(self, saved: Position, *, cursor: int) -> Position:
         """How far the topics are read once this is saved."""
-        queries = [delivery.record.offset for delivery in self.of(Kind.QUERY)]
-        verdicts = [delivery.record.offset for delivery in self.of(Kind.VERDICT)]
+        queries, verdicts, leases = ([delivery.record.offset for delivery in self.of(kind)] for kind in OWNED)
         return Position(
             queries_offset=max([*queries, saved.queries_offset]),
             verdicts_offset=max([*verdicts, saved.verdicts_offset]),
             cursor=cursor,
+            leases_offset=max([*leases, saved.leases_offset]),
         )

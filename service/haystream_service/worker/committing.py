@@ -1,6 +1,7 @@
 """How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
 
 from haystream.errors import Code, QueryFailed
+from haystream.events import LeaseFact
 from haystream.query_state import QueryState
 from haystream_service.metrics import QueryNumbers
 from haystream_service.store.base import Change, Deletion
@@ -32,9 +33,11 @@ class Committing:
         if loaded is not None:
             if folded is not None and folded.change is not None:
                 await self._save_and_publish(loaded, folded.change)
-            elif batch.known or not loaded.published:
-                # The crash that brought these again may have come between the save and the publish.
-                await self.publish_again()
+            else:
+                await self._keep(batch)
+                if batch.known or not loaded.published:
+                    # The crash that brought these again may have come between the save and the publish.
+                    await self.publish_again()
             loaded.published = True
             await self._restate(loaded, batch)
         self._acknowledge(batch)
@@ -85,6 +88,13 @@ class Committing:
                 await self._shared.reject(delivery.record, error)
                 batch.told.add(delivery)
 
+    async def _keep(self, batch: Batch) -> None:
+        """Store what changes nothing that is ranked, where no change has that in it."""
+        shared = self._shared
+        facts = [delivery.event for delivery in batch.quiet if isinstance(delivery.event, LeaseFact)]
+        if facts:
+            await shared.retry(lambda: shared.store.keep_leases(self._query_id, facts))
+
     async def _restate(self, loaded: Loaded, batch: Batch) -> None:
         """Write the settings that hold once more where a record that is none came after them.
 
@@ -98,10 +108,10 @@ class Committing:
             )
 
     async def _save_and_publish(self, loaded: Loaded, change: Change) -> None:
-        shared = self._shared
+        shared, claimable = self._shared, self._shared.generation() is not None
         try:
             with shared.timed("save"):
-                await shared.retry(lambda: shared.store.save_query(change))
+                await shared.retry(lambda: shared.store.save_query(change, claimable=claimable))
         except ValueError as error:
             raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
         loaded.revision, loaded.saved = change.revision, change.position

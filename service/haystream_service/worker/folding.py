@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from haystream.collection import Collection
 from haystream.errors import QueryFailed, Rejected
-from haystream.events import Query, Status, Verdict
+from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.store.base import Change, Position
+from haystream_service.store.claims import Offer, Offers
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.records import Clock, Kind
+from haystream_service.worker.records import OWNED, Clock, Offsets
 
 LIGHT_PAIRS = 20
 """So many pairs may be judged where the event loop runs: some milliseconds. A thread would cost a lone verdict a
@@ -21,6 +22,9 @@ LIGHT_EVENTS = 300
 """More new items than that are noted as an attempt before they are folded in (`Troubles.attempt`)."""
 LIGHT_SECONDS = 0.02
 """A query whose last batch took longer gets a thread: the reference engine, a policy that moves every score."""
+
+SPARE_OFFERS = 100
+"""Items that may be claimed beyond twice as many as are leased, at least."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +36,8 @@ class Loaded:
     saved: Position = field(default_factory=Position)
     touched: int = 0
     """When an event for it was saved last, in milliseconds since the epoch."""
-    backlog: tuple[int, int] = 0, 0
-    """Where queries and verdicts ended when it was loaded: what lies before may have been in hand elsewhere."""
+    backlog: Offsets = (0, 0, 0)
+    """Where its topics ended when it was loaded: what lies before may have been in hand elsewhere."""
     settings_offset: int = -1
     """Where the settings that hold came from, or a later offset that is saved."""
     unsaved_settings: bool = False
@@ -62,7 +66,7 @@ class Loaded:
 
     def may_kill(self, batch: Batch) -> bool:
         """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
-        ends = dict(zip((Kind.QUERY, Kind.VERDICT), self.backlog, strict=True))
+        ends = dict(zip(OWNED, self.backlog, strict=True))
         again = any(delivery.record.offset < ends[delivery.record.kind] for delivery in batch.deliveries)
         slow = self.took > LIGHT_SECONDS and bool(batch.deliveries)
         return again or ((self._much(batch) or slow) and not self.idle(batch))
@@ -108,7 +112,13 @@ class Folded:
     """Participants whose mean moved."""
 
 
-def restore(settings: Query, verdicts: Sequence[Verdict], collection: Collection, tolerance: float) -> QueryState:
+def restore(
+    settings: Query,
+    verdicts: Sequence[Verdict],
+    leases: Sequence[LeaseFact],
+    collection: Collection,
+    tolerance: float,
+) -> QueryState:
     """The state that the facts make, settled.
 
     Raises:
@@ -120,6 +130,9 @@ def restore(settings: Query, verdicts: Sequence[Verdict], collection: Collection
         raise QueryFailed(refused.code, refused.detail) from None
     for verdict in verdicts:
         state.apply_verdict(verdict)
+    for fact in leases:
+        state.apply_lease(fact)
+    state.leases.ended.clear()  # those were ended with the save that counted the verdict
     state.settle()
     return state
 
@@ -145,6 +158,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
     state = loaded.state
     batch.applied.clear()  # of a try that was fenced
     batch.stale.clear()
+    batch.quiet.clear()
     for delivery in batch.deliveries:
         if delivery in batch.rejected:
             continue
@@ -154,7 +168,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
         except Rejected as error:
             batch.rejected[delivery] = error
     folded = None
-    facts = bool(batch.applied) or loaded.unsaved_settings or loaded.revision == 0
+    facts = batch.applied > batch.quiet or loaded.unsaved_settings or loaded.revision == 0
     if facts or loaded.finished or (loaded.follows and len(state.collection) != loaded.saved.cursor):
         state.settle()
         seconds, touched = clock.monotonic() - began, state.touched
@@ -185,6 +199,12 @@ def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:
     if isinstance(event, Verdict):
         # Whatever its offset: facts are sets.
         return loaded.state.apply_verdict(event)
+    if isinstance(event, LeaseFact):
+        before = event.item_id in loaded.state.pending
+        new = loaded.state.apply_lease(event)
+        if new and before == (event.item_id in loaded.state.pending) and not loaded.state.leases.ended:
+            batch.quiet.add(delivery)
+        return new
     assert isinstance(event, Query)
     # Old settings that come again must not undo newer ones, nor may those that were restated too late.
     if record.offset <= loaded.saved.queries_offset:
@@ -224,6 +244,29 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Chang
         touched=loaded.touched,
         settings=state.settings if new_settings else None,
         verdicts=[event for event in applied if isinstance(event, Verdict)],
+        leases=[event for event in applied if isinstance(event, LeaseFact)],
+        ended=_ended(state),
+        offers=_offers(state) if len(state.leases) else None,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
         tables=state.drain(tended=not loaded.owed),
     )
+
+
+def _ended(state: QueryState) -> list[str]:
+    """The leases that a verdict has ended since the last change was made."""
+    ended = state.leases.ended.copy()
+    state.leases.ended.clear()
+    return ended
+
+
+def _offers(state: QueryState) -> Offers:
+    """What may be claimed: more than there are leases, so that nobody is sent away until this is written anew."""
+    if not is_open(state):
+        return Offers([], complete=True)
+    most = max(state.settings.top, 2 * state.leases.live + SPARE_OFFERS)
+    found = list(islice(state.queue.items(most + 1), most + 1))
+    sets = list(dict.fromkeys(which for _, which, _ in found[:most]))
+    mean = dict(zip(sets, state.queue.moments(state.engine, sets)[0].tolist(), strict=True))
+    ids = state.collection.item_ids
+    offers = [Offer(ids[item], score, mean[which]) for item, which, score in found[:most]]
+    return Offers(offers, complete=len(found) <= most)

@@ -1,7 +1,7 @@
 """Kafka beside Faust: the topics, the publisher, and what the group has committed."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,9 +14,10 @@ from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal
 from haystream_service.kafka_producer import RANKING_BYTES, Producer
 from haystream_service.settings import Settings
+from haystream_service.store.claims import Outgoing
 from haystream_service.wire import fit_letter, fit_ranking
 from haystream_service.worker import topics
-from haystream_service.worker.records import RESTATES, SOURCES, BrokerRefused, BrokerUnavailable, Kind
+from haystream_service.worker.records import OWNED, RESTATES, SOURCES, BrokerRefused, BrokerUnavailable, Kind
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,8 @@ LETTER_BYTES = 1 << 20
 DAY = 24 * 60 * 60 * 1000
 TOPIC_ALREADY_EXISTS = 36
 
-OWNED = (SOURCES[Kind.QUERY], SOURCES[Kind.VERDICT])
-"""Topics that must have equally many partitions: partition n of both goes to the owner of its queries."""
+KEYED = tuple(SOURCES[kind] for kind in OWNED)
+"""Topics that must have equally many partitions: partition n of each goes to the owner of its queries."""
 TOPICS: Mapping[str, Mapping[str, str]] = {
     # The log of record: Redis is rebuilt from these. Compacted, it would lose settings to what comes after.
     "queries": {"cleanup.policy": "delete", "retention.ms": "-1"},
@@ -64,15 +65,15 @@ async def ensure_topics(settings: Settings) -> dict[str, int]:
 
     Raises:
         BrokerUnavailable: Kafka did not answer, or would not create one now.
-        UserError: queries and verdicts differ in their number of partitions, or a topic cannot be worked with.
+        UserError: two of `KEYED` differ in their number of partitions, or a topic cannot be worked with.
     """
     async with _admin(settings) as admin:
         existing = await _partitions(admin, settings)
-        counts = {name: existing[name] for name in OWNED if name in existing}
+        counts = {name: existing[name] for name in KEYED if name in existing}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{settings.topic(name)} has {count}" for name, count in counts.items())
             raise UserError(
-                f"the topics of queries and verdicts need equally many partitions, but {listed}. "
+                f"the topics of queries, verdicts and leases need equally many partitions, but {listed}. "
                 "Copy them to new topics with `haystream repartition`"
             )
         configured = await topics.configurations(admin, [settings.topic(name) for name in existing])
@@ -166,7 +167,7 @@ async def _commit(settings: Settings, group: str, offsets: Mapping[TopicPartitio
 def _groups(settings: Settings) -> dict[str, set[str]]:
     """Each of our consumer groups, with the topics that it reads."""
     return {
-        settings.group: {settings.topic(name) for name in OWNED},
+        settings.group: {settings.topic(name) for name in KEYED},
         settings.items_group: {settings.topic(SOURCES[Kind.ITEM])},
     }
 
@@ -201,6 +202,12 @@ class KafkaPublisher:
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Write to dead-letters, keyed as the rejected record was."""
         await self._send_fitting("dead-letters", key, value, fit_letter)
+
+    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
+        """Write to leases, to the partition of their query."""
+        if records:
+            pairs = [(record.key, record.value) for record in records]
+            await self._producer.send_all(SOURCES[Kind.LEASE], pairs, partition=records[0].partition)
 
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Write to that partition of queries, keyed by the query."""

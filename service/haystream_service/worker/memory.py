@@ -6,13 +6,14 @@ when a worker crashes, comes back, or shares the partitions with another.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 from haystream_service.store.base import Span
+from haystream_service.store.claims import Outgoing
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import SOURCES, Clock, Kind, Record, SystemClock
+from haystream_service.worker.records import OWNED, SOURCES, Clock, Kind, Offsets, Record, SystemClock
 from haystream_service.worker.worker import Worker
 
 ITEMS_AT_ONCE = 1000
@@ -103,13 +104,18 @@ class MemoryPublisher:
         """Append to dead-letters."""
         self._broker.produce("dead-letters", key, value)
 
+    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
+        """Append to leases, each to its partition."""
+        for record in records:
+            self._broker.append((SOURCES[Kind.LEASE], record.partition), record.key, record.value)
+
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Append to that partition of queries."""
         self._broker.append((SOURCES[Kind.QUERY], partition), query_id.encode(), value, restates=restates)
 
 
 class MemoryConsumer:
-    """Reads partitions of the three source topics from where the group stands, and feeds them to a worker."""
+    """Reads partitions of the source topics from where the group stands, and feeds them to a worker."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -126,10 +132,11 @@ class MemoryConsumer:
             self._moved.clear()
             await self._moved.wait()
 
-    async def ends(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """By partition, the offsets that its next query and its next verdict will get."""
-        queries, verdicts = (SOURCES[kind] for kind in (Kind.QUERY, Kind.VERDICT))
-        return {p: (self._broker.end((queries, p)), self._broker.end((verdicts, p))) for p in partitions}
+    async def ends(self, partitions: Iterable[int]) -> dict[int, Offsets]:
+        """By partition, the offsets that its next query, its next verdict and its next lease will get."""
+        queries, verdicts, leases = (SOURCES[kind] for kind in OWNED)
+        end = self._broker.end
+        return {p: (end((queries, p)), end((verdicts, p)), end((leases, p))) for p in partitions}
 
     async def again(self, kind: Kind, partition: int, key: bytes, span: Span) -> list[Record]:
         """The partition's records of that key in the span."""

@@ -14,7 +14,7 @@ from haystream_service.worker.collections import Follower, Followers, collection
 from haystream_service.worker.endings import StateLost
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
-from haystream_service.worker.records import Kind
+from haystream_service.worker.records import Kind, Offsets
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
 
@@ -40,7 +40,7 @@ class Opening:
         """Set when settings were delivered: whoever waits for them looks into the mailbox again."""
         self._query_id = query_id
         self._partition = partition
-        self._ends = 0, 0
+        self._ends: Offsets = (0, 0, 0)
         self._shared = shared
         self._followers = followers
         self._on_growth = on_growth
@@ -61,7 +61,7 @@ class Opening:
         """The state that the saved facts make, with the newest settings that came while the query was stopped."""
         settings = newest(stored.settings, again)
         follower = await self._follow(settings, at_least=stored.position.cursor)
-        facts = settings, stored.verdicts, follower.collection, self._shared.limits.tolerance
+        facts = settings, stored.verdicts, stored.leases, follower.collection, self._shared.limits.tolerance
         async with troubles.attempt(stored.position):
             with computing():
                 state = await follower.exclusive(lambda: restore(*facts), in_thread=True, turn=Turn.GROWTH)

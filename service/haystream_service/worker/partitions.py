@@ -11,7 +11,16 @@ from prometheus_client import Gauge
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import SOURCES, BrokerUnavailable, Clock, Kind, Record, restates
+from haystream_service.worker.records import (
+    OWNED,
+    SOURCES,
+    BrokerUnavailable,
+    Clock,
+    Kind,
+    Offsets,
+    Record,
+    restates,
+)
 from haystream_service.worker.waiting import Waiting
 
 LOOK_SECONDS = 0.05
@@ -158,12 +167,11 @@ class Partitions:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def ends(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """By partition, the offsets that its next query and its next verdict will get."""
-        queries, verdicts = (self._topics[kind] for kind in (Kind.QUERY, Kind.VERDICT))
-        both = {p: (TopicPartition(queries, p), TopicPartition(verdicts, p)) for p in partitions}
-        ends = await self._end_offsets([tp for pair in both.values() for tp in pair])
-        return {p: (ends[query], ends[verdict]) for p, (query, verdict) in both.items()}
+    async def ends(self, partitions: Iterable[int]) -> dict[int, Offsets]:
+        """By partition, the offsets that its next query, its next verdict and its next lease will get."""
+        those = {p: [TopicPartition(self._topics[kind], p) for kind in OWNED] for p in partitions}
+        ends = await self._end_offsets([tp for each in those.values() for tp in each])
+        return {p: (ends[query], ends[verdict], ends[lease]) for p, (query, verdict, lease) in those.items()}
 
     async def look(self) -> None:
         """Bring the lag metrics and `stalled` up to date. Raises `BrokerUnavailable`."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Query, Status, Verdict
+from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Head, Note, Position
@@ -18,7 +18,7 @@ from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
-from haystream_service.worker.records import Kind, Record
+from haystream_service.worker.records import OWNED, Kind, Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
@@ -126,7 +126,7 @@ class QueryOwner:
         """Whether the query is in quarantine."""
         return self._troubles.stopped is not None
 
-    def deliver(self, record: Record, event: Query | Verdict | Rejected) -> None:
+    def deliver(self, record: Record, event: Query | Verdict | LeaseFact | Rejected) -> None:
         """Leave an event, or why a record under the query's key is none."""
         if isinstance(event, Query):
             self._opening.settings_came.set()
@@ -289,7 +289,7 @@ class QueryOwner:
         """What was passed over and is an event, read once more."""
         shared, key = self._shared, self.query_id.encode()
         deliveries = []
-        for kind, span in ((Kind.QUERY, note.queries), (Kind.VERDICT, note.verdicts)):
+        for kind, span in zip(OWNED, (note.queries, note.verdicts, note.leases), strict=True):
             if span is not None:
                 records = await shared.retry(lambda k=kind, s=span: shared.again(k, self.partition, key, s))  # type: ignore[misc]
                 for record in records:

@@ -17,18 +17,20 @@ from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.claims import Outgoing
 from haystream_service.wire import as_id, decode_dead_letter
 from haystream_service.worker import kafka
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
+from haystream_service.worker.leasing import publish_outbox
 from haystream_service.worker.marks import check_mark, described, mark
-from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Publisher, Record
+from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Kind, Offsets, Publisher, Record
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.stretches import again, as_record, by_time
 from haystream_service.worker.worker import Worker
 
-ORDER = (Kind.ITEM, Kind.QUERY, Kind.VERDICT)
-"""Items first, so that a query is opened on the whole collection; verdicts last, so that none waits."""
+ORDER = (Kind.ITEM, *OWNED)
+"""Items first, so that a query is opened on the whole collection; then queries, so that nothing waits for one."""
 
 
 class Counter(Protocol):
@@ -71,6 +73,10 @@ class Held:
         query_id = as_id(key)
         if query_id is not None and letter.source.topic.endswith(f".{SOURCES[Kind.QUERY]}"):
             self.refused_settings[query_id] = f"{letter.error.code}: {letter.error.detail}"
+
+    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
+        """Never called: nobody claims while the store is rebuilt."""
+        raise AssertionError(f"{len(records)} leases in a rebuild")
 
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Keep what has to be written once more."""
@@ -131,6 +137,7 @@ class Rebuild:
         settings, held = self._settings, Held()
         self._partitions = await self._retry(lambda: kafka.ensure_topics(settings))
         before = await self._retry(self._store.query_ids)
+        await self._close(before)
         await self._retry(self._store.wipe)
         worker = Worker(
             self._store,
@@ -158,11 +165,19 @@ class Rebuild:
         for query_id, restated in held.restated.items():
             await self._retry(lambda q=query_id, r=restated: self._publisher.restate_settings(q, *r))  # type: ignore[misc]
         await self._retry(lambda: kafka.commit(settings, read))
+        for query_id in await self._retry(self._store.query_ids):
+            await self._retry(lambda q=query_id: self._store.let_claim(q, True))  # type: ignore[misc]
         fresh = mark(described(settings.topic(SOURCES[Kind.QUERY]), self._partitions[SOURCES[Kind.QUERY]]))
         await self._retry(lambda: self._store.begin(fresh))
         return Rebuilt(
             records, len(held.rankings), held.rejected, await self._stopped(), await self._lost(before, held)
         )
+
+    async def _close(self, query_ids: Iterable[str]) -> None:
+        """Let nobody claim any more, and publish what was claimed: then all of it comes back with the topic."""
+        for query_id in query_ids:
+            await self._retry(lambda q=query_id: self._store.let_claim(q, False))  # type: ignore[misc]
+            await publish_outbox(self._store, self._publisher, query_id, self._retry)
 
     async def _stopped(self) -> dict[str, str]:
         notes = {q: await self._retry(lambda q=q: self._store.read_note(q)) for q in await self._quarantined()}  # type: ignore[misc]
@@ -173,7 +188,7 @@ class Rebuild:
     async def _lost(self, before: set[str], held: Held) -> dict[str, str]:
         there = await self._retry(self._store.query_ids) | await self._quarantined()
         named = await self._retry(self._store.unknown)
-        why = dict.fromkeys(named, "verdicts name it, and no record opens it")
+        why = dict.fromkeys(named, "verdicts or leases name it, and no record opens it")
         why |= dict.fromkeys(before, "Redis had it, and no record opens it")
         why |= {query_id: f"its settings were rejected: {text}" for query_id, text in held.refused_settings.items()}
         return {query_id: why[query_id] for query_id in sorted(why.keys() - there)}
@@ -250,9 +265,9 @@ async def _at_once(_: int) -> None:
     """All queries are read before the first verdict."""
 
 
-async def _never(partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+async def _never(partitions: Iterable[int]) -> dict[int, Offsets]:
     """No end is below what was seen: the wiped store has seen nothing."""
-    return dict.fromkeys(partitions, (sys.maxsize, sys.maxsize))
+    return dict.fromkeys(partitions, (sys.maxsize, sys.maxsize, sys.maxsize))
 
 
 def _no_ack() -> None:

@@ -1,12 +1,13 @@
 """What passes between the worker and whatever carries its messages: Kafka, or the in-memory transport."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from haystream_service.store.base import Span
+from haystream_service.store.claims import Outgoing
 
 
 class Kind(StrEnum):
@@ -15,10 +16,20 @@ class Kind(StrEnum):
     QUERY = "query"
     ITEM = "item"
     VERDICT = "verdict"
+    LEASE = "lease"
 
 
-SOURCES: Mapping[Kind, str] = {Kind.QUERY: "queries", Kind.ITEM: "items", Kind.VERDICT: "verdicts"}
+SOURCES: Mapping[Kind, str] = {
+    Kind.QUERY: "queries",
+    Kind.ITEM: "items",
+    Kind.VERDICT: "verdicts",
+    Kind.LEASE: "leases",
+}
 """The topic that brings each kind of record, without the prefix that real topics have."""
+
+
+OWNED = (Kind.QUERY, Kind.VERDICT, Kind.LEASE)
+"""What is keyed by query: partition n of each belongs to the owner of its queries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +76,10 @@ class Publisher(Protocol):
         """Write to dead-letters, keyed as the rejected record was."""
         ...
 
+    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
+        """Write to leases what is all of one query, to its partition."""
+        ...
+
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Write to that partition of queries the settings that hold there, in spite of a record at an offset."""
         ...
@@ -94,9 +109,10 @@ class SystemClock:
         return time.monotonic()
 
 
-Ends = Callable[[Collection[int]], Awaitable[Mapping[int, tuple[int, int]]]]
-"""By partition, the offsets that its next records will get, in the queries topic and in the verdicts topic. May
-raise `BrokerUnavailable`."""
+Offsets = tuple[int, int, int]
+"""One of each topic in `OWNED`."""
+Ends = Callable[[Collection[int]], Awaitable[Mapping[int, Offsets]]]
+"""By partition, the offsets that its next records will get. May raise `BrokerUnavailable`."""
 Again = Callable[[Kind, int, bytes, Span], Awaitable[list[Record]]]
 """The records of a kind, a partition and a key between two offsets, read once more, as far as they still are there.
 To acknowledge them does nothing. May raise `BrokerUnavailable`."""

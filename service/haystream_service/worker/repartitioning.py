@@ -22,7 +22,7 @@ from haystream_service.wire import decode_item, decode_query
 from haystream_service.worker import kafka
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.rebuilding import Counter
-from haystream_service.worker.records import RESTATES, SOURCES, BrokerUnavailable, Kind, restates
+from haystream_service.worker.records import OWNED, RESTATES, SOURCES, BrokerUnavailable, Kind, restates
 from haystream_service.worker.stretches import stretch, whole
 
 AT_ONCE = 1000
@@ -83,9 +83,7 @@ class Repartition:
             await producer.start()
             async with aclosing(whole(self._source, SOURCES[Kind.QUERY])) as records:
                 self._deleted = {record.key async for record in records if _deletes(record)}
-            return sum(
-                [await self._copy(kind, producer, progress) for kind in (Kind.QUERY, Kind.VERDICT, Kind.ITEM)]
-            )
+            return sum([await self._copy(kind, producer, progress) for kind in (*OWNED, Kind.ITEM)])
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"Kafka did not take a record: {error!r}") from error
         finally:

@@ -24,6 +24,7 @@ from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics, partitions_of
+from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
@@ -93,6 +94,9 @@ class Server:
                 tolerance=settings.tolerance,
             ),
         )
+        self.leasing = Leasing(
+            self.store, self.publisher, lambda: self.worker.partitions, metrics=self.metrics, retry=self.retry
+        )
         self.rankings = OwnRankings(settings, self.worker, self.retry)
         self.agents: set[Kind] = set()
         self.watch = Watch(self.worker, self.partitions, self.agents, self.metrics, SystemClock())
@@ -151,6 +155,7 @@ async def serve(settings: Settings) -> int:
             _running(app, server.worker),
             _in_background(server.items.run(), server) as items,
             _in_background(server.rankings.run(), server),
+            _in_background(server.leasing.run(), server),
             _in_background(_look(server), server),
             _in_background(_count(server), server),
             _in_background(_listen(server.metrics), server),

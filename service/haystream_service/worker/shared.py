@@ -14,7 +14,18 @@ from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
 from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.marks import check_kept
-from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record
+from haystream_service.worker.records import (
+    OWNED,
+    SOURCES,
+    Again,
+    CaughtUp,
+    Clock,
+    Ends,
+    Kind,
+    Offsets,
+    Publisher,
+    Record,
+)
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.turns import Turns
 
@@ -105,8 +116,8 @@ class Shared:
         """Raise `StateLost` or `StateNewer` if the store's mark is not the one that the worker started with."""
         check_kept(self.generation(), await self.retry(self.store.generation))
 
-    async def check_same_topics(self, query_id: str, partition: int, position: Position) -> tuple[int, int]:
-        """Where the query's partition ended when it was assigned, in queries and in verdicts.
+    async def check_same_topics(self, query_id: str, partition: int, position: Position) -> Offsets:
+        """Where the query's partition ended when it was assigned, in each topic.
 
         Raises `TopicsReplaced` if the query has seen offsets that its partition does not have yet.
 
@@ -125,10 +136,11 @@ class Shared:
         return ends
 
 
-def _seen(position: Position, ends: tuple[int, int]) -> list[tuple[str, int, bool]]:
+def _seen(position: Position, ends: Offsets) -> list[tuple[str, int, bool]]:
     """The topic, the last offset seen, and whether that is past the end."""
-    seen = (("queries", position.queries_offset), ("verdicts", position.verdicts_offset))
-    return [(name, offset, offset >= end) for (name, offset), end in zip(seen, ends, strict=True)]
+    seen = position.queries_offset, position.verdicts_offset, position.leases_offset
+    names = [SOURCES[kind] for kind in OWNED]
+    return [(name, offset, offset >= end) for name, offset, end in zip(names, seen, ends, strict=True)]
 
 
 class AssignedEnds:
@@ -141,21 +153,21 @@ class AssignedEnds:
         self._ask = ask
         self._retry = retry
         self._assigned: frozenset[int] = frozenset()
-        self._known: dict[int, tuple[int, int]] = {}
+        self._known: dict[int, Offsets] = {}
         self._asking = asyncio.Lock()
 
     def assign(self, partitions: Iterable[int]) -> None:
         """These are this process's now."""
         self._assigned, self._known = frozenset(partitions), {}
 
-    async def __call__(self, partition: int) -> tuple[int, int]:
-        """The offsets that the partition's next query and next verdict would have got then."""
+    async def __call__(self, partition: int) -> Offsets:
+        """The offsets that the partition's next records would have got then."""
         known = self._known
         async with self._asking:
             if partition not in known:
                 known.update(await self._retry(lambda: self._ask(self._assigned | {partition})))
         return known[partition]
 
-    async def now(self, partition: int) -> tuple[int, int]:
+    async def now(self, partition: int) -> Offsets:
         """The offsets that they get now."""
         return (await self._retry(lambda: self._ask({partition})))[partition]

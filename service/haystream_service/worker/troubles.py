@@ -10,7 +10,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreUnavailable
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
-from haystream_service.worker.records import Kind
+from haystream_service.worker.records import OWNED, Kind
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -142,28 +142,27 @@ class Troubles:
         """Note where the batch's records lie, and reject them until the query is released."""
         assert self.stopped is not None
         why = f"the query is stopped ({self.stopped.code}: {self.stopped.detail}); this counts when it is released"
-        spans = {kind: _span(batch, kind) for kind in (Kind.QUERY, Kind.VERDICT)}
-        if any(spans.values()):
-            await self._note_passed(queries=spans[Kind.QUERY], verdicts=spans[Kind.VERDICT])
+        queries, verdicts, leases = (_span(batch, kind) for kind in OWNED)
+        await self._note_passed(queries=queries, verdicts=verdicts, leases=leases)
         batch.reject_all(Rejected(Code.QUARANTINED, why))
 
     async def pass_over_unknown(self, batch: Batch) -> None:
-        """Note where the batch's verdicts lie, and reject them until somebody opens the query."""
-        shared, span = self._shared, _span(batch, Kind.VERDICT)
-        why = f"nobody has opened query {self._query_id!r}; the verdict counts when somebody does"
-        if span is not None:
-            await shared.retry(
-                lambda: shared.store.note_unknown(self._partition, self._query_id, span, room=shared.limits.unknown)
-            )
+        """Note where the batch's verdicts and leases lie, and reject them until somebody opens the query."""
+        shared, where = self._shared, (self._partition, self._query_id)
+        verdicts, leases = _span(batch, Kind.VERDICT), _span(batch, Kind.LEASE)
+        why = f"nobody has opened query {self._query_id!r}; this counts when somebody does"
+        if verdicts or leases:
+            room = shared.limits.unknown
+            await shared.retry(lambda: shared.store.note_unknown(*where, verdicts, leases=leases, room=room))
         batch.reject_all(Rejected(Code.UNKNOWN_QUERY, why))
 
     async def adopt_unknown(self, note: Note) -> Note:
-        """The note of a query that is being opened, with the verdicts that came before."""
+        """The note of a query that is being opened, with the verdicts and leases that came before."""
         shared = self._shared
-        span = await shared.retry(lambda: shared.store.read_unknown(self._partition, self._query_id))
-        if span is None:
+        early = await shared.retry(lambda: shared.store.read_unknown(self._partition, self._query_id))
+        if not early.passed:
             return note
-        await self._note_passed(verdicts=span)
+        await self._note_passed(verdicts=early.verdicts, leases=early.leases)
         return await shared.retry(lambda: shared.store.read_note(self._query_id))
 
     async def taken_up(self, note: Note) -> None:
@@ -172,9 +171,11 @@ class Troubles:
         await shared.retry(lambda: shared.store.take_up(self._query_id, self._partition, note))
         self.listed = False
 
-    async def _note_passed(self, *, queries: Span | None = None, verdicts: Span | None = None) -> None:
+    async def _note_passed(self, **spans: Span | None) -> None:
+        """`queries`, `verdicts` and `leases`: where records lie that have to be read again."""
         shared = self._shared
-        await shared.retry(lambda: shared.store.pass_over(self._query_id, queries=queries, verdicts=verdicts))
+        if any(spans.values()):
+            await shared.retry(lambda: shared.store.pass_over(self._query_id, **spans))
 
 
 def _span(batch: Batch, kind: Kind) -> Span | None:

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from haystream_service.metrics import Metrics
-from haystream_service.worker.app import OWNED
 from haystream_service.worker.endings import Stalled
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import SOURCES, BrokerUnavailable, Clock, Kind
+from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Clock, Kind
 from haystream_service.worker.worker import Worker
 
 PATIENCE_SECONDS = 2.0

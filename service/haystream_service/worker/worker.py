@@ -9,7 +9,7 @@ from haystream.events import Status
 from haystream.query_state import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Head, Store, StoreUnavailable
-from haystream_service.wire import as_id, decode_query, decode_verdict
+from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
 from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
 from haystream_service.worker.marks import check_kept, check_mark, mark, raised
@@ -104,7 +104,7 @@ class Worker:
     async def on_record(self, record: Record) -> None:
         """Take a record; it is acknowledged later. Never raises for a bad one.
 
-        A query or verdict waits for nothing here, but for the dead letter where it is neither.
+        What is a query's waits for nothing here, but for the dead letter where it is no event.
         """
         try:
             match record.kind:
@@ -113,6 +113,9 @@ class Worker:
                 case Kind.VERDICT:
                     verdict = decode_verdict(record.value, record.key)
                     self._owner(verdict.query_id, record.partition).deliver(record, verdict)
+                case Kind.LEASE:
+                    fact = decode_lease(record.value, record.key)
+                    self._owner(fact.query_id, record.partition).deliver(record, fact)
                 case Kind.ITEM:
                     await self.on_items([record])
         except Rejected as error:
@@ -214,6 +217,11 @@ class Worker:
             self.fail(newer)
             return [str(newer)]
         return []
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions that are assigned."""
+        return frozenset(self._partitions or ())
 
     def revision(self, query_id: str) -> int | None:
         """The newest revision of a query that this worker owns and has saved; None of any other."""

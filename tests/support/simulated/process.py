@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.wire import decode_ranking
-from haystream_service.worker.records import Again, BrokerUnavailable
+from haystream_service.worker.records import OWNED, SOURCES, Again, BrokerUnavailable, Offsets
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
@@ -206,9 +206,10 @@ class Process:
         self.did(self.name, why)
         return (StoreUnavailable if server == "redis" else BrokerUnavailable)(why)
 
-    async def _ends(self, partitions: Collection[int]) -> Mapping[int, tuple[int, int]]:
-        async def ends() -> Mapping[int, tuple[int, int]]:
-            return {p: (self.broker.end(("queries", p)), self.broker.end(("verdicts", p))) for p in partitions}
+    async def _ends(self, partitions: Collection[int]) -> Mapping[int, Offsets]:
+        async def ends() -> Mapping[int, Offsets]:
+            topics = [SOURCES[kind] for kind in OWNED]
+            return {p: tuple(self.broker.end((topic, p)) for topic in topics) for p in partitions}  # type: ignore[misc]
 
         return await self.read("kafka", ends, "ends")
 

@@ -19,12 +19,13 @@ from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import (
     decode_dead_letter,
     decode_item,
+    decode_lease,
     decode_query,
     decode_ranking,
     decode_verdict,
     encode_line,
 )
-from haystream_service.worker.records import Kind, Record
+from haystream_service.worker.records import OWNED, Kind, Record
 from support.equality import EXACT, assert_is_the_state
 from support.simulated.group import SESSION_SECONDS, Consumer, Group
 from support.simulated.loop import VirtualClock, VirtualLoop
@@ -99,7 +100,7 @@ class Schedule:
         self.store: Store = MemoryStore()
         clock = VirtualClock(self.loop)
         self.broker = Broker(partitions=rng.choice((1, 2, 3)), clock=clock)
-        self.groups = {kinds: Group(self.broker, rng) for kinds in ((Kind.QUERY, Kind.VERDICT), (Kind.ITEM,))}
+        self.groups = {kinds: Group(self.broker, rng) for kinds in (OWNED, (Kind.ITEM,))}
         self.processes: list[Process] = []
         self.metrics = Metrics(CollectorRegistry(), labelled_queries=0)
         self.limits = {
@@ -282,6 +283,9 @@ class Schedule:
             return False
         if stored.settings.status == Status.DELETED:
             return True  # nothing of it is kept
+        if record.kind is Kind.LEASE:
+            lease_id = decode_lease(record.value, record.key).lease_id
+            return any(fact.lease_id == lease_id for fact in stored.leases)
         if record.kind is Kind.VERDICT:
             return decode_verdict(record.value, record.key) in stored.verdicts
         # Settings that change nothing need not be saved.

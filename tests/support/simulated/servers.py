@@ -17,7 +17,7 @@ class Broker:
         self.partitions = partitions
         self.committed: defaultdict[Where, int] = defaultdict(int)
         self.produced: list[tuple[Where, int]] = []
-        """Where each message of the three source topics went, in the order in which they were produced."""
+        """Where each message of the source topics went, in the order in which they were produced."""
         self.listeners: list[Callable[[], None]] = []
         """Are called when a log has grown."""
         self._clock = clock

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from math import log10
 from random import Random
 
-from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS, MODELS
 from haystream.models.ranges import Range
 from haystream.ranking.policies import POLICIES
-from haystream_service.wire import encode_item, encode_query, encode_verdict
+from haystream_service.wire import encode_item, encode_lease, encode_query, encode_verdict
 
 DECIDED = 1_700_000_000_000_000
 ODD = (" ", "a b", "{q}", "%7B", "}:{", "ä–ö", "日本", "🐴", "'\"\\", "*?[", "-", "0", "NaN", "null", "x" * 512)
@@ -48,6 +48,7 @@ def story(rng: Random) -> list[Said]:
             )
     facts = [_said_of_item(item) for item in items]
     facts += [_verdict(_judged(rng, n, queries, items)) for n in range(rng.randint(0, int(40 * size)))]
+    facts += [_lease(_leased(rng, queries, items)) for _ in range(rng.randint(0, int(30 * size)))]
     facts += [rng.choice(facts) for _ in range(rng.randrange(8))]  # a producer that does not know whether it has
     facts += [_bad(rng, rng.choice(facts)) for _ in range(rng.randrange(4))]
     rng.shuffle(facts)
@@ -80,6 +81,15 @@ def _judged(rng: Random, number: int, queries: list[Query], items: list[Item]) -
     item_id = rng.choice(items).item_id if rng.random() < 0.95 else "nowhere"
     at = DECIDED + rng.randrange(20)
     return Verdict(f"v{number}", rng.choice(queries).query_id, item_id, "kim", rng.choice(list(Outcome)), at)
+
+
+def _leased(rng: Random, queries: list[Query], items: list[Item]) -> LeaseFact:
+    """Something that happens to one of a few leases, now and then with another analyst than before."""
+    which = rng.randrange(12)
+    item_id, query_id = items[which % len(items)].item_id, queries[which % len(queries)].query_id
+    analyst = "zoe" if rng.random() < 0.05 else "kim"
+    at, until = (DECIDED + rng.randrange(20) for _ in range(2))
+    return LeaseFact(f"l{which}", query_id, item_id, analyst, rng.choice(list(Action)), at, until)
 
 
 def _prior(rng: Random, people: list[str]) -> Prior:
@@ -148,3 +158,7 @@ def _said_of_item(item: Item) -> Said:
 
 def _verdict(verdict: Verdict) -> Said:
     return Said("verdicts", verdict.query_id.encode(), encode_verdict(verdict))
+
+
+def _lease(fact: LeaseFact) -> Said:
+    return Said("leases", fact.query_id.encode(), encode_lease(fact))

@@ -1,0 +1,14 @@
+-- End the leases whose time is over. KEYS: as `lease_functions`.  ARGV: 1 how many at most.
+-- Answers {how many, leases that are not over, records in the outbox, since when the oldest is there, now}: the last
+-- two in milliseconds.
+local now = clock()
+local expired = 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, ARGV[1])) do
+  local lease = get_lease(id)
+  end_lease(id, lease)
+  tell('expired', now, id, lease)
+  expired = expired + 1
+end
+local oldest = redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)
+local since = oldest[1] and string.match(oldest[1][1], '^%d+') or ''
+return {expired, redis.call('ZCARD', KEYS[4]), redis.call('XLEN', KEYS[5]), since, string.sub(now, 1, -4)}

@@ -1,0 +1,28 @@
+-- Extend or release a lease. KEYS: as `lease_functions`.
+-- ARGV: 1 extended or released, 2 lease, 3 analyst, 4 for how long from now (microseconds).
+-- Answers {a code of `ClaimCode`} or {'ok', lease}.
+local refused = refusal()
+if refused then
+  return {refused}
+end
+local lease = get_lease(ARGV[2])
+if not lease then
+  return {'unknown_lease'}
+elseif lease[6] ~= ARGV[3] then
+  return {'not_yours', lease[6]}
+elseif lease[1] == 'over' then
+  return {'lease_over'}
+end
+local now = clock()
+if ARGV[1] == 'extended' then
+  local till = later(now, ARGV[4])
+  if tonumber(till) > tonumber(lease[4]) then
+    lease[4] = till
+  end
+  put_lease(ARGV[2], lease)
+  redis.call('ZADD', KEYS[4], lease[4], ARGV[2])
+else
+  end_lease(ARGV[2], lease)
+end
+tell(ARGV[1], now, ARGV[2], lease)
+return {'ok', table.concat(lease, '\n') .. '\n'}

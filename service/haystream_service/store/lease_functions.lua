@@ -1,0 +1,95 @@
+-- What the scripts about leases have in common; it is put before each of them.
+-- KEYS of each begin with: 1 meta, 2 leases, 3 held, 4 live, 5 outbox.
+-- A lease is a list of texts, stored as so many lines: 1 what it is now (live, over), 2 what the query's owner has
+-- folded of it ('' = nothing, live, over), 3 begin, 4 until (microseconds), 5 item, 6 analyst, 7 rank, 8 score,
+-- 9 mean, 10 level, 11 by; '' where nobody said.
+local function read_lease(text)
+  local lease = {}
+  for line in string.gmatch(text, '([^\n]*)\n') do
+    lease[#lease + 1] = line
+  end
+  return lease
+end
+
+local function get_lease(id)
+  local text = redis.call('HGET', KEYS[2], id)
+  return text and read_lease(text)
+end
+
+local function put_lease(id, lease)
+  redis.call('HSET', KEYS[2], id, table.concat(lease, '\n') .. '\n')
+end
+
+-- Store a new lease that is not over.
+local function begin_lease(id, lease)
+  put_lease(id, lease)
+  redis.call('HINCRBY', KEYS[3], lease[5], 1)
+  redis.call('ZADD', KEYS[4], lease[4], id)
+end
+
+-- Let a lease be over that is not.
+local function end_lease(id, lease)
+  lease[1] = 'over'
+  put_lease(id, lease)
+  if redis.call('HINCRBY', KEYS[3], lease[5], -1) <= 0 then
+    redis.call('HDEL', KEYS[3], lease[5])
+  end
+  redis.call('ZREM', KEYS[4], id)
+end
+
+-- Put what happened into the outbox: the action, when, the lease's id, and the lease.
+local function tell(action, now, id, lease)
+  redis.call('XADD', KEYS[5], '*', 'fact', table.concat({action, now, id, ''}, '\n') .. table.concat(lease, '\n') .. '\n')
+end
+
+-- Take in a fact from the topic: `over` ends the lease, else the greatest `until` holds.
+local function merge_lease(id, over, said)
+  local lease = get_lease(id)
+  if not lease then
+    said[2] = over and 'over' or 'live'
+    said[1] = said[2]
+    if over then
+      put_lease(id, said)
+    else
+      begin_lease(id, said)
+    end
+    return
+  end
+  if lease[2] ~= 'over' then
+    lease[2] = over and 'over' or 'live'
+  end
+  lease[3] = tonumber(said[3]) < tonumber(lease[3]) and said[3] or lease[3]
+  if lease[1] == 'over' then
+    put_lease(id, lease)
+  elseif over then
+    end_lease(id, lease)
+  else
+    lease[4] = tonumber(said[4]) > tonumber(lease[4]) and said[4] or lease[4]
+    put_lease(id, lease)
+    redis.call('ZADD', KEYS[4], lease[4], id)
+  end
+end
+
+-- Microseconds since the epoch, in digits. The server's clock is the only one: whoever claims asks it, and so does
+-- whoever says that a lease is over.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] .. string.format('%06d', time[2])
+end
+
+local function later(now, microseconds)
+  return string.format('%.0f', tonumber(now) + tonumber(microseconds))
+end
+
+-- Why nothing may be claimed, or nil.
+local function refusal()
+  local partition = redis.call('HGET', KEYS[1], 'partition')
+  if not partition then
+    return 'unknown_query'
+  elseif redis.call('HEXISTS', KEYS[1], 'rebuilding') == 1 then
+    return 'rebuilding'
+  elseif redis.call('HGET', KEYS[1], 'fingerprint') == 'deleted' then
+    return 'query_deleted'
+  end
+  return nil
+end

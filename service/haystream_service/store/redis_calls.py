@@ -1,0 +1,76 @@
+"""How the stores in Redis ask it: scripts by their hash, one timeout a call, errors as `StoreUnavailable`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha1
+from importlib.resources import files
+from time import perf_counter
+from typing import Any, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
+
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.keys import Keys
+from haystream_service.store.refusals import unavailable
+
+
+class Script:
+    """A Lua script of this package, run by its hash; it is sent where the server does not know that.
+
+    One about `leases` has the functions of `lease_functions.lua`.
+    """
+
+    def __init__(self, name: str, *, leases: bool = False) -> None:
+        self.name = name.removesuffix(".lua")
+        here = files(__package__)
+        parts = [here.joinpath(name).read_bytes()]
+        if leases:
+            parts = [b"#!lua\n", here.joinpath("lease_functions.lua").read_bytes(), *parts]
+        self.text = b"".join(parts)
+        self.hash = sha1(self.text, usedforsecurity=False).hexdigest()
+
+
+class RedisCalls:
+    """A client, the names of its keys, and how it is asked.
+
+    `answered` is told the name of each script that Redis has answered, and the seconds that took.
+    """
+
+    def __init__(
+        self, client: Redis | RedisCluster, keys: Keys, timeout: float, answered: Callable[[str, float], None]
+    ) -> None:
+        # The two clients share every command used here, but no base class that says so.
+        self.redis = cast(Any, client)
+        self.keys = keys
+        self._timeout = timeout
+        self._answered = answered
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """What the script answers."""
+        began = perf_counter()
+        async with self.answering():
+            try:
+                answer = await self.redis.evalsha(script.hash, len(keys), *keys, *arguments)
+            except NoScriptError:
+                answer = await self.redis.eval(script.text, len(keys), *keys, *arguments)
+        self._answered(script.name, perf_counter() - began)
+        return answer
+
+    @asynccontextmanager
+    async def answering(self, extra: float = 0.0) -> AsyncIterator[None]:
+        """Turns every way in which a server does not answer, or not in time, into `StoreUnavailable`."""
+        try:
+            async with asyncio.timeout(self._timeout + extra):
+                yield
+        except TimeoutError:
+            raise StoreUnavailable(f"no answer from Redis within {self._timeout + extra:g} s") from None
+        except (RedisError, RedisClusterException, OSError) as error:
+            if (try_again := unavailable(error)) is None:
+                raise
+            if isinstance(error, ReadOnlyError) and isinstance(self.redis, Redis):
+                # A replica now, to which this connection leads for ever: the address may be another's by now.
+                await self.redis.connection_pool.disconnect(inuse_connections=False)
+            raise try_again from error

@@ -1,0 +1,128 @@
+"""Leases in Redis or Valkey: each step is one script on the slot of its query, done as a whole or not at all.
+
+A claim whose process dies before the facts are in the topic has happened all the same: the item is held, and the
+fact lies in the outbox, from which the owner of the query publishes it. What the scripts do not prevent: where a
+server forgets what it had acknowledged (a replica that lags is promoted, or the machine loses power), a lease may
+be gone whose fact was published, and the item be claimed again beside it. The owner folds that fact and puts it
+back.
+"""
+
+import math
+from collections.abc import Sequence
+from uuid import uuid4
+
+from typing_extensions import override
+
+from haystream.events import Action
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Looked, Outgoing, lease_of
+from haystream_service.store.facts import read_lease, read_outgoing
+from haystream_service.store.redis_calls import RedisCalls, Script
+from haystream_service.wire import encode_lease
+
+SECOND = 1_000_000
+EXPIRED_AT_ONCE = 1000
+"""A script holds up every other client while it runs."""
+
+LEASE_PARTS = ("meta", "leases", "held", "live", "outbox")
+"""The keys of a query that every script about leases is given first, in this order."""
+
+_WHY = {
+    ClaimCode.UNKNOWN_QUERY: "nobody has opened it",
+    ClaimCode.QUERY_DELETED: "it was deleted, for good",
+    ClaimCode.REBUILDING: "it is being rebuilt",
+    ClaimCode.NOT_RANKED_YET: "all that is ranked yet is leased",
+    ClaimCode.UNKNOWN_LEASE: "it has no such lease",
+    ClaimCode.LEASE_OVER: "the lease is over",
+    ClaimCode.NOT_YOURS: "another analyst has the lease",
+}
+
+
+class RedisClaims(Claims):
+    """The leases of a `RedisStore`'s queries."""
+
+    def __init__(self, calls: RedisCalls) -> None:
+        self._calls = calls
+        self._claim = Script("claim.lua", leases=True)
+        self._lease = Script("lease.lua", leases=True)
+        self._expire = Script("expire.lua", leases=True)
+        self._live = Script("live.lua", leases=True)
+        self._outbox = Script("outbox.lua", leases=True)
+
+    @override
+    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
+        ids = [uuid4().hex for _ in range(count)]
+        keys = self._keys(query_id, "offers", "ranking")
+        arguments = [analyst, math.floor(seconds * SECOND), "", *ids]
+        code, *found = await self._calls.run(self._claim, keys, arguments)
+        if code == b"index":
+            # Before anything is claimed: the owner is sure to look into the outbox then.
+            async with self._calls.answering():
+                await self._calls.redis.sadd(self._calls.keys.leased(int(found[0])), query_id)
+            arguments[2] = "1"
+            code, *found = await self._calls.run(self._claim, keys, arguments)
+        await self._check(query_id, code)
+        return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+
+    @override
+    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
+        return await self._act("extended", query_id, lease_id, analyst, math.floor(seconds * SECOND))
+
+    @override
+    async def release(self, query_id: str, lease_id: str, analyst: str) -> Lease:
+        return await self._act("released", query_id, lease_id, analyst, 0)
+
+    @override
+    async def live(self, query_id: str) -> list[Lease]:
+        found = await self._calls.run(self._live, self._keys(query_id), [])
+        return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+
+    @override
+    async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
+        partition, entries = await self._calls.run(self._outbox, self._keys(query_id), [most])
+        key = query_id.encode()
+        return [
+            Outgoing(entry.decode(), int(partition), key, encode_lease(read_outgoing(query_id, fields[1])))
+            for entry, fields in entries
+        ]
+
+    @override
+    async def published(self, query_id: str, entries: Sequence[str]) -> None:
+        if entries:
+            async with self._calls.answering():
+                await self._calls.redis.xdel(self._calls.keys.query(query_id, "outbox"), *entries)
+
+    @override
+    async def expire(self, query_id: str) -> Looked:
+        found = await self._calls.run(self._expire, self._keys(query_id), [EXPIRED_AT_ONCE])
+        expired, live, waiting, since, now = found
+        return Looked(expired, live, waiting, (int(now) - int(since)) / 1000 if since else 0.0)
+
+    @override
+    async def leased(self, partition: int) -> set[str]:
+        async with self._calls.answering():
+            members = await self._calls.redis.smembers(self._calls.keys.leased(partition))
+        return {member.decode() for member in members}
+
+    async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
+        arguments = [action, lease_id, analyst, microseconds]
+        code, *found = await self._calls.run(self._lease, self._keys(query_id), arguments)
+        await self._check(query_id, code)
+        return _lease(query_id, lease_id.encode(), found[0])
+
+    def _keys(self, query_id: str, *more: str) -> list[str]:
+        return [self._calls.keys.query(query_id, part) for part in (*LEASE_PARTS, *more)]
+
+    async def _check(self, query_id: str, answer: bytes) -> None:
+        if answer == b"ok":
+            return
+        code = ClaimCode(answer.decode())
+        if code is ClaimCode.UNKNOWN_QUERY:
+            async with self._calls.answering():
+                if await self._calls.redis.get(self._calls.keys.generation) is None:
+                    code = ClaimCode.REBUILDING
+        raise ClaimRefused(code, f"query {query_id!r}: {_WHY[code]}")
+
+
+def _lease(query_id: str, lease_id: bytes, raw: bytes) -> Lease:
+    stored = read_lease(raw)
+    return lease_of(stored.fact(query_id, lease_id.decode(), Action.CLAIMED, int(stored.begin)))

@@ -1,0 +1,138 @@
+"""Leases on a real Kafka and a real store: what a claim leaves behind, whoever dies, and whatever is rebuilt."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.equality import assert_is_the_fold
+from support.pipeline import Pipeline, rebuild, until
+
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease
+from haystream_service.wire import decode_lease, decode_verdict
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+EVENTS: tuple[Event, ...] = (
+    Query("q"),
+    *(Item(f"m{n}", "default", f"p{n % 7}", (f"p{n % 5 + 7}",)) for n in range(60)),
+)
+
+DIES = """
+import asyncio, os, signal, sys
+from haystream_service.store.redis import RedisStore
+
+async def claim():
+    url, prefix = sys.argv[1:]
+    for lease in await RedisStore.connect(url, prefix=prefix).claims.claim("q", "gone", 3, 600):
+        print(lease.item_id, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(claim())
+"""
+"""Claims three items, says which, and is gone before anybody has published it."""
+
+
+async def facts(pipeline: Pipeline) -> list[LeaseFact]:
+    return [decode_lease(record.value, record.key) for record in await pipeline.records("leases")]
+
+
+async def at_rest(pipeline: Pipeline) -> None:
+    """Everything that was claimed is in the topic, and the state is what the topics say."""
+
+    async def published() -> bool:
+        return not await pipeline.store.claims.outbox("q", 1)
+
+    await until(published, "an empty outbox")
+    said = [*EVENTS, *await facts(pipeline)]
+    said += [decode_verdict(record.value, record.key) for record in await pipeline.records("verdicts")]
+    await pipeline.ranked(said)
+    await assert_is_the_fold(pipeline.store, await pipeline.rankings(), said)
+
+
+async def claimed(pipeline: Pipeline, analyst: str, count: int, seconds: float = 600) -> list[Lease]:
+    """As soon as there is something to claim."""
+    while True:
+        try:
+            return await pipeline.store.claims.claim("q", analyst, count, seconds)
+        except ClaimRefused as refused:
+            assert refused.code in {ClaimCode.NOT_RANKED_YET, ClaimCode.UNKNOWN_QUERY}  # noqa: PT017
+            await asyncio.sleep(0.02)
+
+
+async def test_who_dies_between_claim_and_publish_neither_loses_an_item_nor_has_it_served_twice(
+    pipeline: Pipeline,
+) -> None:
+    await pipeline.worker()
+    await pipeline.say(*EVENTS)
+    await pipeline.ranked(EVENTS)
+    address = pipeline.settings.redis, pipeline.settings.redis_prefix
+    died = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", DIES, *address],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    theirs = died.stdout.split()
+    assert len(theirs) == 3
+    others = {lease.item_id for _ in range(57) for lease in await claimed(pipeline, "kim", 1)}
+    assert others == {f"m{n}" for n in range(60)} - set(theirs)
+    await at_rest(pipeline)
+    assert {fact.item_id for fact in await facts(pipeline) if fact.analyst == "gone"} == set(theirs)
+    assert await pipeline.store.claims.claim("q", "kim", 1, 600) == []
+
+
+async def test_what_runs_out_comes_back_and_a_verdict_ends_what_it_is_on(pipeline: Pipeline) -> None:
+    await pipeline.worker()
+    await pipeline.say(*EVENTS)
+    await pipeline.ranked(EVENTS)
+    (judged,) = await claimed(pipeline, "kim", 1)
+    (forgotten,) = await claimed(pipeline, "joe", 1, seconds=0.5)
+    await pipeline.say(Verdict("v", "q", judged.item_id, "kim", Outcome.RELEVANT, judged.at + 1))
+
+    async def over() -> bool:
+        return not await pipeline.store.claims.live("q")
+
+    await until(over, "no lease left")
+    await at_rest(pipeline)
+    told = [(fact.lease_id, fact.action) for fact in await facts(pipeline)]
+    assert (forgotten.lease_id, Action.EXPIRED) in told
+    assert {action for lease_id, action in told if lease_id == judged.lease_id} == {Action.CLAIMED}
+    first = [item.item_id for item in max(await pipeline.rankings("q"), key=lambda r: r.revision).items]
+    assert forgotten.item_id in first
+    assert judged.item_id not in first
+
+
+async def test_a_rebuild_while_somebody_claims_loses_no_lease(pipeline: Pipeline) -> None:
+    worker = await pipeline.worker()
+    await pipeline.say(*EVENTS)
+    await pipeline.ranked(EVENTS)
+    held = await claimed(pipeline, "kim", 5)
+    await at_rest(pipeline)
+    await asyncio.to_thread(worker.stop)
+    refusals: list[ClaimCode] = []
+    done = asyncio.Event()
+
+    async def claim() -> None:
+        while not done.is_set():
+            try:
+                held.extend(await pipeline.store.claims.claim("q", "joe", 1, 600))
+            except ClaimRefused as refused:
+                refusals.append(refused.code)
+            await asyncio.sleep(0.005)
+
+    claiming = asyncio.create_task(claim())
+    await rebuild(pipeline.settings, pipeline.store)
+    done.set()
+    await claiming
+    assert set(refusals) <= {ClaimCode.REBUILDING, ClaimCode.NOT_RANKED_YET}
+    assert ClaimCode.REBUILDING in refusals
+    assert len({lease.item_id for lease in held}) == len(held), "an item was served to two"
+    assert {lease.lease_id for lease in await pipeline.store.claims.live("q")} == {lease.lease_id for lease in held}
+    await pipeline.worker()
+    await at_rest(pipeline)

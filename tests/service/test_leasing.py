@@ -1,0 +1,178 @@
+"""Leases from a claim to the ranking, with a worker: who has what, what is offered, what nobody published."""
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from support.world import Process, World, item, lease, verdict
+
+from haystream.events import Action, Query, Status
+from haystream_service.metrics import Metrics
+from haystream_service.store.claims import ClaimCode, ClaimRefused
+from haystream_service.wire import decode_lease
+from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing, publish_outbox
+from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.retry import Retry
+
+pytestmark = pytest.mark.asyncio
+
+SECOND = 1_000_000
+
+
+class Desk:
+    """A world with a worker, where somebody claims and publishes, as the API does."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world = world
+        self.process = process
+        self.now = 1_800_000_000 * SECOND
+        self.claims = world.store.claims
+        self.claims.clock = lambda: self.now
+        self.publisher = MemoryPublisher(world.broker)
+        self.metrics = Metrics(CollectorRegistry(), labelled_queries=0)
+        self.retry = Retry(self.metrics)
+        self.leasing = Leasing(
+            world.store, self.publisher, lambda: process.worker.partitions, metrics=self.metrics, retry=self.retry
+        )
+
+    async def published(self) -> None:
+        """What is claimed is in the topic, and the worker has folded it."""
+        await publish_outbox(self.world.store, self.publisher, "q", self.retry)
+        await self.process.settled()
+
+    @property
+    def offered(self) -> list[str]:
+        """The items of the newest ranking."""
+        return [each.item_id for each in max(self.world.rankings("q"), key=lambda ranking: ranking.revision).items]
+
+    def facts(self) -> list[tuple[Action, str]]:
+        """All that the topic holds."""
+        found = [decode_lease(message.value, message.key) for message in self.world.broker.messages("leases")]
+        return [(fact.action, fact.item_id) for fact in found]
+
+
+async def desk(items: int = 12, **settings: object) -> Desk:
+    world = World()
+    world.say(Query("q", **settings), *(item(n) for n in range(items)))  # type: ignore[arg-type]
+    process = await world.process()
+    await process.settled()
+    return Desk(world, process)
+
+
+async def test_what_is_claimed_leaves_the_ranking_and_comes_back_when_it_is_given_back() -> None:
+    at = await desk()
+    before = at.offered
+    a, b = await at.claims.claim("q", "kim", 2, 60)
+    assert [a.item_id, b.item_id] == before[:2]
+    await at.published()
+    assert set(at.offered) == set(before[2:])
+    await at.claims.release("q", b.lease_id, "kim")
+    await at.published()
+    assert set(at.offered) == set(before) - {a.item_id}
+
+
+async def test_a_lease_that_runs_out_is_ended_by_the_owner_and_its_item_offered_again() -> None:
+    at = await desk()
+    (a,) = await at.claims.claim("q", "kim", 1, 60)
+    await at.published()
+    await at.leasing.look()
+    assert a.item_id not in at.offered
+    assert at.metrics.leases_live._value.get() == 1
+    at.now += 61 * SECOND
+    await at.leasing.look()
+    await at.process.settled()
+    assert a.item_id in at.offered
+    assert at.facts()[-1] == (Action.EXPIRED, a.item_id)
+    assert at.metrics.leases_expired._value.get() == 1
+
+
+async def test_what_nobody_published_the_owner_does_after_a_moment() -> None:
+    at = await desk()
+    (a,) = await at.claims.claim("q", "kim", 1, 60)
+    await at.leasing.look()
+    assert at.facts() == []  # whoever claimed is about to
+    at.now += int(ABANDONED_SECONDS * SECOND)
+    await at.leasing.look(every=False)
+    await at.process.settled()
+    assert at.facts() == [(Action.CLAIMED, a.item_id)]
+    assert a.item_id not in at.offered
+    await at.leasing.look(every=False)
+    assert at.metrics.outbox_records._value.get() == at.metrics.outbox_age._value.get() == 0
+
+
+async def test_a_verdict_ends_the_lease_and_the_item_is_not_claimed_again_even_before_that_is_known() -> None:
+    at = await desk()
+    (a,) = await at.claims.claim("q", "zoe", 1, 60)
+    assert a.item_id not in [each.item_id for each in await at.claims.claim("q", "kim", 100, 60)]
+    await at.published()
+    judged = int(a.item_id.removeprefix("item-"))
+    at.world.say(replace(verdict(judged), decided_at=at.now))
+    await at.process.settled()
+    assert a not in await at.claims.live("q")
+    with pytest.raises(ClaimRefused) as refused:
+        await at.claims.release("q", a.lease_id, "zoe")
+    assert refused.value.code is ClaimCode.LEASE_OVER
+
+
+async def test_nobody_is_sent_away_while_items_are_left() -> None:
+    at = await desk(items=400, top=5)
+    got: list[str] = []
+    while len(got) < 400:
+        try:
+            got += [each.item_id for each in await at.claims.claim("q", "kim", 30, 60)]
+        except ClaimRefused as refused:
+            assert refused.code is ClaimCode.NOT_RANKED_YET  # noqa: PT017 - it need not be raised
+            await at.published()
+    assert sorted(got) == sorted(f"item-{n}" for n in range(400))
+    await at.published()
+    assert await at.claims.claim("q", "kim", 1, 60) == []
+
+
+async def test_extending_publishes_no_ranking_and_is_kept() -> None:
+    at = await desk()
+    (a,) = await at.claims.claim("q", "kim", 1, 60)
+    await at.published()
+    before = len(at.world.rankings("q"))
+    at.now += SECOND
+    longer = await at.claims.extend("q", a.lease_id, "kim", 600)
+    await at.published()
+    assert len(at.world.rankings("q")) == before
+    stored = await at.world.store.load_query("q")
+    assert stored is not None
+    assert [(each.lease_id, each.until) for each in stored.leases] == [(a.lease_id, longer.until)]
+
+
+async def test_leases_of_a_query_that_is_opened_later_count_then() -> None:
+    world = World()
+    world.say(*(item(n) for n in range(4)), lease(1, item=2))
+    process = await world.process()
+    await process.settled()
+    assert [code for code, _ in world.dead_letters()] == ["unknown_query"]
+    world.say(Query("q"))
+    await process.settled()
+    assert "item-2" not in [each.item_id for each in world.rankings("q")[-1].items]
+
+
+async def test_a_query_that_is_not_open_offers_nothing_to_claim() -> None:
+    at = await desk()
+    await at.claims.claim("q", "kim", 1, 60)
+    await at.published()
+    at.world.say(Query("q", status=Status.PAUSED))
+    await at.process.settled()
+    assert await at.claims.claim("q", "kim", 1, 60) == []
+
+
+async def test_a_fact_on_another_item_is_a_dead_letter() -> None:
+    at = await desk()
+    at.world.say(lease(1, item=2), lease(1, "released", item=3))
+    await at.process.settled()
+    assert [code for code, _ in at.world.dead_letters()] == ["lease_conflict"]
+
+
+async def test_what_was_claimed_while_no_worker_ran_is_folded_by_the_next_one() -> None:
+    at = await desk()
+    await at.process.crash()
+    (a,) = await at.claims.claim("q", "kim", 1, 60)
+    at.process = await at.world.process()
+    await at.published()
+    assert a.item_id not in at.offered
