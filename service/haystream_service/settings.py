@@ -33,7 +33,9 @@ Servers = Annotated[str, StringConstraints(pattern=r"^[^\s,:/]+:\d+(,[^\s,:/]+:\
 RedisUrl = Annotated[
     str,
     StringConstraints(
-        pattern=r"^(rediss?://(\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(:\d+)?(/\d*)?|unix:///[^\s@?#]+)(\?[^\s@#]*)?$"
+        pattern=r"^(rediss?://HOST(,HOST)*(/\d*)?|unix:///[^\s@?#]+)(\?[^\s@#]*)?$".replace(
+            "HOST", r"(\[[0-9a-fA-F:.]+\]|[^\s:/@?#,\[\]]+)(:\d+)?"
+        )
     ),
 ]
 ApiUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
@@ -45,6 +47,7 @@ EXPECTED = {
     "kafka": "host:port, or several with commas between",
     "redis": "a URL such as redis://host:6379/0; HAYSTREAM_REDIS_PASSWORD takes any password, a URL not / # ? %",
     "redis_cluster": "true or false",
+    "redis_sentinel": "letters, digits, dots, dashes and underscores",
     "kafka_tls": "true or false",
     "topic_prefix": "letters, digits, dots, dashes and underscores",
     "redis_prefix": "letters, digits, dots, dashes and underscores",
@@ -84,6 +87,11 @@ class Settings(BaseModel):
     """Without user and password: a URL that holds them is taken apart, into the settings for them."""
     redis_cluster: bool = False
     """Whether that is a node of a Redis Cluster."""
+    redis_sentinel: Name | None = None
+    """What sentinels call the Redis to use. The URL is then that of a sentinel, or of several."""
+    redis_sentinel_password: Secret | None = None
+    """Of the sentinels themselves; Redis' own is `redis_password`."""
+    redis_sentinel_password_file: Path | None = None
     redis_user: Text | None = None
     redis_password: Secret | None = None
     redis_password_file: Path | None = None
@@ -203,6 +211,16 @@ class Settings(BaseModel):
             wrong.append("HAYSTREAM_KAFKA_SASL needs HAYSTREAM_KAFKA_USER and HAYSTREAM_KAFKA_PASSWORD (or …_FILE)")
         if not self.kafka_sasl and (self.kafka_user or password):
             wrong.append(f"a user or password for Kafka needs HAYSTREAM_KAFKA_SASL: {', '.join(SASL)}")
+        if self.redis_sentinel is None:
+            wrong += [
+                f"{_variable(name)} needs HAYSTREAM_REDIS_SENTINEL, what sentinels call the server"
+                for name in ("redis_sentinel_password", "redis_sentinel_password_file")
+                if getattr(self, name) is not None
+            ]
+            if "," in urlsplit(self.redis).netloc:
+                wrong.append("HAYSTREAM_REDIS names several hosts, as for sentinels: HAYSTREAM_REDIS_SENTINEL")
+        elif self.redis_cluster or self.redis.startswith("unix:"):
+            wrong.append("HAYSTREAM_REDIS_SENTINEL goes with a URL of sentinels, without HAYSTREAM_REDIS_CLUSTER")
         if self.redis_user and not (self.redis_password or self.redis_password_file):
             wrong.append("HAYSTREAM_REDIS_USER needs HAYSTREAM_REDIS_PASSWORD or HAYSTREAM_REDIS_PASSWORD_FILE")
         oidc = [name for name in OIDC if getattr(self, name) is None]
@@ -214,7 +232,14 @@ class Settings(BaseModel):
 
 
 SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-SECRETS = ("kafka_password", "kafka_key_password", "redis_password", "redis_key_password", "api_token")
+SECRETS = (
+    "kafka_password",
+    "kafka_key_password",
+    "redis_password",
+    "redis_key_password",
+    "redis_sentinel_password",
+    "api_token",
+)
 """Each may be given in a file, which the setting with `_file` at its end names."""
 OIDC = ("api_oidc_issuer", "api_oidc_audience", "api_oidc_jwks")
 TLS_PARTS = ("ca_file", "cert_file", "key_file", "key_password", "key_password_file")

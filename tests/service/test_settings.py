@@ -37,6 +37,7 @@ def test_the_processs_environment_is_read_when_asked(monkeypatch):
 
 ANY_TEXT = {"host", "data_dir", "redis_password", "api_token"}
 PART_OF_MORE = {"kafka_user", "kafka_password", "kafka_key_password", "redis_user", "redis_key_password"} | {
+    "redis_sentinel_password",
     "api_oidc_issuer",
     "api_oidc_audience",
 }
@@ -171,6 +172,9 @@ def test_a_url_is_kept_without_its_credentials(url, bare, user, password):
         ({"KAFKA_TLS": "true", "KAFKA_KEY_FILE": "f"}, "name HAYSTREAM_KAFKA_CERT_FILE"),
         ({"REDIS": "redis://:S3cret@h", "REDIS_PASSWORD_FILE": "f"}, "HAYSTREAM_REDIS_PASSWORD is for"),
         ({"REDIS_USER": "me"}, "HAYSTREAM_REDIS_USER needs "),
+        ({"REDIS": "redis://a:26379,b:26379/0"}, "HAYSTREAM_REDIS names several hosts, as for sentinels"),
+        ({"REDIS_SENTINEL_PASSWORD": "S3cret"}, "HAYSTREAM_REDIS_SENTINEL_PASSWORD needs HAYSTREAM_REDIS_SENTINEL"),
+        ({"REDIS_SENTINEL": "ours", "REDIS_CLUSTER": "true"}, "without HAYSTREAM_REDIS_CLUSTER"),
         (
             {"KAFKA_TLS": "true", "KAFKA_CA_FILE": "/no/f"},
             "HAYSTREAM_KAFKA_CA_FILE is '/no/f': cannot read it: No such",

@@ -19,7 +19,7 @@ from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.kafka_connection import client_arguments, consumer_arguments
 from haystream_service.settings import PREFIX, Settings, variables
-from haystream_service.store.base import Store
+from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import decode_ranking, encode_item, encode_lease, encode_query, encode_verdict
 from haystream_service.wire.records import NextItems
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, *, patience
         try:
             if await condition():
                 return
-        except (KafkaError, BrokerUnavailable, OSError):
+        except (KafkaError, BrokerUnavailable, StoreUnavailable, OSError):
             pass
         assert time.monotonic() < give_up, f"not within {patience:g} s: {what}"
         await asyncio.sleep(LOOK)
