@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How much of what could go on for ever is run."""
     parser.addoption("--schedules", type=int, default=200, help="simulated schedules (tests/simulation)")
     parser.addoption("--faults", choices=("sample", "all"), default="sample", help="which faults (tests/faults)")
+    parser.addoption("--api-examples", type=int, default=15, help="requests a route (test_schemathesis.py)")
     parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long tests/faults/soak.py lasts")
     parser.addoption("--soak-seed", type=int, help="what it draws from")
     parser.addoption("--upgrade-from", help="a commit, for tests/faults/upgrade.py")

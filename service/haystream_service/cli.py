@@ -49,6 +49,15 @@ class Kind(StrEnum):
     EML = "eml"
 
 
+class Decision(StrEnum):
+    """What can be said of an item."""
+
+    RELEVANT = "relevant"
+    IRRELEVANT = "irrelevant"
+    SKIPPED = "skipped"
+    RETRACTED = "retracted"
+
+
 class EngineName(StrEnum):
     """What can compute the posterior."""
 
@@ -124,6 +133,24 @@ def demo(
 
 
 @app.command()
+def up(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where Kafka and Valkey keep what is theirs.")],
+) -> None:
+    """Run everything on this machine: Kafka, Valkey, a worker and the queue API.
+
+    Says where the API is and which token it takes, and stops at Ctrl-C. The
+    next start in the same folder goes on from there. For one machine, to try
+    it or to work alone: docs/operations.md says how it is run otherwise.
+
+    \b
+    haystream up haystream-data
+    """
+    from haystream_service.commands import up as command
+
+    command.run(folder)
+
+
+@app.command()
 def worker(config: Config = None) -> None:
     """Run a worker: items, queries and verdicts in from Kafka, rankings out.
 
@@ -181,6 +208,47 @@ def api_key(
     from haystream_service.commands import api as command
 
     command.run_key(to, subject, role or [], collection or [], revoke=revoke, json=json)
+
+
+@app.command("next")
+def next_(
+    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100, help="How many items.")] = 1,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="For how long they are yours.")] = 30,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take the next items of a query: nobody else gets them meanwhile.
+
+    Printed are the item's id, how likely it is relevant, and who it is between.
+    Over the API (HAYSTREAM_API) or, without one, on Kafka and Redis.
+
+    \b
+    haystream next case-7 -n 10
+    """
+    from haystream_service.commands import queue as command
+
+    command.run_next(query_id, count=count, minutes=minutes, config=config, json=json)
+
+
+@app.command()
+def verdict(
+    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")],
+    item_id: Annotated[str, typer.Argument(metavar="ITEM_ID")],
+    outcome: Annotated[Decision, typer.Argument(help="retracted takes back whatever was said of the item.")],
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Decide on an item, and wait until the ranking knows.
+
+    \b
+    haystream verdict case-7 m-1 relevant
+    haystream verdict case-7 m-1 retracted
+    """
+    from haystream.events import Outcome
+    from haystream_service.commands import queue as command
+
+    command.run_verdict(query_id, item_id, Outcome(outcome.value), config=config, json=json)
 
 
 @app.command()

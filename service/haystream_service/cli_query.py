@@ -1,5 +1,6 @@
 """What the commands of `haystream query` are called and take; what they do is in `commands.query`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from haystream_service.cli_dead_letters import Config
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="See where queries stand, let one go on that was stopped, delete one.",
+    help="Open and change queries, see where they stand, let one go on that was stopped, delete one.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -48,6 +49,74 @@ def show(query_id: QueryId, config: Config = None, json: Json = False) -> None:
     from haystream_service.commands import query as command
 
     command.run_show(query_id, config=config, json=json)
+
+
+@app.command("open")
+def open_(
+    query_id: QueryId,
+    collection: Annotated[str, typer.Option(help="Whose items it ranks; it can never change.")] = "default",
+    top: Annotated[int | None, typer.Option(min=1, max=10_000, help="Length of the published ranking.")] = None,
+    watch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID=MEAN", help="On the watch-list, with a prior mean. May be given several times."),
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Open a query, over the API or, without HAYSTREAM_API, on Kafka and Redis.
+
+    Other settings: `PUT /v1/queries/…` of the API, or the topic queries.
+
+    \b
+    haystream query open case-7 --collection mail
+    haystream query open case-7 --watch ann@example.org=0.9
+    """
+    from haystream_service.commands import queue as command
+
+    command.run_open(query_id, collection=collection, top=top, watch=watch or [], config=config, json=json)
+
+
+@app.command()
+def pause(query_id: QueryId, config: Config = None, json: Json = False) -> None:
+    """Offer nothing of a query for now. Verdicts still count."""
+    from haystream_service.commands import queue as command
+
+    command.run_status(query_id, "paused", config=config, json=json)
+
+
+@app.command()
+def close(query_id: QueryId, config: Config = None, json: Json = False) -> None:
+    """Offer nothing of a query any more. Verdicts still count."""
+    from haystream_service.commands import queue as command
+
+    command.run_status(query_id, "closed", config=config, json=json)
+
+
+@app.command()
+def reopen(query_id: QueryId, config: Config = None, json: Json = False) -> None:
+    """Offer items of a query again that was paused or closed."""
+    from haystream_service.commands import queue as command
+
+    command.run_status(query_id, "open", config=config, json=json)
+
+
+@app.command()
+def export(
+    query_id: QueryId,
+    audit: Annotated[bool, typer.Option("--audit", help="Who had what and said what, from Kafka.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="A table, not an object a line.")] = False,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: standard output.")] = None,
+    config: Config = None,
+) -> None:
+    """Write a query's decisions, with those marked that hold, or its audit trail.
+
+    \b
+    haystream query export case-7 --csv --to decisions.csv
+    haystream query export case-7 --audit
+    """
+    from haystream_service.commands import queue as command
+
+    command.run_export(query_id, audit=audit, form="csv" if csv else "ndjson", to=to, config=config)
 
 
 @app.command()

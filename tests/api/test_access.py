@@ -17,6 +17,7 @@ pytestmark = pytest.mark.asyncio
 NAMES = {
     "query_id": "q",
     "verdict_id": "v-unknown",
+    "lease_id": "none",
     "item_id": "item-1",
     "participant": "ann",
     "collection": "default",

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from haystream_service.demo.stage import WorkerProcess
+from haystream_service.demo.stage import ApiProcess, WorkerProcess
 
 LOOK_SECONDS = 0.01
 
@@ -112,6 +112,13 @@ class ForkedWorker(WorkerProcess):
         return Forked(["worker"], self.environment() or {}, out=self.log, err=self.log, first=self._first)
 
 
+class ForkedApi(ApiProcess):
+    """`haystream api`, forked."""
+
+    def _launch(self, command: list[str]) -> Any:
+        return Forked(["api"], self.environment() or {}, out=self.log, err=self.log)
+
+
 def _serve() -> str:
     """Answer requests; return in a child, with what it has to carry out first."""
     from haystream.warm import warm
@@ -153,8 +160,9 @@ def _become(request: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    from haystream_service.api import serve as _  # noqa: F401 - to have them
     from haystream_service.cli import main
-    from haystream_service.worker import serve as _  # noqa: F401 - to have it
+    from haystream_service.worker import serve as __  # noqa: F401
 
     exec(_serve())
     main()

@@ -18,6 +18,7 @@ from haystream_service.api.desk import Desk
 from haystream_service.api.facts import At, Facts
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.guards import Gate
+from haystream_service.api.outbox import Outbox
 from haystream_service.api.serve import Listener, listener
 from haystream_service.api.tokens import Doorkeeper, KeyFile
 from haystream_service.api.watching import Watching
@@ -45,9 +46,11 @@ class MemoryFacts:
             )
         return At(partition, self.broker.append((topic, partition), key.encode(), value))
 
-    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+    async def write_all(
+        self, topic: str, records: Sequence[tuple[str, bytes]], *, partition: int | None = None
+    ) -> None:
         for key, value in records:
-            self.broker.produce(topic, key.encode(), value)
+            await self.write(topic, key, value, partition=partition)
 
     async def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
         for message in self.broker._logs[topic, partition]:
@@ -73,7 +76,7 @@ def write_keys(path: Path, *callers: tuple[str, Sequence[Role], Sequence[str]]) 
 def an_app(store: Store, facts: Facts, keys: KeyFile, *, rate: float = 1e5, **given: Any) -> FastAPI:
     """The application, made of these."""
     origins = given.pop("origins", ())
-    desk = Desk(store, facts, Graphs(store), Watching(store), **given)
+    desk = Desk(store, store.claims, facts, Outbox(store.claims, facts), Graphs(store), Watching(store), **given)
     return build_app(
         desk, Gate(Doorkeeper(keys, None), rate=rate), ApiMetrics(CollectorRegistry()), origins=origins
     )
@@ -94,6 +97,7 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
         server.should_exit = True
         await serving
         await app.state.desk.graphs.close()
+        await app.state.desk.outbox.close()
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ What is written is a fact on Kafka, in the wire's format; what is read comes fro
 | `messages` | what is sent and answered, as values that the client uses, too |
 | `queries`, `claims`, `verdicts`, `items`, `rankings`, `beliefs`, `exports` | the routes |
 | `desk` | what the routes work with: the store, the facts, the clock |
+| `outbox` | how Kafka is told what happened to leases |
 | `facts` | how facts get to Kafka, and are read from there once more |
 | `graphs`, `watching` | what requests share: a collection's graph, the newest ranking of a query |
 """

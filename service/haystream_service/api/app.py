@@ -11,7 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from haystream.errors import Rejected
-from haystream_service.api import beliefs, exports, items, openapi, queries, rankings, verdicts
+from haystream_service.api import beliefs, claims, exports, items, openapi, queries, rankings, verdicts
 from haystream_service.api.access import OPEN, ROUTES
 from haystream_service.api.desk import Desk
 from haystream_service.api.edge import Edge
@@ -62,6 +62,7 @@ def build_app(desk: Desk, gate: Gate, metrics: ApiMetrics, *, origins: Collectio
         router,
         queries.router,
         rankings.router,
+        claims.router,
         verdicts.router,
         items.router,
         beliefs.router,

@@ -13,9 +13,11 @@ from haystream.events import Query, Status
 from haystream_service.api.access import Caller
 from haystream_service.api.facts import Facts
 from haystream_service.api.graphs import Graphs
+from haystream_service.api.outbox import Outbox
 from haystream_service.api.problems import Problem, not_found
 from haystream_service.api.watching import Watching
 from haystream_service.store.base import Head, Store
+from haystream_service.store.claims import Claims
 from haystream_service.wire import encode_query
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
@@ -44,7 +46,9 @@ class Desk:
     """A replica's collaborators, as the routes see them."""
 
     store: Store
+    claims: Claims
     facts: Facts
+    outbox: Outbox
     graphs: Graphs
     watching: Watching
     limits: Limits = DEFAULT_LIMITS

@@ -20,7 +20,7 @@ router = APIRouter(tags=["exports"])
 Form = Annotated[Literal["ndjson", "csv"], Query(alias="format", description="An object a line, or a table.")]
 DECISION = ("item_id", "outcome", "analyst", "decided_at", "verdict_id", "holds")
 TRAIL = ("fact", "at", "analyst", "item_id", "action", "id", "until", "rank", "score", "mean", "level", "by")
-TOPICS = ("verdicts",)
+TOPICS = ("leases", "verdicts")
 MEDIA = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""

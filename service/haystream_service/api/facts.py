@@ -33,7 +33,9 @@ class Facts(Protocol):
         """Write a record; where it lies, once the broker has it. By default its key says on which partition."""
         ...
 
-    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+    async def write_all(
+        self, topic: str, records: Sequence[tuple[str, bytes]], *, partition: int | None = None
+    ) -> None:
         """Write records, by key and value; return when the broker has all."""
         ...
 
@@ -59,12 +61,13 @@ class KafkaFacts:
             raise _too_large(topic) from None
         return At(found.partition, found.offset)
 
-    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+    async def write_all(
+        self, topic: str, records: Sequence[tuple[str, bytes]], *, partition: int | None = None
+    ) -> None:
         """As `Facts` says."""
         try:
-            await self._producer.send_all(
-                topic, [(key.encode(), value) for key, value in records], headers=_correlated()
-            )
+            pairs = [(key.encode(), value) for key, value in records]
+            await self._producer.send_all(topic, pairs, partition=partition, headers=_correlated())
         except MessageSizeTooLargeError:
             raise _too_large(topic) from None
 

@@ -97,6 +97,8 @@ class Progress(Record):
     """Of its collection."""
     screened: Count
     found: Count
+    leased: Count
+    """Items that somebody has just now."""
     expected_remaining: EstimateRecord
     discrepancy: float
 
@@ -215,6 +217,49 @@ class Why(Record):
     pairs_cut: Count
     verdicts: tuple[VerdictRecord, ...]
     """In the order in which they were decided: the last one holds."""
+
+
+LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
+
+
+class ClaimBody(Record):
+    """What is asked for: up to `count` items, for so long."""
+
+    count: Annotated[int, Field(ge=1, le=100)] = 1
+    seconds: LeaseSeconds = 600
+    analyst: Id | None = None
+    """For whom, where a lead asks for another; by default the token's subject."""
+    known: tuple[Id, ...] | None = None
+    """Leases, by id, that the caller knows of: others that the analyst has are answered before new ones."""
+
+
+class ExtendBody(Record):
+    """For how long from now an item is to be kept."""
+
+    seconds: LeaseSeconds = 600
+
+
+class LeaseAnswer(Record):
+    """An item that an analyst has, until when, and what it was served at."""
+
+    lease_id: Id
+    query_id: Id
+    item_id: Id
+    analyst: Id
+    at: str
+    until: str
+    rank: int | None = None
+    score: float | None = None
+    mean: float | None = None
+    level: float | None = None
+    by: str
+
+
+class Leases(Record):
+    """Items that analysts have."""
+
+    query_id: Id
+    leases: tuple[LeaseAnswer, ...]
 
 
 Wait = Annotated[float, Field(ge=0, le=30)]

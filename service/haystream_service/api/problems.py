@@ -30,6 +30,10 @@ class ApiCode(StrEnum):
     """The address is known, the method is not."""
     QUERY_EXISTS = "query_exists"
     """There is a query of that id, with other settings."""
+    QUERY_NOT_OPEN = "query_not_open"
+    """The query is paused or closed: nothing is offered for reading."""
+    LEASE_OVER = "lease_over"
+    """The lease is over: released, run out, or ended by a verdict."""
     SETTINGS_CHANGED = "settings_changed"
     """The settings are not those that If-Match names."""
     RATE_LIMITED = "rate_limited"
@@ -56,6 +60,8 @@ _STATUS: Mapping[str, int] = {
     ApiCode.NOT_FOUND: 404,
     ApiCode.METHOD_NOT_ALLOWED: 405,
     ApiCode.QUERY_EXISTS: 409,
+    ApiCode.QUERY_NOT_OPEN: 409,
+    ApiCode.LEASE_OVER: 409,
     ApiCode.SETTINGS_CHANGED: 412,
     ApiCode.RATE_LIMITED: 429,
     ApiCode.UNAVAILABLE: 503,

@@ -60,6 +60,7 @@ async def show_progress(opened: QueryOf, desk: DeskOf) -> Response:
             items=await desk.store.item_count(opened.collection),
             screened=ranking.screened,
             found=ranking.found,
+            leased=len(await desk.claims.live(opened.query_id)),
             expected_remaining=ranking.expected_remaining,
             discrepancy=ranking.discrepancy,
         )

@@ -14,6 +14,7 @@ from haystream_service.api.desk import Desk
 from haystream_service.api.facts import KafkaFacts
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.guards import Gate
+from haystream_service.api.outbox import Outbox
 from haystream_service.api.tokens import Doorkeeper
 from haystream_service.api.watching import Watching
 from haystream_service.errors import UserError
@@ -75,11 +76,11 @@ def listener(app: FastAPI, host: str, port: int) -> Listener:
 class Replica:
     """An API process: what it consists of, and what it says of itself."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, doorkeeper: Doorkeeper) -> None:
         registry = new_registry()
         self.settings = settings
         self.metrics = ApiMetrics(registry)
-        self.doorkeeper = Doorkeeper.of(settings)
+        self.doorkeeper = doorkeeper
         self.store = RedisStore.open(
             settings,
             timeout=REDIS_SECONDS,
@@ -91,9 +92,13 @@ class Replica:
             acknowledged=lambda topic, seconds: self.metrics.publish.labels(topic).observe(seconds),
         )
         self.graphs = Graphs(self.store)
+        facts = KafkaFacts(settings, self.producer)
+        self.outbox = Outbox(self.store.claims, facts)
         self.desk = Desk(
             self.store,
-            KafkaFacts(settings, self.producer),
+            self.store.claims,
+            facts,
+            self.outbox,
             self.graphs,
             Watching(self.store),
             body_bytes=settings.api_body_mib << 20,
@@ -131,6 +136,7 @@ class Replica:
     async def close(self) -> None:
         """Let go of everything."""
         await self.graphs.close()
+        await self.outbox.close()
         await self.producer.close()
         await self.doorkeeper.close()
         await self.store.close()
@@ -146,7 +152,7 @@ async def serve(settings: Settings) -> int:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        replica = Replica(settings)
+        replica = Replica(settings, Doorkeeper.of(settings))
         stack.push_async_callback(replica.close)
         try:
             await replica.probes.start(settings.host, settings.port)

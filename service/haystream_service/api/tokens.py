@@ -13,7 +13,7 @@ import time
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import jwt
@@ -117,6 +117,15 @@ class KeyFile:
             self._stamp = stamp
 
 
+class _One(NamedTuple):
+    hash: str
+    one: Caller
+
+    def caller(self, token: str) -> Caller | None:
+        """Whoever has the key; None where it is none."""
+        return self.one if secrets.compare_digest(_hash(token), self.hash) else None
+
+
 class Provider:
     """An OpenID provider, of which only its public keys are asked for.
 
@@ -194,7 +203,7 @@ def _unauthenticated(detail: str) -> Problem:
 class Doorkeeper:
     """Says who a request is of, by its Authorization header."""
 
-    def __init__(self, keys: KeyFile | None, provider: Provider | None) -> None:
+    def __init__(self, keys: "KeyFile | _One | None", provider: Provider | None) -> None:
         self._keys = keys
         self._provider = provider
 
@@ -210,6 +219,11 @@ class Doorkeeper:
         if settings.api_oidc_issuer and settings.api_oidc_audience and settings.api_oidc_jwks:
             provider = Provider(settings.api_oidc_issuer, settings.api_oidc_audience, settings.api_oidc_jwks)
         return cls(KeyFile(settings.api_keys_file) if settings.api_keys_file else None, provider)
+
+    @classmethod
+    def for_one(cls, token: str, caller: Caller) -> "Doorkeeper":
+        """One that knows a single token."""
+        return cls(_One(_hash(token), caller), None)
 
     async def caller(self, authorization: str | None, *, basic: bool = False) -> Caller:
         """Whoever the header is of; with `basic`, the token may be a password, as browsers send it.

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -23,6 +24,7 @@ from haystream_service.demo.play import NoAnswer
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments, refusal
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
+from haystream_service.local.process import free_port
 from haystream_service.metrics import Metrics
 from haystream_service.settings import PREFIX, Settings, load, variables
 from haystream_service.store.base import StoreUnavailable
@@ -77,6 +79,26 @@ class WorkerProcess(LocalServer):
                 return bool(response.status == 200)
         except (urllib.error.HTTPError, urllib.error.URLError):
             return False  # not yet
+
+
+class ApiProcess(WorkerProcess):
+    """`haystream api` as a process of its own; `port` has its probes."""
+
+    name = "the haystream API"
+
+    def __init__(self, settings: Mapping[str, str], keys: Path) -> None:
+        self.api_port = free_port()
+        ours = {"API_PORT": str(self.api_port), "API_KEYS_FILE": str(keys)}
+        super().__init__({**settings, **{PREFIX + name: value for name, value in ours.items()}})
+
+    @property
+    def address(self) -> str:
+        """Where it is used."""
+        return f"http://127.0.0.1:{self.api_port}"
+
+    def command(self) -> list[str]:
+        """The API, by this interpreter."""
+        return [*super().command()[:-1], "api"]
 
 
 @asynccontextmanager

@@ -1,0 +1,91 @@
+"""Where the commands of the queue find it: at HAYSTREAM_API, or, where no API runs, on Kafka and Redis alone.
+
+The latter is the API, too: its application, in this process, for this one user.
+"""
+
+import asyncio
+import getpass
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any, TypeVar
+
+import httpx
+from typing_extensions import override
+
+from haystream_service.client import Haystream
+from haystream_service.errors import UserError
+from haystream_service.mounted import MountedSecret
+from haystream_service.settings import Settings, load
+
+T = TypeVar("T")
+
+
+@contextmanager
+def connected(config: Path | None) -> Iterator[Haystream]:
+    """A client of the API. Raises `UserError`."""
+    settings = load(config)
+    if settings.api is not None:
+        token = MountedSecret(settings.api_token, settings.api_token_file)
+        if not token:
+            raise UserError("the API asks for a token: HAYSTREAM_API_TOKEN_FILE (or HAYSTREAM_API_TOKEN)")
+        with Haystream(settings.api, token.read(), ca_file=settings.api_ca_file) as client:
+            yield client
+        return
+    own = _Here(settings)
+    try:
+        with Haystream("http://here", own.token, transport=own) as client:
+            yield client
+    finally:
+        own.end()
+
+
+class _Here(httpx.BaseTransport):
+    """The application in this process, on an event loop in a thread of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        try:
+            from haystream_service.api.access import EVERY_COLLECTION, Caller, Role
+            from haystream_service.api.serve import Replica
+            from haystream_service.api.tokens import Doorkeeper
+        except ImportError as missing:
+            raise UserError(
+                f"without HAYSTREAM_API this needs packages that are not there ({missing.name}): "
+                "pip install 'haystream[api]'"
+            ) from None
+        self.token = token_urlsafe()
+        me = Caller(getpass.getuser(), frozenset(Role), frozenset({EVERY_COLLECTION}))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+        async def made() -> tuple[Replica, httpx.ASGITransport]:
+            replica = Replica(settings, Doorkeeper.for_one(self.token, me))
+            return replica, httpx.ASGITransport(replica.app)
+
+        self._replica, self._transport = self._run(made())
+
+    @override
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request, with the whole answer."""
+
+        async def answered() -> httpx.Response:
+            body = request.read()
+            found = await self._transport.handle_async_request(
+                httpx.Request(request.method, request.url, headers=request.headers, content=body)
+            )
+            return httpx.Response(found.status_code, headers=found.headers, content=await found.aread())
+
+        return self._run(answered())
+
+    def end(self) -> None:
+        """Finish what is under way, let go of Kafka and Redis."""
+        self._run(self._replica.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

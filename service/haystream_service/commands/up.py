@@ -1,0 +1,54 @@
+"""`haystream up`: Kafka, Valkey, a worker and the API on this machine, until somebody ends it."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+from shlex import quote
+
+from haystream_service.api.access import Role
+from haystream_service.api.tokens import new_key, write_keys
+from haystream_service.commands.console import notes
+from haystream_service.demo.stage import ApiProcess, WorkerProcess, started
+from haystream_service.errors import UserError
+from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.settings import load, variables
+
+
+def run(folder: Path) -> None:
+    """Start, say where everything is, stop at Ctrl-C or SIGTERM. Raises `UserError` and `ServerUnavailable`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}") from None
+    asyncio.run(_up(folder.resolve()))
+
+
+async def _up(folder: Path) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    token, keys = folder / "token", folder / "keys.json"
+    key, line = new_key("me", [Role.INGEST, Role.ANALYST, Role.LEAD], ["*"])
+    write_keys(keys, [line])
+    await asyncio.to_thread(_write_secret, token, key)
+    async with AsyncExitStack() as stack:
+        notes.print("starting Kafka, Valkey, a worker and the API; the first time takes half a minute ...")
+        valkey = await started(stack, ValkeyServer(data_dir=folder / "valkey"))
+        kafka = await started(stack, KafkaServer(data_dir=folder / "kafka"))
+        settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
+        await started(stack, WorkerProcess(settings))
+        api = await started(stack, ApiProcess(settings, keys))
+        where = {**settings, "HAYSTREAM_API": api.address, "HAYSTREAM_API_TOKEN_FILE": str(token)}
+        lines = "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
+        await asyncio.to_thread((folder / "env").write_text, lines)
+        notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
+        notes.print(f"in another terminal: . {quote(str(folder / 'env'))}", markup=False)
+        notes.print("Ctrl-C stops all of it; what was done stays in that folder")
+        await stop.wait()
+        notes.print("stopping ...")
+
+
+def _write_secret(file: Path, text: str) -> None:
+    file.touch(mode=0o600)
+    file.write_text(text + "\n")

@@ -1,0 +1,150 @@
+"""The client: what it says is typed, and what gets no answer is asked again without being done twice."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import httpx
+import orjson
+import pytest
+from support.world import World, item
+
+from haystream.events import Outcome
+from haystream_service import client as client_module
+from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
+from haystream_service.wire import encode_item
+
+pytestmark = pytest.mark.asyncio
+T = TypeVar("T")
+
+ITEMS = [item(n) for n in range(40)]
+
+
+async def using(address: str, token: str, ask: Callable[[Haystream], T], **given: object) -> T:
+    """What the synchronous client answers, in a thread."""
+
+    def asked() -> T:
+        with Haystream(address, token, pause=lambda _: None, **given) as client:  # type: ignore[arg-type]
+            return ask(client)
+
+    return await asyncio.to_thread(asked)
+
+
+async def filled(address: str, world: World) -> None:
+    """A query on forty items."""
+    sent = await using(address, "ingest", lambda c: c.send_items("default", map(encode_item, ITEMS)))
+    assert (sent.accepted, sent.rejected) == (40, ())
+    opened = await using(address, "lead", lambda c: c.open("team/q", {"top": 20}))
+    assert opened.settings["top"] == 20
+    await world.processes[0].settled()
+
+
+async def test_a_day_at_work(address: str, world: World) -> None:
+    await filled(address, world)
+
+    def work(client: Haystream) -> None:
+        leases = client.next("team/q", count=3)
+        assert [lease.rank for lease in leases] == [1, 2, 3]
+        assert client.keep(leases[0], 3600).until > leases[0].until
+        given = client.decide("team/q", leases[0].item_id, Outcome.RELEVANT, wait="ranking")
+        assert given.ranked
+        assert client.progress("team/q").found == 1
+        assert client.why("team/q", leases[0].item_id).verdicts[0].verdict_id == given.verdict.verdict_id
+        client.undo("team/q", given.verdict.verdict_id, wait="ranking")
+        assert client.progress("team/q").screened == 0
+        client.give_back(leases[1])
+        client.give_back(leases[1])  # to give it back twice is to give it back
+        people = client.item("default", leases[1].item_id)
+        assert client.participant("team/q", str(people.sender)).contacts
+        (again,) = client.next("team/q")
+        assert again.item_id != leases[2].item_id
+        assert {lease.item_id for lease in client.leases("team/q")} >= {again.item_id, leases[2].item_id}
+        assert client.ranking("team/q", limit=2).items
+        assert client.me().subject == "kim"
+
+    await using(address, "kim", work)
+
+    def lead(client: Haystream) -> None:
+        assert [line.query_id for line in client.queries()] == ["team/q"]
+        for change, status in ((client.pause, "paused"), (client.close, "closed"), (client.reopen, "open")):
+            assert change("team/q").settings["status"] == status
+        with client.export("team/q", "decisions") as pieces:
+            rows = [orjson.loads(line) for line in b"".join(pieces).splitlines()]
+        assert [row["outcome"] for row in rows] == ["relevant", "retracted"]
+        with pytest.raises(ApiProblem, match="not_found") as caught:
+            client.query("none")
+        assert (caught.value.status, caught.value.code) == (404, "not_found")
+        assert caught.value.correlation_id
+
+    await using(address, "lead", lead)
+
+
+class Lossy(httpx.HTTPTransport):
+    """Of each two requests the first is lost: by turns before it arrives, on the way back, or by a busy server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = 0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests += 1
+        match self.requests % 6:
+            case 1:
+                raise httpx.ConnectError("never arrived")
+            case 3:
+                super().handle_request(request).close()
+                raise httpx.ReadError("the answer was lost")
+            case 5:
+                return httpx.Response(503, headers={"Retry-After": "1"}, content=b"<html>busy</html>")
+        return super().handle_request(request)
+
+
+async def test_what_gets_no_answer_is_asked_again_and_done_once(address: str, world: World) -> None:
+    await filled(address, world)
+
+    def work(client: Haystream) -> set[str]:
+        items = set()
+        for _ in range(12):
+            (lease,) = client.next("team/q")
+            assert lease.item_id not in items
+            items.add(lease.item_id)
+            client.decide("team/q", lease.item_id, Outcome.IRRELEVANT)
+        return items
+
+    transport = Lossy()
+    items = await using(address, "kim", work, transport=transport)
+    assert transport.requests > 40
+    await world.processes[0].settled()
+    stored = await world.store.load_query("team/q")
+    assert stored is not None
+    assert sorted(verdict.item_id for verdict in stored.verdicts) == sorted(items)
+    leased = {lease.item_id for lease in await world.store.claims.live("team/q")}
+    assert leased <= items  # no answer that was lost has left an item behind
+    assert not world.dead_letters()
+
+
+async def test_an_api_that_stays_away_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    def away(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(503, headers={"Retry-After": "2"}, content=b"")
+
+    transport = httpx.MockTransport(away)
+    with (
+        Haystream("http://x", "t", transport=transport, pause=pauses.append, rng=random.Random(1)) as client,
+        pytest.raises(ApiUnavailable, match="unavailable"),
+    ):
+        client.me()
+    assert len(pauses) == client_module.TRIES - 1
+    assert min(pauses) >= 2.0
+    assert len(set(pauses)) == len(pauses)
+
+
+async def test_a_server_that_is_none_of_ours_is_said_to_be() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"<html>"))
+    with (
+        Haystream("http://x", "t", transport=transport) as client,
+        pytest.raises(ApiUnavailable, match="no haystream"),
+    ):
+        client.me()
