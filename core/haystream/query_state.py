@@ -278,6 +278,15 @@ class QueryState:
             self._settle(self._tended)
         return self._engine.waiting
 
+    def foresee(self) -> bool:
+        """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
+
+        Nothing that is read changes.
+        """
+        if self.settings.status != Status.OPEN or self.cursor != len(self.collection):
+            return False
+        return self._queue.foresee(self._engine)
+
     @property
     def unfinished(self) -> bool:
         """Whether growth left more than drift for `tend`: readings may be off by more than promised."""

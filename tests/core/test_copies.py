@@ -14,10 +14,14 @@ from haystream import blank
 from haystream.copies import Template
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.engine import LocalEngine
-from haystream.events import Event, Item, ModelName, Outcome, Prior, Query, Verdict
+from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
+from haystream.models.common import Common
 from haystream.query_state import QueryState
+from haystream.ranking import prior_rankings
+from haystream.ranking.prior_rankings import PriorRankings
+from haystream.ranking.scoring import Scored
 from haystream.report import report
 
 
@@ -54,6 +58,7 @@ def interleaved(histories: list[list[Event]], settings: list[Prior], state: Stat
         step(state, event)
         for query in state.queries.values():
             query.finish() if number % 4 == 0 else query.ranking()
+            query.foresee()
     for query in state.queries.values():
         query.finish()
 
@@ -176,3 +181,43 @@ def test_queries_with_the_same_prior_share_what_they_have_not_changed() -> None:
         step(state, Query("q4", prior=replace(DEFAULT_PRIORS["rates"], edge=4.0)))
         with pytest.raises(AssertionError):
             state.queries["q4"].settle()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RELEVANT, Outcome.IRRELEVANT])
+def test_what_a_verdict_on_the_best_item_asks_for_is_made_before_it_comes(outcome: Outcome) -> None:
+    state = State()
+    for each in line(300):
+        step(state, each)
+    step(state, Query("q"))
+    query, steps = state.queries["q"], 0
+    for number in range(12):
+        best, before = query.ranking().items[0], query.engine.readings.rounded_common()
+        query.finish()
+        while query.foresee():
+            pass
+        step(state, verdict(number, best.item_id, outcome))
+        with mock.patch.object(PriorRankings, "scored", autospec=True, side_effect=PriorRankings.scored) as scored:
+            query.ranking()
+        assert not any(isinstance(call.args[3], slice) for call in scored.call_args_list)
+        steps += query.engine.readings.rounded_common() != before
+    assert steps > 4
+
+
+@given(st.integers(1, 400), st.integers(1, 50), st.integers(0, 5))
+def test_a_ranking_by_the_prior_that_is_made_in_parts_leads_with_the_best(sets: int, part: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rankings = mock.Mock(sets=sets, tie=rng.integers(0, 2**63, sets).astype(np.uint64))
+    score, terms = rng.integers(0, 9, sets) / 8.0, rng.random((sets, 3))
+    rankings.scored = lambda policy, common, which: Scored(score[which], terms[which])
+    best = sorted(range(sets), key=lambda each: (-score[each], rankings.tie[each]))
+    owned = (rng.random(sets) < 0.5).astype(np.int32)
+    with mock.patch.multiple(prior_rankings, LEADERS=7, MADE_AT_ONCE=part):
+        ranking = prior_rankings.PriorRanking(rankings, Policy(), Common(0.1))
+        while ranking.make():
+            pass
+        assert ranking.leaders(3, np.zeros(sets, np.int32)).sets.tolist() == best[:3]
+        free = [each for each in best if not owned[each]]
+        assert ranking.leaders(20, owned).sets.tolist() == free[:20]
+        assert ranking.leaders(sets, owned).sets.tolist() == free
+    np.testing.assert_allclose(ranking.totals, terms.sum(axis=0))
+    np.testing.assert_allclose(ranking.terms(np.array(best[:2])), terms[best[:2]].sum(axis=0))

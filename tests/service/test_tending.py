@@ -57,6 +57,9 @@ class Drifted:
         self.after_turn()
         return self._left > 0
 
+    def foresee(self) -> bool:
+        return False
+
 
 class Restful(Mailbox[int]):
     """A mailbox whose rests take no time but on the clock."""

@@ -85,6 +85,10 @@ class Readings(Protocol):
         """What all share, as `scoring` takes it."""
         ...
 
+    def rounded_after(self, edge: int) -> tuple[Common, Common]:
+        """What `rounded_common` will be, about, when one more item on an edge is found irrelevant, or relevant."""
+        ...
+
     def discrepancy(self) -> float:
         """(y − E[Y])ᵀ Var(Y)⁻¹ (y − E[Y]): how surprising the data are, about the number of screened edges."""
         ...

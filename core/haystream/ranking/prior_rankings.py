@@ -17,7 +17,7 @@ from haystream.models.base import Posteriors
 from haystream.models.common import Common
 from haystream.ranking.scoring import Scored, Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
-from haystream.ranking.tournament import RESOLUTION, Hashes
+from haystream.ranking.tournament import RESOLUTION, TERMS, Hashes
 
 LAST_HASH = int(np.iinfo(np.uint64).max)
 """The tie hash of a set that has nothing left."""
@@ -27,6 +27,9 @@ MOST_RANKINGS = 256
 
 LEADERS = 4096
 """So many sets of a ranking are kept in order. A query that has more of them as its own asks for more."""
+
+MADE_AT_ONCE = 16_384
+"""So many sets are looked at in a turn of making a ranking: a millisecond or two, and what fits the cache."""
 
 
 class PriorReadings(Protocol):
@@ -51,6 +54,16 @@ class Leaders(NamedTuple):
     """As they are compared."""
     tie: Hashes
 
+    def at(self, rows: Longs) -> "Leaders":
+        """Those in some rows."""
+        return Leaders(self.sets[rows], self.score[rows], self.rounded[rows], self.tie[rows])
+
+    def with_more(self, others: "Leaders") -> "Leaders":
+        """Others behind these."""
+        sets, score = np.concatenate([self.sets, others.sets]), np.concatenate([self.score, others.score])
+        rounded, tie = np.concatenate([self.rounded, others.rounded]), np.concatenate([self.tie, others.tie])
+        return Leaders(sets, score, rounded, tie)
+
 
 class PriorRankings:
     """The rankings of the first `items` items of a collection, as they were: what comes later changes nothing.
@@ -69,13 +82,22 @@ class PriorRankings:
         np.minimum.at(self.tie, of, collection.hashes_of(0, items))
         start = sets.start.view()[: self.sets + 1]
         self._layout = SetEdges(start, sets.edge.view()[: start[-1]])
-        self._edges = np.arange(graph.edges, dtype=np.int32)
         self._keys = graph.edge_key
         self._readings = readings
         self._known: dict[tuple[Policy, Common], PriorRanking] = {}
 
     def at(self, policy: Policy, common: Common) -> "PriorRanking":
         """The ranking at these common quantities, by a policy whose scores do not move by themselves."""
+        ranking = self._begun(policy, common)
+        while ranking.make():
+            pass
+        return ranking
+
+    def prepare(self, policy: Policy, common: Common) -> bool:
+        """Do a part of what `at` will have to do, a millisecond or two; True if that is not all."""
+        return self._begun(policy, common).make()
+
+    def _begun(self, policy: Policy, common: Common) -> "PriorRanking":
         key = replace(policy, seed=0, epsilon=0.0), common
         ranking = self._known.pop(key, None) or PriorRanking(self, *key)
         self._known[key] = ranking  # the last to be let go
@@ -83,43 +105,51 @@ class PriorRankings:
             del self._known[oldest]
         return ranking
 
-    def scored(self, policy: Policy, common: Common, which: Ints | None = None) -> Scored:
-        """The scores of some sets, or of all, at these common quantities."""
-        layout, edges = self._layout, self._edges
-        left = self.left
-        if which is not None:
-            layout, edges = layout.of(which)
-            left = left[which]
+    def scored(self, policy: Policy, common: Common, which: Ints | slice) -> Scored:
+        """The scores of some sets, or of a stretch of them, at these common quantities."""
+        layout, edges = self._layout.stretch(which) if isinstance(which, slice) else self._layout.of(which)
+        readings, left, keys = self._readings, self.left[which], self._keys[edges]
         none: Longs = np.zeros(len(left), np.int64)
-        readings, keys = self._readings, self._keys[edges]
         source = Source(readings.scoring_at(edges, common), readings.counts(edges), keys, common.base_rate)
         return score_all(layout, SetCounts(left, left, none, none, none), source, policy)
 
 
 class PriorRanking:
-    """One of them: who leads, and what all of its items add up to."""
+    """One of them: who leads, and what all of its items add up to. Good once `make` has nothing left to do."""
 
     def __init__(self, rankings: PriorRankings, policy: Policy, common: Common) -> None:
         self._rankings = rankings
         self._policy = policy
         self._common = common
-        self._make(LEADERS)
+        self._begin(LEADERS)
 
-    def _make(self, most: int) -> None:
-        score, terms = self._rankings.scored(self._policy, self._common)
-        self.totals = terms.sum(axis=0)
+    def _begin(self, most: int) -> None:
+        self.totals = np.zeros(TERMS)
         """Of the terms (`set_scores`) of all sets, shape (TERMS,)."""
-        rounded, tie = np.round(score / RESOLUTION) * RESOLUTION, self._rankings.tie
-        first: Ints = np.arange(len(score), dtype=np.int32)
-        if most < len(score):
-            least = np.partition(rounded, len(score) - most)[len(score) - most]
-            above, level = np.flatnonzero(rounded > least), np.flatnonzero(rounded == least)
-            wanted = most - len(above)
-            if wanted < len(level):
-                level = level[np.argpartition(tie[level], wanted)[:wanted]]
-            first = np.concatenate([above, level]).astype(np.int32)
-        first = first[np.lexsort((first, tie[first], -rounded[first]))]
-        self._leaders = Leaders(first, score[first], rounded[first], tie[first])
+        self._most = most
+        self._made = 0
+        self._least = -np.inf
+        self._leaders = Leaders(np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(0, np.uint64))
+
+    def make(self) -> bool:
+        """Look at the next MADE_AT_ONCE sets; True if there are more."""
+        rankings, begin = self._rankings, self._made
+        if begin == rankings.sets:
+            return False
+        end = self._made = min(begin + MADE_AT_ONCE, rankings.sets)
+        score, terms = rankings.scored(self._policy, self._common, slice(begin, end))
+        self.totals += terms.sum(axis=0)
+        rounded = np.round(score / RESOLUTION) * RESOLUTION
+        good = np.flatnonzero(rounded >= self._least)
+        known = self._leaders = self._leaders.with_more(
+            Leaders((begin + good).astype(np.int32), score[good], rounded[good], rankings.tie[begin + good])
+        )
+        if end == rankings.sets or len(known.sets) > 2 * self._most:
+            first = np.lexsort((known.sets, known.tie, -known.rounded))[: self._most]
+            self._leaders = known.at(first)
+            if len(first) == self._most:
+                self._least = float(self._leaders.rounded[-1])
+        return end < rankings.sets
 
     def leaders(self, most: int, owned: Ints) -> Leaders:
         """The best sets but for those whose entry in `owned` is not 0, at most so many."""
@@ -127,8 +157,10 @@ class PriorRanking:
             known = self._leaders
             free = np.flatnonzero(owned[known.sets] == 0)[:most]
             if len(free) == most or len(known.sets) == self._rankings.sets:
-                return Leaders(known.sets[free], known.score[free], known.rounded[free], known.tie[free])
-            self._make(max(4 * len(known.sets), most))
+                return known.at(free)
+            self._begin(max(4 * self._most, most))
+            while self.make():
+                pass
 
     def terms(self, which: Ints) -> Floats:
         """What some sets add to the totals, shape (TERMS,)."""

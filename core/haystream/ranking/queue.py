@@ -212,6 +212,17 @@ class Queue:
             self._owned_terms = terms if moved else self._owned_terms + terms
         self._scored = self._set.size
 
+    def foresee(self, engine: Engine) -> bool:
+        """Do a part of what the next verdict will ask for, if it is on the best item; True if there is more to do.
+
+        That is the ranking by the prior, where a verdict would take the base rate to another of its steps.
+        """
+        best = next(self._leaders(1), None)
+        if self._prior is None or best is None:
+            return False
+        edge = self._collection.sets.edges(best[2])[0]
+        return any(self._prior.prepare(self._policy, common) for common in engine.readings.rounded_after(edge))
+
     def _score_own(self, engine: Engine, at: Ints, step: int) -> None:
         readings, sets = engine.readings, self._collection.sets
         layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(self._set.data[at])

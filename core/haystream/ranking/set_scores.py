@@ -42,6 +42,12 @@ class SetEdges(NamedTuple):
             numbers = again.astype(np.int32)
         return SetEdges(start, numbers), edges
 
+    def stretch(self, which: slice) -> "tuple[SetEdges, Ints]":
+        """The same of sets that follow each other; an edge that several lie on is there for each of them."""
+        start = self.start[which.start : which.stop + 1]
+        edges = self.edge[start[0] : start[-1]]
+        return SetEdges(start - start[0], np.arange(len(edges), dtype=np.int32)), edges
+
 
 class EdgeReadings(NamedTuple):
     """What scores are made of, every member of shape (edges,)."""

@@ -25,7 +25,7 @@ RESTS = 5
 
 
 class Tending:
-    """What the owner of a query does when it has nothing else to do."""
+    """What the owner of a query does when it has nothing else to do: undo drift, and then foresee."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -57,7 +57,7 @@ class Tending:
     def _turn(self, state: QueryState, exclusive: Exclusive) -> tuple[bool, float]:
         """Whether there is more to do, and the seconds that this turn took."""
         began = self._clock.monotonic()
-        more = state.tend(self._solves, stop=exclusive.wanted)
+        more = state.tend(self._solves, stop=exclusive.wanted) or state.foresee()
         return more, self._clock.monotonic() - began
 
     def _adapt(self, took: float, wanted: float) -> None:

@@ -201,6 +201,10 @@ class ReferenceEngine:
         """As `scoring` takes it."""
         return rounded(self._all.common, self._prior.mean, self._model.common_weight)
 
+    def rounded_after(self, edge: int) -> tuple[Common, Common]:
+        """What it is now: nothing is made ahead of time here."""
+        return self.rounded_common(), self.rounded_common()
+
     def discrepancy(self) -> float:
         """The discrepancy of the data from the prior."""
         return self._known.discrepancy
