@@ -177,9 +177,8 @@ class QueryState:
 
         That is 0 where it is better to compute everything.
         """
-        prior, edges = self.settings.prior, self.collection.graph.edges
-        has_one = self.settings.engine == "local" and prior.covariance is None
-        if not has_one or EDGES_PER_VERDICT * len(self._holding) > edges:
+        prior = self.settings.prior
+        if self.better_at_once(len(self._holding)):
             return 0
         blank = shared_blank(self.collection, prior, self._tolerance)
         self._engine = blank.engine()
@@ -187,6 +186,11 @@ class QueryState:
         if prior.participants:
             self._engine.watch(prior)
         return blank.items
+
+    def better_at_once(self, verdicts: int) -> bool:
+        """Whether a query that has so many verdicts at its start is computed sooner as a whole than one by one."""
+        of_prior = self.settings.engine == "local" and self.settings.prior.covariance is None
+        return not of_prior or EDGES_PER_VERDICT * verdicts > self.collection.graph.edges
 
     def _among(self, item_ids: set[str] | dict[str, Verdict], begin: int, end: int) -> list[int]:
         """Those of these items that are at places begin … end − 1 of the collection, ascending."""

@@ -1,6 +1,6 @@
 """What a batch does to a query's state: events in, the change to be saved out. No I/O: it may run in a thread."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -22,6 +22,9 @@ LIGHT_EVENTS = 300
 """More new items than that are noted as an attempt before they are folded in (`Troubles.attempt`)."""
 LIGHT_SECONDS = 0.02
 """A query whose last batch took longer gets a thread: the reference engine, a policy that moves every score."""
+JUDGED_AT_ONCE = 4
+"""Verdicts of a query that is loaded are taken in so many at a time: some 20 ms, which a verdict of another query
+of the collection may have to wait."""
 
 SPARE_OFFERS = 100
 """Items that may be claimed beyond twice as many as are leased, at least."""
@@ -118,8 +121,10 @@ def restore(
     leases: Sequence[LeaseFact],
     collection: Collection,
     tolerance: float,
-) -> QueryState:
-    """The state that the facts make, settled.
+) -> Iterator[QueryState]:
+    """The state that the facts make, a part of the work at a time: with the last of them it is settled.
+
+    Between two parts others may work with the collection, and it may grow.
 
     Raises:
         QueryFailed: this version cannot serve the settings, which an earlier one took.
@@ -128,13 +133,17 @@ def restore(
         state = QueryState(settings, collection, tolerance=tolerance)
     except Rejected as refused:
         raise QueryFailed(refused.code, refused.detail) from None
-    for verdict in verdicts:
+    if not state.better_at_once(len(verdicts)):
+        state.settle()  # then each verdict costs its neighbourhood
+    for number, verdict in enumerate(verdicts, start=1):
         state.apply_verdict(verdict)
+        if number % JUDGED_AT_ONCE == 0:
+            yield state
     for fact in leases:
         state.apply_lease(fact)
     state.leases.ended.clear()  # those were ended with the save that counted the verdict
     state.settle()
-    return state
+    yield state
 
 
 class Pace(NamedTuple):

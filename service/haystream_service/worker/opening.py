@@ -62,9 +62,13 @@ class Opening:
         settings = newest(stored.settings, again)
         follower = await self._follow(settings, at_least=stored.position.cursor)
         facts = settings, stored.verdicts, stored.leases, follower.collection, self._shared.limits.tolerance
+        parts = restore(*facts)
         async with troubles.attempt(stored.position):
             with computing():
-                state = await follower.exclusive(lambda: restore(*facts), in_thread=True, turn=Turn.GROWTH)
+                state = await follower.exclusive(lambda: next(parts), in_thread=True, turn=Turn.GROWTH)
+                # One part a turn: verdicts of other queries of the collection go between.
+                while await follower.exclusive(lambda: next(parts, None), in_thread=True, turn=Turn.GROWTH):
+                    pass
         return Loaded(
             state,
             stored.revision,
