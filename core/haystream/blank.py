@@ -29,9 +29,10 @@ class Blank:
     copies, so one is made only where following what came since would take longer.
     """
 
-    def __init__(self, collection: Collection, engine: LocalEngine, offered: int) -> None:
-        """`engine` has been offered the collection's first so many items, and is not to be used any more."""
-        self.items = len(collection)
+    def __init__(self, collection: Collection, engine: LocalEngine, before: "Blank | None" = None) -> None:
+        """`engine` knows the items that the one `before` knows, or none, and is not to be used any more."""
+        offered, rankings = (before.items, before.rankings) if before else (0, None)
+        self.items: int = len(collection)
         """How many items of the collection are in it."""
         if offered < self.items:
             engine.offer(*collection.sets.offered(collection.sets_of(offered, self.items)))
@@ -39,7 +40,7 @@ class Blank:
         self._collection = collection
         self._template = engine.template()
         self._original = engine.copy(self._template)
-        self.rankings = PriorRankings(collection, self._original.readings, self.items)
+        self.rankings: PriorRankings = PriorRankings(collection, self._original.readings, self.items, rankings)
         """By the prior, of these items."""
 
     def engine(self) -> LocalEngine:
@@ -52,7 +53,7 @@ class Blank:
         few_items = len(collection) - self.items <= MOST_ITEMS
         if few_items and original.behind <= MOST_MOVED * len(collection.graph):
             return self
-        return Blank(collection, self.engine(), self.items)
+        return Blank(collection, self.engine(), self)
 
 
 def shared_blank(collection: Collection, prior: Prior, tolerance: float) -> Blank:
@@ -68,7 +69,7 @@ def shared_blank(collection: Collection, prior: Prior, tolerance: float) -> Blan
     if blank is None:
         precision = shared_precision(collection, prior.correlation, tolerance)
         engine = LocalEngine(collection.graph, of_all, precision, tolerance=tolerance)
-        blank = Blank(collection, engine, 0)
+        blank = Blank(collection, engine)
     known[key] = blank = blank.renewed()  # the last to be let go
     for oldest in list(known)[:-MOST_PRIORS]:
         del known[oldest]

@@ -71,15 +71,23 @@ class PriorRankings:
     Rankings are made when they are asked for, which another thread may do while the collection grows.
     """
 
-    def __init__(self, collection: Collection, readings: PriorReadings, items: int) -> None:
+    def __init__(
+        self, collection: Collection, readings: PriorReadings, items: int, before: "PriorRankings | None" = None
+    ) -> None:
+        """`before`: of fewer items of the collection, from which the new ones are counted on."""
         sets, graph = collection.sets, collection.graph
+        self.items = items
         self.sets = len(sets)
         """How many there are: they are numbered from 0."""
         self.left, self.tie = np.zeros(self.sets, np.int64), np.full(self.sets, LAST_HASH, np.uint64)
         """By set, its items, and the least of their hashes."""
-        of = collection.sets_of(0, items)
+        counted = 0
+        if before is not None:
+            counted = before.items
+            self.left[: before.sets], self.tie[: before.sets] = before.left, before.tie
+        of = collection.sets_of(counted, items)
         np.add.at(self.left, of, 1)
-        np.minimum.at(self.tie, of, collection.hashes_of(0, items))
+        np.minimum.at(self.tie, of, collection.hashes_of(counted, items))
         start = sets.start.view()[: self.sets + 1]
         self._layout = SetEdges(start, sets.edge.view()[: start[-1]])
         self._keys = graph.edge_key
