@@ -91,3 +91,14 @@ async def test_going_back_is_tried_until_kafka_answers_or_the_partitions_are_oth
     else:
         await consumer.perform_seek()
     assert len(tried) == tries
+
+
+async def test_a_partition_that_has_no_position_yet_ends_nothing() -> None:
+    consumer = object.__new__(Transport.Consumer)
+    consumer.assignment = lambda: {("queries", 0)}
+    consumer.verify_event_path = _no_position
+    await consumer.verify_all_partitions_active()
+
+
+def _no_position(*_: object) -> None:
+    raise AssertionError("aiokafka's, of a partition that is being positioned")

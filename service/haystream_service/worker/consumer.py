@@ -61,6 +61,9 @@ class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
             else:
                 return
 
+    async def verify_all_partitions_active(self) -> None:
+        """Nothing: `Partitions` watches that. Faust would end the process while one has no position yet."""
+
 
 class Transport(aiokafka.Transport):  # type: ignore[misc]
     """Kafka, of which only what is committed is read, and all of that."""
