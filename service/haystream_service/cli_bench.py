@@ -154,6 +154,47 @@ def bench_queries(
     command.run(jobs, png=png, json=json)
 
 
+@app.command("analysts")
+def bench_analysts(
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Item tables with a column relevant, or mail archives."),
+    ] = None,
+    analysts: Annotated[
+        list[int] | None, typer.Option(min=1, max=1000, help="How many at once; may be given several times.")
+    ] = None,
+    screenings: Annotated[
+        list[int] | None, typer.Option(min=1, help="After how many verdicts of all; may be given several times.")
+    ] = None,
+    shortest: Annotated[float, typer.Option(min=0, help="Seconds that an item takes to read, at least.")] = 1,
+    longest: Annotated[float, typer.Option(min=0, help="And at most, in simulated time.")] = 60,
+    runs: Annotated[int, typer.Option(min=1, help="Searches of each team, with other ties and times.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first of them, and of the network.")] = 0,
+    json: Json = False,
+) -> None:
+    """Say what several analysts at once find, of what one finds in as many screenings.
+
+    Each takes the best item that nobody has. With pending screenings counted
+    in variances, as haystream does, and without. Of the simulated network,
+    and of Enron where HAYSTREAM_DATA has it, or of the files named.
+
+    \b
+    haystream bench analysts
+    haystream bench analysts mails.csv.gz --analysts 5 --screenings 200 --json
+    """
+    from haystream_service.commands import bench_analysts as command
+
+    command.run(
+        data or [],
+        numbers=analysts or [1, 10, 50],
+        screenings=screenings or [100, 300, 500],
+        reading=(min(shortest, longest), longest),
+        runs=runs,
+        seed=seed,
+        json=json,
+    )
+
+
 @app.command("pipeline")
 def bench_pipeline(
     edges: Annotated[

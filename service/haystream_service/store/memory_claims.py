@@ -95,6 +95,7 @@ class MemoryClaims(Claims):
 
     def __init__(self, clock: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self.clock = clock
+        self.new_id: Callable[[], str] = lambda: uuid4().hex
         self.rebuilding: Callable[[], bool] = lambda: False
         """Whether the store has no mark: then a query that is not there may be one that is not rebuilt yet."""
         self.queries: dict[str, Held] = {}
@@ -107,7 +108,7 @@ class MemoryClaims(Claims):
         until = now + math.floor(seconds * SECOND)
         free = [(rank, offer) for rank, offer in enumerate(offers.items, 1) if not query.held[offer.item_id]]
         leases = [
-            Lease(uuid4().hex, query_id, offer.item_id, analyst, now, until, rank, offer.score, offer.mean)
+            Lease(self.new_id(), query_id, offer.item_id, analyst, now, until, rank, offer.score, offer.mean)
             for rank, offer in free[:count]
         ]
         if not leases and not offers.complete:

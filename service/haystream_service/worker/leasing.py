@@ -63,7 +63,7 @@ class Leasing:
         if every:
             listed = [await self._retry(lambda p=p: claims.leased(p)) for p in partitions]  # type: ignore[misc]
             nothing = Looked(0, 0, 0, 0.0)
-            self._seen = {query_id: self._seen.get(query_id, nothing) for ids in listed for query_id in ids}
+            self._seen = {query_id: self._seen.get(query_id, nothing) for ids in listed for query_id in sorted(ids)}
         for query_id, seen in list(self._seen.items()):
             if every or seen.live or seen.waiting:
                 self._seen[query_id] = await self._look_at(query_id)

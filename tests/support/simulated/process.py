@@ -1,7 +1,7 @@
 """A worker as a process: it may stand still, and be cut off between any two things that it does to others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from math import inf, nextafter
 from random import Random
@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.claims import Claims, Outgoing
 from haystream_service.wire import decode_ranking
+from haystream_service.worker.leasing import Leasing
+from haystream_service.worker.memory import Message
 from haystream_service.worker.records import OWNED, SOURCES, Again, BrokerUnavailable, Offsets
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
@@ -64,9 +67,10 @@ class Process:
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._landed = 0.0
-        self._clock = VirtualClock(self.loop, skew=skew)
+        self.clock = VirtualClock(self.loop, skew=skew)
         self._metrics = metrics
         self.worker: Worker
+        self.leasing: Leasing
 
     def begin(self, *, caught_up: Callable[[int], Awaitable[None]], again: Again, limits: dict[str, Any]) -> None:
         """Make the worker; to be called in the process's own context (`run`)."""
@@ -78,8 +82,15 @@ class Process:
             again=again,
             metrics=self._metrics,
             limits=Limits(tolerance=EXACT, **limits),
-            clock=self._clock,
-            retry=Retry(self._metrics, rng=self.rng),
+            clock=self.clock,
+            retry=(retry := Retry(self._metrics, rng=self.rng)),
+        )
+        self.leasing = Leasing(
+            StoreOf(self, self._store),  # type: ignore[arg-type]
+            PublisherOf(self),
+            lambda: self.worker.partitions,
+            metrics=self._metrics,
+            retry=retry,
         )
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -221,6 +232,11 @@ class StoreOf:
         self._process = process
         self._store = store
 
+    @property
+    def claims(self) -> Claims:
+        """The leases, over the same link."""
+        return ClaimsOf(self._process, self._store.claims)  # type: ignore[return-value]
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
 
@@ -228,6 +244,22 @@ class StoreOf:
             if name.startswith(READS):
                 return await self._process.read("redis", lambda: method(*args, **options), name)
             return await self._process.write("redis", lambda: at_once(method(*args, **options)), name)
+
+        return call
+
+
+class ClaimsOf:
+    """The store's leases as one process reaches them: a call is done as it arrives, and no trace tells of it."""
+
+    def __init__(self, process: Process, claims: Claims) -> None:
+        self._process = process
+        self._claims = claims
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._claims, name)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await self._process.read("redis", lambda: method(*args, **options), name)
 
         return call
 
@@ -249,6 +281,16 @@ class PublisherOf:
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
         """Append to dead-letters."""
         await self._publish("dead-letters", key, value)
+
+    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
+        """Append to leases, each to its partition."""
+        broker, clock = self._process.broker, self._process.clock
+
+        def append() -> None:
+            for record in records:
+                broker.append(("leases", record.partition), Message(record.key, record.value, clock.now()))
+
+        await self._process.write("kafka", append, "leases", in_order=True)
 
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Append to that partition of queries."""

@@ -14,7 +14,6 @@ from haystream.errors import Code
 from haystream.events import Status
 from haystream_service.commands.replay import Replayed, fold
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Store
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import (
     decode_dead_letter,
@@ -27,6 +26,7 @@ from haystream_service.wire import (
 )
 from haystream_service.worker.records import OWNED, Kind, Record
 from support.equality import EXACT, assert_is_the_state
+from support.simulated.desk import Desk
 from support.simulated.group import SESSION_SECONDS, Consumer, Group
 from support.simulated.loop import VirtualClock, VirtualLoop
 from support.simulated.process import Process, at_once, task_of_its_process
@@ -97,10 +97,11 @@ class Schedule:
         self.ran = Ran(seed)
         self.rng = rng
         self.loop: VirtualLoop = asyncio.get_running_loop()  # type: ignore[assignment]
-        self.store: Store = MemoryStore()
+        self.store = MemoryStore()
         clock = VirtualClock(self.loop)
         self.broker = Broker(partitions=rng.choice((1, 2, 3)), clock=clock)
         self.groups = {kinds: Group(self.broker, rng) for kinds in (OWNED, (Kind.ITEM,))}
+        self.desk = Desk(self.store, self.broker, rng, clock.now)
         self.processes: list[Process] = []
         self.metrics = Metrics(CollectorRegistry(), labelled_queries=0)
         self.limits = {
@@ -125,8 +126,10 @@ class Schedule:
             self._start()
         coordinating = [asyncio.create_task(group.coordinate()) for group in self.groups.values()]
         producing = asyncio.create_task(self._produce())
+        analysts = [asyncio.create_task(self.desk.work(f"a{n}")) for n in range(self.rng.randrange(4))]
         await self._storm()
         await producing
+        await asyncio.gather(*analysts)
         self._calm_down()
         await self._rest()
         for task in coordinating:
@@ -236,6 +239,7 @@ class Schedule:
             begun = any(self.broker.committed.values())
             await process.worker.start(begun_before=begun)
             process.run(process.watch())
+            process.run(process.leasing.run())
             for consumer in consumers:
                 await consumer.start()
                 self.groups[consumer.kinds].join(consumer)
@@ -299,6 +303,7 @@ class Schedule:
         while not (
             all(group.settled for group in self.groups.values())
             and self.broker.read_to_its_end()
+            and not self.desk.unpublished()
             and self.loop.time() - self._last_change > QUIET_SECONDS
         ):
             if self.broken is not None:
@@ -308,6 +313,7 @@ class Schedule:
 
     async def _check(self) -> None:
         """What is stored, published and refused is what an offline fold of the same log gives."""
+        self.desk.check()
         replayed = self._replay()
         rankings = self.broker.messages("next-items")
         published = [decode_ranking(message.value) for message in rankings if message.value is not None]
