@@ -241,3 +241,33 @@ def bench_pipeline(
     )
     stress = Stress(burst=burst, burst_seconds=burst_seconds, opening=opening, idle=idle)
     command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, stress=stress, json=json)
+
+
+@app.command("api")
+def bench_api(
+    edges: Annotated[
+        list[int] | None,
+        typer.Option(min=100, max=1_000_000, help="A size to measure at; may be given several times."),
+    ] = None,
+    analysts: Annotated[
+        list[int] | None, typer.Option(min=1, max=1000, help="At once; may be given several times.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long, with each number of analysts.")] = 20,
+    think: Annotated[float, typer.Option(min=0, help="Seconds in the mean between two items of an analyst.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the network and the analysts.")] = 0,
+    json: Json = False,
+) -> None:
+    """Time what an analyst waits for over HTTP: a claim, and a verdict.
+
+    Starts Kafka, Valkey, a worker and one replica of the API, and stops them.
+    In the same run: a route that does nothing.
+
+    \b
+    haystream bench api
+    haystream bench api --edges 100000 --analysts 50 --think 0.5 --json
+    """
+    from haystream_service.bench.queue import Desks
+    from haystream_service.commands import bench_api as command
+
+    desks = Desks(analysts=tuple(sorted(set(analysts or [1, 10, 50]))), seconds=seconds, think=think, seed=seed)
+    command.run(sorted(set(edges or [1_000, 100_000])), desks, json=json)

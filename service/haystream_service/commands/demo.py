@@ -53,6 +53,9 @@ async def _run(source: Source, *, headless: bool, seconds: float, screenings: in
     try:
         async with stage() as on:
             notes.print(f"runs on {on.kafka}; {on.redis}", markup=False)
+            if on.api is not None:
+                address, token = on.api
+                notes.print(f"the queue API is at {address}/docs meanwhile, for the token {token}", markup=False)
             with Screen(title=source.name, enabled=notes.is_terminal and not headless) as screen:
                 progress = await play(
                     on.bus, source, seconds=seconds, screenings=screenings, on_progress=screen.show

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +51,8 @@ class Stage:
     redis: str
     metrics: str | None = None
     """Where the worker process serves its metrics, `host:port`; None where there is none."""
+    api: tuple[str, str] | None = None
+    """Where the queue API is, and the token that it takes; None where it is not installed, or all is in memory."""
 
 
 class WorkerProcess(LocalServer):
@@ -127,9 +130,21 @@ async def stage() -> AsyncIterator[Stage]:
         settings = load(environ={}, **{**kafka, **redis, **names})
         worker = WorkerProcess(variables(settings))
         await started(stack, worker)  # which creates the topics
+        api = await _api(stack, settings, worker.data_dir) if find_spec("fastapi") else None
         bus = await _kafka_bus(stack, settings)
         with explained(worker):
-            yield Stage(bus, kafka_name, redis_name, f"127.0.0.1:{worker.port}")
+            yield Stage(bus, kafka_name, redis_name, f"127.0.0.1:{worker.port}", api)
+
+
+async def _api(stack: AsyncExitStack, settings: Settings, folder: Path) -> tuple[str, str]:
+    """The address of the queue API, and a token for all of it."""
+    from haystream_service.api.access import Role
+    from haystream_service.api.tokens import new_key, write_keys
+
+    token, key = new_key("demo", list(Role), ["*"])
+    await asyncio.to_thread(write_keys, folder / "keys.json", [key])
+    api = await started(stack, ApiProcess(variables(settings), folder / "keys.json"))
+    return api.address, token
 
 
 def _named(variable: str) -> bool:

@@ -1,0 +1,154 @@
+"""What an analyst waits for over HTTP: a claim and a verdict, beside a route that does nothing, in the same run.
+
+Kafka, Valkey, a worker, one replica of the API and the analysts share this machine. Analysts think between two
+items, so what is measured is what one of them waits for, not how many a replica could serve.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import httpx
+import numpy as np
+
+from haystream_service.api.access import Role
+from haystream_service.api.tokens import new_key, write_keys
+from haystream_service.bench.samples import Samples, Timing
+from haystream_service.demo.stage import ApiProcess, WorkerProcess, started
+from haystream_service.errors import UserError
+from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.settings import load, variables
+from haystream_service.sources import synthetic
+from haystream_service.wire import encode_item
+
+QUERY = "/v1/queries/bench"
+ITEMS_AT_ONCE = 5000
+ITEMS_PER_EDGE = 5.0
+LEAST_ITEMS = 20_000
+FILLED_SECONDS = 1800.0
+"""For all items to be ranked: a million edges take minutes."""
+WARM_UP_SECONDS = 2.0
+DO_NOTHING = "GET /v1/me (does nothing)"
+CLAIM = "claim"
+DECIDE = "verdict, acknowledged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desks:
+    """Who works, and how fast."""
+
+    analysts: tuple[int, ...]
+    seconds: float
+    """How long, with each number of analysts."""
+    think: float
+    """Seconds in the mean between an analyst's verdict and the next claim."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How long so many analysts waited, by what they waited for."""
+
+    edges: int
+    analysts: int
+    timings: dict[str, Timing]
+
+
+async def measure(edges: int, desks: Desks, tell: Callable[[str], None]) -> list[Answered]:
+    """Everything is started, filled, measured and stopped."""
+    async with _running(max(desks.analysts)) as (address, tokens):
+        async with httpx.AsyncClient(base_url=address, headers=_as(tokens[0]), timeout=60) as lead:
+            tell(f"{edges:,} edges: sending items")
+            await _fill(lead, edges, desks.seed)
+            found = []
+            for analysts in desks.analysts:
+                tell(f"{edges:,} edges: {analysts} analysts for {desks.seconds:g} s")
+                samples = await _work(address, tokens[1 : analysts + 1], desks)
+                found.append(Answered(edges, analysts, samples.timings()))
+        return found
+
+
+@asynccontextmanager
+async def _running(analysts: int) -> AsyncIterator[tuple[str, list[str]]]:
+    """Where the API is, with a lead's token and one for each analyst."""
+    async with AsyncExitStack() as stack:
+        keys = Path(stack.enter_context(TemporaryDirectory())) / "keys.json"
+        lead = new_key("lead", [Role.LEAD, Role.INGEST], ["*"])
+        made = [lead, *(new_key(f"analyst-{n}", [Role.ANALYST], ["*"]) for n in range(analysts))]
+        await asyncio.to_thread(write_keys, keys, [line for _, line in made])
+        kafka, valkey = await started(stack, KafkaServer()), await started(stack, ValkeyServer())
+        settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
+        await started(stack, WorkerProcess(settings))
+        api = await started(stack, ApiProcess(settings, keys))
+        yield api.address, [token for token, _ in made]
+
+
+async def _fill(lead: httpx.AsyncClient, edges: int, seed: int) -> None:
+    """A query on a network of about so many edges, ranked."""
+    source = synthetic(seed=seed, edges=edges, items_per_edge=max(ITEMS_PER_EDGE, LEAST_ITEMS / edges))
+    total = len(source)
+    sending = iter(source)
+    while items := list(islice(sending, ITEMS_AT_ONCE)):
+        answer = await lead.post("/v1/collections/default/items", content=b"\n".join(map(encode_item, items)))
+        answer.raise_for_status()
+    (await lead.put(QUERY, json={}, params={"wait": 30})).raise_for_status()
+    give_up = time.monotonic() + FILLED_SECONDS
+    while not await _ranked(lead, total):
+        if time.monotonic() > give_up:
+            raise UserError(f"{total:,} items were not ranked within {FILLED_SECONDS:g} s")
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(WARM_UP_SECONDS)
+
+
+async def _ranked(lead: httpx.AsyncClient, total: int) -> bool:
+    progress, ranking = await lead.get(f"{QUERY}/progress"), await lead.get(f"{QUERY}/ranking")
+    there = progress.is_success and ranking.is_success and progress.json()["items"] >= total
+    return there and bool(ranking.json()["items"])
+
+
+async def _work(address: str, tokens: list[str], desks: Desks) -> Samples:
+    samples = Samples()
+    began = time.monotonic()
+    counted, over = began + WARM_UP_SECONDS, began + WARM_UP_SECONDS + desks.seconds
+
+    async def analyst(number: int, token: str) -> None:
+        rng = np.random.default_rng((desks.seed, number))
+        async with httpx.AsyncClient(base_url=address, headers=_as(token), timeout=60) as client:
+            await asyncio.sleep(rng.uniform(0, desks.think))
+            while time.monotonic() < over:
+                timed = Samples() if time.monotonic() < counted else samples
+                await _asked(client, timed, DO_NOTHING, "GET", "/v1/me")
+                claimed = await _asked(client, timed, CLAIM, "POST", f"{QUERY}/claims", json={"seconds": 3600})
+                for lease in claimed.json().get("leases", ()):
+                    body = {
+                        "item_id": lease["item_id"],
+                        "outcome": "relevant" if rng.random() < 0.1 else "irrelevant",
+                        "decided_at": datetime.now(UTC).isoformat(),
+                    }
+                    path = f"{QUERY}/verdicts/{uuid4().hex}"
+                    await _asked(client, timed, DECIDE, "PUT", path, json=body)
+                await asyncio.sleep(rng.uniform(0.5, 1.5) * desks.think)
+
+    await asyncio.gather(*(analyst(number, token) for number, token in enumerate(tokens)))
+    return samples
+
+
+async def _asked(
+    client: httpx.AsyncClient, samples: Samples, name: str, method: str, path: str, **request: object
+) -> httpx.Response:
+    """The answer, timed under that name; one that is no success, under `refused`."""
+    began = time.perf_counter()
+    answer = await client.request(method, path, **request)  # type: ignore[arg-type]
+    samples.add(name if answer.is_success else f"{name}, refused", time.perf_counter() - began)
+    return answer
+
+
+def _as(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
