@@ -26,7 +26,7 @@ def list_(
     """Print every query, what it has found, and whether it runs.
 
     running: it is ranked. stopped: it could not be computed. released: it is
-    about to be tried again. unknown: verdicts name it, and nobody has opened it.
+    about to be tried again. unknown: verdicts or leases name it, and nobody has opened it.
     deleted: nothing else is left of it.
 
     \b

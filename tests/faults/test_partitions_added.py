@@ -35,7 +35,7 @@ async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_qu
     worker = await pipeline.worker()
     await pipeline.say(*EVENTS)
     await pipeline.assert_is_the_fold(EVENTS)
-    names = ("queries", "items", "verdicts")
+    names = ("queries", "items", "verdicts", "leases")
     await admin.create_partitions({settings.topic(name): NewPartitions(total_count=4) for name in names})
 
     async def ended() -> bool:

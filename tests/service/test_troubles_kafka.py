@@ -195,7 +195,7 @@ async def test_early_verdicts_and_those_on_another_partition_are_told_of_and_tre
     await asyncio.to_thread(worker.stop)
     code, _, said = await pipeline.program("rebuild", "--yes")
     assert code == 0, said
-    assert "nobody: verdicts name it, and no record opens it" in said
+    assert "nobody: verdicts or leases name it, and no record opens it" in said
     await pipeline.assert_is_the_fold(events)
     # And what nobody had opened still counts if somebody does, after the rebuild too.
     await pipeline.worker()
