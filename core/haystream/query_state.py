@@ -342,6 +342,8 @@ def _counts(outcome: Outcome) -> tuple[int, int]:
 
 
 def _union(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    if len(parts) == 1:
+        return parts[0]  # ascending as it is; a first save has every row in it
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
 
 
