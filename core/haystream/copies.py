@@ -2,7 +2,7 @@
 
 A template holds the arrays in memory that has no address of its own (a memfd). A copy maps that memory privately,
 so that the system makes a page of it the copy's own when the copy first writes there. Where there is no memfd (it
-is Linux's) a copy is a copy. All this is memory, and nothing of it outlives the process.
+is Linux's, and a sandbox may forbid it) a copy is a copy. All this is memory: nothing of it outlives the process.
 """
 
 import ctypes
@@ -40,11 +40,10 @@ class Template(Generic[_T]):
         self._begin: list[int] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
         self._arrays: list[Array] = []
         """The arrays themselves, where there is no memfd."""
-        self._memory = -1
-        if not hasattr(os, "memfd_create") or not self._begin[-1]:
+        self._memory = _memory_without_address() if self._begin[-1] else -1
+        if self._memory < 0:
             self._arrays = [array.copy() for array in arrays]
             return
-        self._memory = os.memfd_create("haystream")
         finalize(self, _close, self._memory)
         os.ftruncate(self._memory, self._begin[-1])
         for here, array in zip(self._views(mmap.MAP_SHARED), arrays, strict=True):
@@ -73,6 +72,14 @@ class Template(Generic[_T]):
             np.frombuffer(memory, dtype, count=prod(shape), offset=begin).reshape(shape)
             for (shape, dtype), begin in zip(self._like, self._begin, strict=False)
         ]
+
+
+def _memory_without_address() -> int:
+    """A memfd, or −1 where the system has none, or does not let this process have one."""
+    try:
+        return os.memfd_create("haystream") if hasattr(os, "memfd_create") else -1
+    except OSError:
+        return -1
 
 
 def held_bytes() -> int:

@@ -25,11 +25,13 @@ from haystream.ranking.scoring import Scored
 from haystream.report import report
 
 
-@pytest.fixture(params=["memfd", "none"])
+@pytest.fixture(params=["memfd", "none", "forbidden"])
 def memory(request, monkeypatch):
-    """Where the system has no memfd, too."""
+    """Where the system has no memfd, too, or does not let us have one."""
     if request.param == "none":
         monkeypatch.delattr("os.memfd_create", raising=False)
+    if request.param == "forbidden":
+        monkeypatch.setattr("os.memfd_create", mock.Mock(side_effect=PermissionError), raising=False)
 
 
 @pytest.mark.usefixtures("memory")
