@@ -44,9 +44,11 @@ QUERIES = [f"case-{number}" for number in range(4)]
 PEOPLE = 40
 THINKING = 0.4
 """Seconds from a ranking to the analyst's verdict."""
-SPEED = {"HaystreamRankingsSlow", "HaystreamObjectiveAtRisk"}
-"""What also judges the machine that this runs on, which may be busy with something else: shown in the table. But
-none of them may be told beside another page."""
+ALLOWED = "0.15"
+"""The share of verdicts that may be late, in place of 0.01, so that a page needs nine of ten: the machine that this
+runs on may have other work. While a fault lasts it is all of them."""
+BILL = "HaystreamObjectiveAtRisk"
+"""The ticket that says what faults have cost of the month's budget: it may follow any of them."""
 SLOWEST_SECONDS = 300.0
 """A worker that is away is told after ten minutes, so here after three and a third at most."""
 QUIET_SECONDS = 5.0
@@ -229,6 +231,9 @@ def rules(root: Path, tmp_path: Path, faster: int) -> Path:
     to = tmp_path / "alerts.yml"
     render = [sys.executable, root / "deploy" / "prometheus" / "render", "--faster", str(faster), "--to", to]
     subprocess.run(render, check=True)
+    written = to.read_text()
+    to.write_text(re.sub(r"(\* |> )0\.01\b", rf"\g<1>{ALLOWED}", written))
+    assert to.read_text() != written
     return to
 
 
@@ -262,7 +267,7 @@ async def scene(
     config = load("deploy/prometheus/prometheus.yml")
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(rules)]
-    [job] = config["scrape_configs"]
+    [job] = config["scrape_configs"] = [job for job in config["scrape_configs"] if "worker" in job["job_name"]]
     targets = [f"127.0.0.1:{worker.port}" for worker in workers]
     job["static_configs"] = [{"targets": targets, "labels": {"namespace": "check"}}]
     config["alerting"] = {
@@ -280,7 +285,7 @@ async def well(scene: Scene) -> bool:
     """Whether both workers are ready, no page is out and nothing is about to be told. A ticket may stay open."""
     ready = await asyncio.to_thread(scene.prometheus.ask, "query", query="sum(haystream_ready) == 2")
     alerts = (await asyncio.to_thread(scene.prometheus.ask, "alerts"))["alerts"]
-    named = [alert for alert in alerts if alert["labels"]["alertname"] not in SPEED]
+    named = [alert for alert in alerts if alert["labels"]["alertname"] != BILL]
     calm = all(alert["state"] == "firing" and alert["labels"]["severity"] == "warning" for alert in named)
     return bool(ready["result"]) and calm
 
@@ -331,9 +336,9 @@ async def play(scene: Scene, fault: Fault) -> list[str]:
     pages = {told.name for told in came() if told.receiver == "pages"}
     tickets = {told.name for told in came() if told.receiver == "tickets"}
     wrong = []
-    if pages - SPEED != fault.pages:
+    if pages != fault.pages:
         wrong.append(f"{fault.name}: pages {sorted(pages)} in place of {sorted(fault.pages)}")
-    if not tickets <= fault.tickets | SPEED:
+    if not tickets <= fault.tickets | {BILL}:
         wrong.append(f"{fault.name}: tickets {sorted(tickets - fault.tickets)}, too")
     beside = [told.name for told in came() if told.receiver == "pages" and first.at < told.at < end.at]
     if first.receiver == "pages" and set(beside) - {first.name}:
@@ -342,14 +347,14 @@ async def play(scene: Scene, fault: Fault) -> list[str]:
 
 
 def without_answer(prometheus: Prometheus, folder: Path) -> list[str]:
-    """The panels of the dashboards of which a question has no answer at all."""
+    """The panels of the dashboards of which a question has no answer at all. No API runs here."""
     empty = []
     for path in sorted(folder.glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
                 expr = target["expr"].replace("$__rate_interval", "5m")
                 expr = re.sub(r"\$(namespace|instance|query)", ".*", expr)
-                if not prometheus.ask("query", query=expr)["result"]:
+                if "haystream_api_" not in expr and not prometheus.ask("query", query=expr)["result"]:
                     empty.append(f"{path.stem}: {panel['title']}: {expr}")
     return empty
 
@@ -380,14 +385,17 @@ async def test_each_fault_is_told_once_by_the_right_name_and_resolves(
             wrong += await play(scene, fault)
             await until(lambda: well(scene), f"all is well after: {fault.name}")
     finally:
+        alerts = scene.prometheus.ask("alerts")["alerts"]
+        still = sorted(f"{alert['labels']['alertname']} {alert['state']}" for alert in alerts)
         with capsys.disabled():
             print(f"\nEvery time of the rules is {faster} times shorter here.\n{table(scene.rows)}")  # noqa: T201
+            print(f"open in the end: {', '.join(still) or 'none'}")  # noqa: T201
     assert wrong == []
     assert scene.analysts.verdicts > 100
     assert without_answer(scene.prometheus, root / "deploy" / "grafana" / "dashboards") == []
 
     async def all_resolved() -> bool:
-        told = [told for told in scene.receiver.told if told.name not in SPEED]
+        told = [told for told in scene.receiver.told if told.name != BILL]
         fired, ended = ({(t.name, t.began) for t in told if t.firing == firing} for firing in (True, False))
         return fired <= ended
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from haystream_service.metrics import TABLE
 from haystream_service.settings import PREFIX, Settings
+from haystream_service.worker.kafka import TOPICS
 
 
 def rows(root: Path, first: str) -> list[list[str]]:
@@ -21,6 +22,18 @@ def test_every_setting_stands_there_with_its_default(root: Path) -> None:
         for name, field in Settings.model_fields.items()
     }
     assert all(cells[2] for cells in rows(root, "variable"))
+
+
+def test_every_topic_stands_there_as_a_worker_makes_it(root: Path) -> None:
+    shown = {
+        name.strip("`"): {
+            key: value.strip("`")
+            for key, value in (("cleanup.policy", policy), ("retention.ms", retention), ("max.message.bytes", size))
+            if value and value != "as the broker has it"
+        }
+        for name, _, policy, retention, size, _ in rows(root, "topic")
+    }
+    assert shown == {Settings().topic(name): config for name, config in TOPICS.items()}
 
 
 def test_every_metric_stands_there_as_in_the_table(root: Path) -> None:

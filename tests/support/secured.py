@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from haystream_service.local import KafkaServer
 from haystream_service.local.process import HOST, free_port
@@ -17,6 +18,26 @@ from support.certificates import Authority
 USER = "worker"
 LISTENERS = {"TLS": "SSL", "MTLS": "SSL", "SASLTLS": "SASL_SSL", "SASL": "SASL_PLAINTEXT"}
 ITERATIONS = 4096
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Settings with which nobody who logs in may do anything that is not allowed."""
+RESOURCES = {"topic": 2, "group": 3, "cluster": 4}
+PATTERNS = {"literal": 3, "prefixed": 4}
+OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10, "IdempotentWrite": 12}
+ALLOW = 3
+
+
+class Right(NamedTuple):
+    """What the user may do."""
+
+    resource: str
+    name: str
+    pattern: str
+    operation: str
+
+
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -24,7 +45,7 @@ class SecuredKafka(KafkaServer):
     """A Kafka that listens in every secured way, each on a port of its own; `bootstrap` is in the clear.
 
     `plain_password` is the user's for PLAIN, for as long as the server runs; for SCRAM `set_password` sets one.
-    Whoever comes in the clear may do everything, others what `acls` and its absence allow.
+    Whoever comes in the clear may do everything, and where nothing else is asked for (`AUTHORIZED`) so may others.
     """
 
     def __init__(self, folder: Path, *, plain_password: str, settings: Mapping[str, str] | None = None) -> None:
@@ -51,6 +72,25 @@ class SecuredKafka(KafkaServer):
             answer = self._ask(struct.pack(">hhih", 51, 0, 1, -1) + b"\0" + b"\1\2" + upsertion + b"\0")
             # Correlation, no tags, throttled, then one result: a name, no error and no text of it.
             assert answer[9:] == b"\2" + _compact(USER.encode()) + b"\0\0\0\0\0", answer
+
+    def allow(self, right: Right) -> None:
+        """Let the user do that."""
+        self._authorize(30, right)
+
+    def forbid(self, right: Right) -> None:
+        """Take it back."""
+        self._authorize(31, right)
+
+    def _authorize(self, key: int, right: Right) -> None:
+        """CreateAcls or DeleteAcls, version 1, for which aiokafka has no requests: of one right."""
+        strings = [_string(text) for text in (right.name, f"User:{USER}", "*")]
+        what = (
+            struct.pack(">b", RESOURCES[right.resource]) + strings[0] + struct.pack(">b", PATTERNS[right.pattern])
+        )
+        what += strings[1] + strings[2] + struct.pack(">bb", OPERATIONS[right.operation], ALLOW)
+        answer = self._ask(struct.pack(">hhihi", key, 1, 1, -1, 1) + what)
+        # Correlation, throttled, then one result: its error.
+        assert struct.unpack(">iiih", answer[:14])[2:] == (1, 0), answer
 
     def _ask(self, request: bytes) -> bytes:
         with socket.create_connection((HOST, self.port), timeout=10) as connection:
@@ -84,6 +124,10 @@ class SecuredKafka(KafkaServer):
             for sort in MECHANISMS[1:]:
                 secured[f"{jaas}.{sort.lower()}.sasl.jaas.config"] = f"{module}.scram.ScramLoginModule required;"
         return {**plain, **secured, **self._settings}
+
+
+def _string(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
 
 
 def _compact(value: bytes) -> bytes:
