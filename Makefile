@@ -39,7 +39,7 @@ test: servers ## run the tests (ARGS='-k kafka' …)
 	@$(BIN)/pytest $(ARGS)
 
 faults: servers ## every fault on real servers, 10,000 simulated schedules (ARGS='-k kill' …)
-	@$(BIN)/pytest tests/faults tests/simulation --faults all --schedules 10000 $(ARGS)
+	@$(BIN)/pytest tests/faults tests/simulation tests/api --faults all --schedules 10000 --api-examples 150 $(ARGS)
 
 soak: servers ## two workers under faults at random (SECONDS=1200 SEED=…)
 	@$(BIN)/pytest tests/faults/soak.py -s --soak-seconds $(SECONDS) $(if $(SEED),--soak-seed $(SEED)) $(ARGS)
