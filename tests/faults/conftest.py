@@ -1,6 +1,7 @@
 """The servers that are broken, and what became of the workers on them."""
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,6 +58,7 @@ async def _play(servers: Servers, fault: Fault) -> Struck:
         await ring.say(first, pause=0.0)
         await ring.pipeline.drained()
         saying = asyncio.create_task(ring.say(stream))
+        claiming = asyncio.create_task(ring.claim(random.Random(fault.name)))
         await ring.works()
         wanted = {number: number not in fault.dark for number in range(len(ring.workers))}
         async with fault.strike(ring):
@@ -67,6 +69,7 @@ async def _play(servers: Servers, fault: Fault) -> Struck:
         try:
             struck.recovery = await ring.recovered(mended)
             await saying
+            claiming.cancel()
             await ring.check()
             struck.stale = await ring.newest_is_last()
         except Exception as error:  # noqa: BLE001 - it is for the tests to raise it
@@ -75,5 +78,6 @@ async def _play(servers: Servers, fault: Fault) -> Struck:
                 print(worker.log.read_text(errors="replace"))  # noqa: T201 - pytest shows it with the failure
         finally:
             saying.cancel()
+            claiming.cancel()
     print(f"{fault.name}: ready again after {struck.recovery:.1f} s")  # noqa: T201 - pytest shows it with -s
     return struck

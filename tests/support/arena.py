@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,13 @@ from haystream.models import DEFAULT_PRIORS
 from haystream_service import sources
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer, free_port
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.claims import ClaimRefused, Lease
+from haystream_service.wire import decode_lease
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, page, settings_on, until
 from support.proxy import Proxy
+from support.served import check_served
 
 WORKERS = 2
 ITEMS = 200
@@ -33,6 +37,10 @@ PAUSE = 0.05
 AT_ONCE = 2
 STEADY_SECONDS = 5.0
 """Who is ready for so long without a break is ready again."""
+LONG_SECONDS = 3600.0
+SHORT = 60_000_000
+"""Microseconds: a lease of less is waited for."""
+CLAIM_SECONDS = 0.5
 DECIDED = 1_700_000_000_000_000
 RECORDED = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data")) / "enron" / "multi.csv.gz"
 """Real mail between several people, where it is to be had."""
@@ -74,6 +82,7 @@ class Arena:
         self.to_redis = [Proxy(servers.valkey.port) for _ in range(WORKERS)]
         self.said: list[Event] = []
         self.repeated: Counter[str] = Counter()
+        self.claimed: list[Lease] = []
 
     async def start_workers(self, skew: tuple[float, ...] = (0.0,) * WORKERS) -> None:
         """Both, ready, on machines whose dates are wrong by so many seconds."""
@@ -101,6 +110,17 @@ class Arena:
                     break
             self.said += some
             await asyncio.sleep(pause)
+
+    async def claim(self, rng: random.Random) -> None:
+        """Claim, and now and then give back, for ever. Nobody publishes: that is left to the workers."""
+        claims = self.pipeline.store.claims
+        while True:
+            with suppress(ClaimRefused, StoreUnavailable):
+                leases = await claims.claim(rng.choice(QUERIES), "kim", 2, rng.choice((1.0, LONG_SECONDS)))
+                self.claimed += leases
+                if leases and rng.random() < 0.3:
+                    await claims.release(leases[0].query_id, leases[0].lease_id, "kim")
+            await asyncio.sleep(CLAIM_SECONDS)
 
     async def works(self) -> None:
         """Return when the first query has a newer revision than now."""
@@ -149,8 +169,17 @@ class Arena:
 
     async def check(self) -> None:
         """What is stored and published is what a fold of all that was said gives; nothing was refused."""
-        await self.pipeline.assert_is_the_fold(self.said)
+        await until(self._claims_rest, "all leases that ran out are over, and in Kafka")
+        facts = [decode_lease(record.value, record.key) for record in await self.pipeline.records("leases")]
+        check_served(self.claimed, facts, [event for event in self.said if isinstance(event, Verdict)])
+        await self.pipeline.assert_is_the_fold([*self.said, *facts])
         assert await self.pipeline.records("dead-letters") == []
+
+    async def _claims_rest(self) -> bool:
+        claims = self.pipeline.store.claims
+        live = [lease for query in QUERIES for lease in await claims.live(query)]
+        out = [record for query in QUERIES for record in await claims.outbox(query, 1)]
+        return not out and all(lease.until - lease.at > SHORT for lease in live)
 
     async def newest_is_last(self) -> list[str]:
         """The queries whose last published ranking is not their newest."""

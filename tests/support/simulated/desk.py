@@ -9,6 +9,7 @@ from haystream_service.store.claims import ClaimRefused, Lease
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_lease, decode_verdict, encode_verdict
 from haystream_service.worker.memory import Message
+from support.served import check_served
 from support.simulated.process import at_once
 from support.simulated.servers import Broker
 
@@ -86,26 +87,7 @@ class Desk:
 
     def check(self) -> None:
         """From the topics alone: nobody was given what somebody had, and what was claimed is there."""
-        mine = {lease.lease_id for lease in self.claimed}
-        facts = [
-            decode_lease(m.value, m.key) for m in self._broker.messages("leases") if m.value and b'"at"' in m.value
-        ]
-        facts = [fact for fact in facts if fact.lease_id in mine]
-        verdicts = [
-            decode_verdict(m.value, m.key) for m in self._broker.messages("verdicts") if b'"d' in (m.value or b"")
-        ]
-        assert mine == {fact.lease_id for fact in facts}, "a lease is not in the topic"
-        until: dict[str, float] = {}
-        for lease in self.claimed:
-            ends = [f.at for f in facts if f.lease_id == lease.lease_id and f.action.ends]
-            ends += [
-                v.decided_at
-                for v in verdicts
-                if (v.query_id, v.item_id, v.analyst) == (lease.query_id, lease.item_id, lease.analyst)
-                and v.decided_at >= lease.at
-            ]
-            until[lease.lease_id] = min(ends, default=float("inf"))
-        for a in self.claimed:
-            for b in self.claimed:
-                if a.lease_id != b.lease_id and (a.query_id, a.item_id) == (b.query_id, b.item_id) and a.at <= b.at:
-                    assert until[a.lease_id] <= b.at, f"{a.item_id!r} was served to two at a time"
+        told, said = (self._broker.messages(topic) for topic in ("leases", "verdicts"))
+        facts = [decode_lease(m.value, m.key) for m in told if b'"at"' in (m.value or b"")]
+        verdicts = [decode_verdict(m.value, m.key) for m in said if b'"decided_at"' in (m.value or b"")]
+        check_served(self.claimed, facts, verdicts)
