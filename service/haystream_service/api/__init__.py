@@ -8,6 +8,7 @@ What is written is a fact on Kafka, in the wire's format; what is read comes fro
 | `app` | the FastAPI application, made of what it is given |
 | `edge` | what every request passes: sizes, origins, correlation ids, metrics, the last resort for a bug |
 | `access`, `tokens`, `rates` | who may do what (a table), who that is, how often |
+| `guards` | what a route asks for before it begins: the caller, and the query that the path names |
 | `problems` | what can be wrong with a request, as RFC 9457 has it |
 | `openapi` | the document that describes the routes, and a page of it |
 | `messages` | what is sent and answered, as values that the client uses, too |
