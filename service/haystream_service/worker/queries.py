@@ -79,6 +79,8 @@ class QueryOwner:
         """The partition that owns the query, where that is another."""
         self.deleted = False
         """Whether the query was deleted: then nothing counts for it any more."""
+        self._stale_shown = False
+        """Whether readers may see an older ranking than the newest, or one of a query that was deleted."""
         self._tending_raised = False
         self._timer: asyncio.TimerHandle | None = None
         self.mailbox: Mailbox[Delivery] = Mailbox(
@@ -101,6 +103,7 @@ class QueryOwner:
         """Publish the newest ranking once more, as after a load."""
         if self._loaded is not None:
             self._loaded.published = False
+        self._stale_shown = True
         self.mailbox.poke()
 
     def idle(self) -> bool:
@@ -144,6 +147,7 @@ class QueryOwner:
         clock = self._shared.clock
         if head.settings is not None and head.settings.status == Status.DELETED:
             self._be_deleted(head.revision)
+            self.publish_again()
             return
         self.away = _away(head.settings, head.revision, head.position)
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
@@ -195,9 +199,14 @@ class QueryOwner:
 
     async def _handle(self, deliveries: list[Delivery]) -> None:
         ABOUT.set(self.query_id)
-        if self.away is not None and not deliveries and not self._wanted:
+        if self.deleted and self._stale_shown:
             async with self._shared.shows:
-                await (self._committing.withdraw() if self.deleted else self._committing.publish_again())
+                await self._committing.withdraw()
+            self._stale_shown = False
+        if self.away is not None and not deliveries and (self.deleted or not self._wanted):
+            if not self.deleted:
+                async with self._shared.shows:
+                    await self._committing.publish_again()
             return
         shared, batch = self._shared, Batch(deliveries)
         for delivery in batch.of(Kind.VERDICT):
@@ -214,7 +223,9 @@ class QueryOwner:
             known = self._loaded is not None or self._elsewhere is not None or self.deleted
             if not known and batch.deletion is None:
                 passed = await self._get_hold(batch)
-                self.away, self._wanted = None, False
+                self._wanted = False
+                if not self.deleted:
+                    self.away = None
             if batch.deletion is not None and self._elsewhere is None:
                 await self._delete(batch, batch.deletion)
                 return True
@@ -263,7 +274,8 @@ class QueryOwner:
         elif stored.partition != self.partition:
             self._elsewhere = stored.partition
         elif stored.settings.status == Status.DELETED:
-            self.deleted = True
+            self._be_deleted(stored.revision)
+            self.publish_again()  # from then on it is seen if a ranking lands after that
         else:
             again = await self._again(note)
             async with self._shared.loads:
@@ -327,7 +339,7 @@ class QueryOwner:
 
     def _be_deleted(self, revision: int) -> None:
         self._let_go()
-        self.deleted, self.away = True, Away(revision, cursor=0, follows=None)
+        self.deleted, self._stale_shown, self.away = True, False, Away(revision, cursor=0, follows=None)
         self._shared.metrics.queries.forget(self.query_id)
 
     async def _fold(self, loaded: Loaded, batch: Batch) -> Folded | None:
