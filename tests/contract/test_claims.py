@@ -114,6 +114,17 @@ async def test_every_fact_is_in_the_outbox_until_it_is_confirmed(claims: Claims)
     assert await claims.outbox("q", 10) == out[3:]
 
 
+async def test_what_was_claimed_of_a_query_that_is_deleted_can_still_be_published(
+    claims: Claims, store: MemoryStore
+) -> None:
+    await claims.claim("q", "ann", 1, 60)
+    out = await claims.outbox("q", 10)
+    await store.delete_query("q", 3, revision=20, queries_offset=9)
+    assert await claims.outbox("q", 10) == out
+    await claims.published("q", [out[0].entry])
+    assert await claims.outbox("q", 10) == []
+
+
 async def test_a_query_that_is_not_there_is_refused(claims: Claims, store: MemoryStore) -> None:
     with refusal(ClaimCode.UNKNOWN_QUERY):
         await claims.claim("r", "ann", 1, 60)

@@ -243,9 +243,10 @@ class Store(Protocol):
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
         """Remove everything of the query, noted or saved, but its id, that it is deleted, and how far it was read.
 
-        In one atomic step, whatever the stored revision is: the new one is above it and at least `revision`, so
-        that every other writer is fenced. `load_query` then has settings with `Status.DELETED` and no verdicts.
-        Where another partition owns the query nothing is changed.
+        What lies in its outbox stays until it is confirmed (`Claims.published`). In one atomic step, whatever the
+        stored revision is: the new one is above it and at least `revision`, so that every other writer is fenced.
+        `load_query` then has settings with `Status.DELETED` and no verdicts. Where another partition owns the query
+        nothing is changed.
         """
         ...
 

@@ -1,6 +1,6 @@
 #!lua
 -- Leave nothing of a query but that it was deleted, whatever its revision is.
--- KEYS: meta, and every other key of the query.
+-- KEYS: meta, and every other key of the query but its outbox: who has seen what is for the topic to keep.
 -- ARGV: 1 partition, 2 the least revision, 3 queries offset, 4 settings that say that it is deleted.
 -- Answers {partition that owns it, revision}: where that is another partition, nothing was changed.
 local meta = KEYS[1]

@@ -215,7 +215,8 @@ class MemoryStore(Store):
         settings = Query(query_id, status=Status.DELETED)
         query = StoredQuery(settings, partition, revision, position, revision, ())
         self._saved[query_id] = _Saved(query, {}, "deleted")
-        self.claims.queries[query_id] = Held(partition, deleted=True)
+        held = self.claims.queries.get(query_id, Held())
+        self.claims.queries[query_id] = Held(partition, outbox=held.outbox, put=held.put, deleted=True)
         unknown = self._unknown[partition]
         for noted in (self._notes, self._attempts, self._quarantined, unknown):
             noted.pop(query_id, None)

@@ -300,7 +300,8 @@ class RedisStore(Store):
         async with self._answering():
             await self._redis.sadd(self._keys.partition(partition), query_id)
             await self._redis.sadd(self._keys.partitions, partition)
-        keys = [self._keys.query(query_id, part) for part in (*SAVED_PARTS, "note", "attempts")]
+        parts = [part for part in (*SAVED_PARTS, "note", "attempts") if part != "outbox"]
+        keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
         deletion = Deletion(*map(int, answer))

@@ -8,6 +8,7 @@ from haystream_service.store.base import Change, Deletion
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.folding import Folded, Loaded
+from haystream_service.worker.leasing import publish_outbox
 from haystream_service.worker.records import Kind
 from haystream_service.worker.shared import Shared
 
@@ -59,6 +60,7 @@ class Committing:
         if left.partition == self._partition:
             await self._tell_rejected(batch)
             await self.withdraw()
+            await publish_outbox(shared.store, shared.publisher, self._query_id, shared.retry)
             # What came in the same batch counted until then: a dead letter would only keep it.
             batch.applied.update(delivery for delivery in batch.deliveries if delivery not in batch.rejected)
             self._acknowledge(batch)
