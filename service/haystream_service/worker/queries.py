@@ -408,8 +408,11 @@ class QueryOwner:
             self._let_go()
 
     def _stays(self, loaded: Loaded) -> bool:
-        """Whether the state is kept in memory, and follows its collection, when there is nothing more to do."""
-        return loaded.follows and not self._leaving
+        """Whether the state is kept in memory, and follows its collection, when there is nothing more to do.
+
+        A query that somebody died of stays until it is proved innocent, also where it is to leave.
+        """
+        return loaded.follows and (not self._leaving or self._troubles.suspect)
 
     def _let_go(self) -> None:
         self._loaded, self._wanted, self._leaving = None, False, False
