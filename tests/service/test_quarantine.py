@@ -262,6 +262,36 @@ async def test_where_verdicts_of_unknown_queries_lie_is_bounded_and_none_is_lost
     assert await world.store.unknown() == {}
 
 
+async def test_what_came_before_its_query_counts_though_whoever_opened_it_died_amid_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process(max_batch=2)
+    early = [verdict(n) for n in range(6)]
+    world.say(*early, *ITEMS)
+    await process.settled()
+    save, saves = world.store.save_query, 0
+
+    async def only_once(*change: Any, **how: Any) -> None:
+        nonlocal saves
+        saves += 1
+        if saves > 1:
+            await asyncio.Event().wait()
+        await save(*change, **how)
+
+    monkeypatch.setattr(world.store, "save_query", only_once)
+    world.say(Query("q"))
+    await until(lambda: _is(saves > 1), "the second save")
+    await process.crash()
+    monkeypatch.undo()
+    heir = await world.process(idle_seconds=0.0)  # so that it loads nothing that it need not
+    await heir.settled()
+    await world.check_equals_fold([Query("q"), *early, *ITEMS])
+
+
+async def _is(value: bool) -> bool:
+    return value
+
+
 async def test_verdicts_on_another_partition_are_rejected_with_what_to_set(world: World) -> None:
     process = await world.process()
     world.say(Query("q"), item(1), item(2), verdict(1))

@@ -282,7 +282,12 @@ class Worker:
                 recent += 1
                 if recent <= limits.queries_in_memory:
                     owner.wake()
-        for query_id, partition in (await shared.retry(shared.store.quarantined)).items():
+        # Whoever opened a query may have died before all was applied that had come for it until then.
+        early = await shared.retry(shared.store.unknown)
+        left = {
+            owner.query_id: owner.partition for owner, _ in found if early.get(owner.query_id) == owner.partition
+        }
+        for query_id, partition in (left | await shared.retry(shared.store.quarantined)).items():
             if partition in partitions:
                 self._owner(query_id, partition).wake_listed()
         owners = list(self._owners.values())
