@@ -10,7 +10,7 @@ SECONDS ?= 1200
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test faults soak upgrade dist image test-kubernetes dashboards alerts check clean
+.PHONY: help install servers demo test faults soak upgrade drill dist image test-kubernetes dashboards alerts check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ dist: $(INSTALLED) ## a wheel and an sdist, in dist/
 
 image: ## the image, with docker, podman or buildah (ARGS='--build-arg BASE=… --tag …')
 	@deploy/image $(ARGS)
+
+drill: servers ## lose Redis and restore it in every way, on servers of its own (ARGS=topics)
+	@$(BIN)/python deploy/drill $(ARGS)
 
 test-kubernetes: $(INSTALLED) ## the manifests on a real API server, built from its Go modules (wants go, kubectl)
 	@deploy/kubernetes-tools

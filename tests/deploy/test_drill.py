@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ def test_redis_is_lost_and_restored(root: Path, kafka: KafkaServer, pytestconfig
     environment = os.environ | {"HAYSTREAM_KAFKA": kafka.bootstrap}
     every = pytestconfig.getoption("faults") == "all"
     ways = ["file", "snapshot", "topics", "older"] if every else ["older"]
-    done = subprocess.run([root / "deploy" / "drill", *ways], env=environment, capture_output=True, text=True)
+    drill = [sys.executable, root / "deploy" / "drill", *ways]
+    done = subprocess.run(drill, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == ways
