@@ -46,6 +46,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+SHOWN = "shown"
+
+
+@pytest.fixture
+def shown(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """To be called with what a test has to say beside whether it passed; it is printed at the end."""
+    return lambda text: record_property(SHOWN, text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was `shown`, of tests that ran in another process too."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for text in (text for name, text in report.user_properties if name == SHOWN):
+                terminalreporter.write_line(f"{report.nodeid}\n{text}\n")
+
+
 @dataclass(frozen=True, slots=True)
 class NamedKafka:
     """A Kafka that was running before the tests and is left alone by them."""

@@ -14,6 +14,9 @@ Flags = NDArray[np.uint8]
 
 _T = TypeVar("_T", bound=np.generic)
 
+SPARE = 8
+"""Arrays that are too short get an eighth more than is needed: spare room is memory of every query."""
+
 
 class Growing(Generic[_T]):
     """A numpy array with spare room behind it.
@@ -32,7 +35,7 @@ class Growing(Generic[_T]):
     def resize(self, size: int) -> None:
         """Make room for `size` entries; never shrinks."""
         if size > len(self.data):
-            grown = np.full(max(size, 2 * len(self.data)), self.fill, self.data.dtype)
+            grown = np.full(16 + size + size // SPARE, self.fill, self.data.dtype)
             grown[: self.size] = self.data[: self.size]
             self.data = grown
         self.size = max(self.size, size)
@@ -56,7 +59,7 @@ class Marked(NamedTuple):
     members: Ints
     """Shape (bound,), of which the first `size[0]` are in use."""
     flags: Flags
-    """Shape (bound,): 1 for those that are in."""
+    """Shape (bound,): 1 for those that are in, or more where somebody has put more there."""
     size: Longs
     """Shape (1,)."""
 
@@ -79,6 +82,13 @@ def mark(numbers: Marked, number: int) -> bool:
     numbers.members[numbers.size[0]] = number
     numbers.size[0] += 1
     return True
+
+
+@compiled
+def mark_as(numbers: Marked, number: int, flag: int) -> None:
+    """Put a number in with a flag of its own, more than 1; or, if it is in already, give it that."""
+    mark(numbers, number)
+    numbers.flags[number] = flag
 
 
 @compiled

@@ -4,7 +4,9 @@ query's ranking is that of the prior where nothing differs."""
 from collections.abc import Hashable
 from dataclasses import fields, replace
 
+from haystream.arrays import Ints
 from haystream.collection import Collection
+from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Prior
@@ -15,7 +17,7 @@ MOST_MOVED = 0.1
 newer original: following that takes as long as making one."""
 
 MOST_ITEMS = 4096
-"""The same of new items."""
+"""The same of new items, and of those that were withdrawn since."""
 
 MOST_PRIORS = 4
 """So many originals are kept of one collection. What their copies share with one that is let go stays as long as
@@ -31,11 +33,14 @@ class Blank:
 
     def __init__(self, collection: Collection, engine: LocalEngine, before: "Blank | None" = None) -> None:
         """`engine` knows the items that the one `before` knows, or none, and is not to be used any more."""
-        offered, rankings = (before.items, before.rankings) if before else (0, None)
+        items, withdrawn, rankings = (before.items, before.withdrawn, before.rankings) if before else (0, 0, None)
         self.items: int = len(collection)
         """How many items of the collection are in it."""
-        if offered < self.items:
-            engine.offer(*collection.sets.offered(collection.sets_of(offered, self.items)))
+        self.withdrawn: int = collection.withdrawn.size
+        """How many of these are withdrawn in it: the first ones that were."""
+        if items < self.items:
+            engine.offer(*collection.sets.offered(collection.sets_of(items, self.items)))
+        take_back(engine, collection, collection.withdrawn.data[withdrawn : self.withdrawn])
         engine.settle()
         self._collection = collection
         self._template = engine.template()
@@ -44,16 +49,23 @@ class Blank:
         """By the prior, of these items."""
 
     def engine(self) -> LocalEngine:
-        """An engine that has been offered the first `items` of the collection."""
+        """An engine that has been offered the first `items` of the collection, but for those withdrawn."""
         return self._original.copy(self._template)
 
     def renewed(self) -> "Blank":
         """This one, or a newer one where that is nearer to the collection as it is now by much."""
         collection, original = self._collection, self._original
-        few_items = len(collection) - self.items <= MOST_ITEMS
-        if few_items and original.behind <= MOST_MOVED * len(collection.graph):
+        news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
+        if news <= MOST_ITEMS and original.behind <= MOST_MOVED * len(collection.graph):
             return self
         return Blank(collection, self.engine(), self)
+
+
+def take_back(engine: Engine, collection: Collection, items: Ints) -> None:
+    """Have the engine offer some items no more that it was offered, given their places."""
+    if len(items):
+        edges, offered = collection.sets.offered(collection.sets_at(items))
+        engine.offer(edges, -offered)
 
 
 def shared_blank(collection: Collection, prior: Prior, tolerance: float) -> Blank:

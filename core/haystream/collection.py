@@ -1,7 +1,9 @@
 """A collection: the set of items, and the graph of participants that the items span.
 
-It only grows. Participants, edges and item sets are numbered in the order in which the items came, so all
-queries of a collection share one numbering, and one copy.
+It follows a log, whose entries say what is known of an item from then on (`merging.ItemLog`), and it only grows:
+an item that is withdrawn keeps its place, and its pairs stay in the graph. Participants, edges and item sets are
+numbered in the order in which the items came, so all queries of a collection share one numbering, and one copy.
+Queries with one scope share a collection of just the items in it, which follows the same log.
 """
 
 from bisect import bisect_left
@@ -10,31 +12,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Growing
-from haystream.errors import Code, Rejected
-from haystream.events import Item, Pair
+from haystream.arrays import Growing, Ints
+from haystream.events import Item, ItemFact, Withdrawal
 from haystream.graph import Graph, stable_hash
+from haystream.item_details import ItemDetails
 from haystream.item_sets import ItemSets
+from haystream.scope import Scope
 
 
 class Collection:
     """The items of one collection, their graph and their sets."""
 
-    def __init__(self, name: str, *, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, scope: Scope | None = None, *, left_out: frozenset[str] = frozenset(), seed: int = 0
+    ) -> None:
+        """`left_out`: items, by id, that are outside the scope by what the log says of them later."""
         self.name = name
+        self.scope = scope
+        self.left_out = left_out
+        self.entries = 0
+        """Entries of the log that are in it: the cursor."""
+        self.changed = 0
+        """The last of them that changed anything here: those after it are no concern of a query."""
+        self.left_at = 0
+        """The last of them that is about an item that is left out, or is to be: up to here, items are numbered
+        otherwise by who has read less."""
+        self.outgrown: set[str] = set()
+        """Items, by id, that were let in and, as was found later, are outside the scope: with any it is stale. One
+        that is made afresh leaves them out; an item that was in a scope and is not any more never is again."""
         self.graph = Graph()
         self.item_ids: list[str] = []
         self.sets = ItemSets()
+        self.details = ItemDetails()
+        self.withdrawn = Growing(np.int32)
+        """The places of items that were withdrawn, in the order in which that became known."""
+        self.withdrawals: dict[int, int] = {}
+        """By place, how many others were known to be withdrawn before."""
         self.shared: dict[type, dict[Any, Any]] = {}
         """What queries need of the graph and have in common: by what it is, then by its settings."""
         self._seed = seed
         self._index: dict[str, int] = {}
         self._item_set = Growing(np.int32)
-        self._item_sender = Growing(np.int32)
         self._item_hash = Growing(np.uint64)
 
     def __len__(self) -> int:
-        """The number of items: the cursor into the collection's log."""
+        """The number of items, also those that were withdrawn."""
         return len(self.item_ids)
 
     def __contains__(self, item_id: str) -> bool:
@@ -51,7 +73,7 @@ class Collection:
         return self.graph.pairs
 
     def index(self, item_id: str) -> int | None:
-        """The item's place in the log, from 0, or None."""
+        """The item's place among the items, from 0, or None."""
         return self._index.get(item_id)
 
     def set_of(self, item: int) -> int:
@@ -61,6 +83,10 @@ class Collection:
     def sets_of(self, begin: int, end: int) -> NDArray[np.int32]:
         """The sets of the items at places begin … end − 1."""
         return self._item_set.data[begin:end]
+
+    def sets_at(self, places: Ints) -> Ints:
+        """The sets of the items at those places."""
+        return self._item_set.data[places]
 
     def hashes_of(self, begin: int, end: int) -> NDArray[np.uint64]:
         """`hash_of` those items."""
@@ -74,39 +100,63 @@ class Collection:
         """Everyone on the items of a set, sorted."""
         return tuple(sorted({name for edge in self.sets.edges(which) for name in self.graph.names(edge)}))
 
-    def add(self, item: Item) -> bool:
-        """Add an item; True if it is new, False if the same item is known.
+    def first_left(self, which: int) -> int | None:
+        """The first item of a set, by its hash, that was not withdrawn; None where all were."""
+        return next((item for item in self.sets.items[which] if item not in self.withdrawals), None)
 
-        Raises:
-            Rejected: ITEM_CONFLICT if the id is known with other participants; the first content stands.
+    def add(self, entry: ItemFact) -> bool:
+        """Take the log's next entry: what is known of an item from now on; True if that changes anything here."""
+        self.entries += 1
+        if self._take(entry):
+            self.changed = self.entries
+        return self.changed == self.entries
+
+    def afresh(self) -> "Collection":
+        """An empty one that leaves out what this one has outgrown: it is to follow the log from the beginning.
+
+        It is of no use to a query before it has come to the entry `left_at`.
         """
-        pairs = item.pairs()
-        known = self._index.get(item.item_id)
-        if known is not None:
-            self._check_same(item, pairs, known)
-            return False
-        edges = tuple(map(self.graph.intern, pairs))
+        fresh = Collection(self.name, self.scope, left_out=self.left_out | self.outgrown, seed=self._seed)
+        fresh.left_at = self.left_at
+        return fresh
+
+    def _take(self, entry: ItemFact) -> bool:
+        place = self._index.get(entry.item_id)
+        if entry.item_id in self.left_out:
+            self.left_at = max(self.left_at, self.entries)
+            return True
+        if isinstance(entry, Withdrawal):
+            return place is not None and self._withdraw(place)  # an item that comes later comes withdrawn
+        if self.scope is not None and not self.scope.admits(entry):
+            if place is not None:
+                self.outgrown.add(entry.item_id)
+                self.left_at = self.entries
+            return place is not None
+        new = place is None
+        if place is None:
+            place = self._append(entry)
+            told = (entry.sent_at is not None or entry.uri is not None) and self.details.tell(place, entry)
+        else:
+            told = self.details.tell(place, entry)
+        return (entry.withdrawn and self._withdraw(place)) or told or new
+
+    def _append(self, item: Item) -> int:
+        edges = tuple(map(self.graph.intern, item.pairs()))
         if len(edges) > 1:
             edges = tuple(sorted(edges))
         which = self.sets.intern(edges)
         place = self._index[item.item_id] = len(self.item_ids)
         self.item_ids.append(item.item_id)
         self._item_set.append(which)
-        self._item_sender.append(self._sender(item))
         rank = stable_hash(item.item_id, self._seed)
         self._item_hash.append(rank)
         members = self.sets.items[which]
         members.insert(bisect_left(members, rank, key=self.hash_of), place)
+        return place
+
+    def _withdraw(self, place: int) -> bool:
+        if place in self.withdrawals:
+            return False
+        self.withdrawals[place] = self.withdrawn.size
+        self.withdrawn.append(place)
         return True
-
-    def _sender(self, item: Item) -> int:
-        sender = None if item.sender is None else self.graph.participant(item.sender)
-        return -1 if sender is None else sender
-
-    def _check_same(self, item: Item, pairs: tuple[Pair, ...], known: int) -> None:
-        stored = {self.graph.names(edge) for edge in self.sets.edges(self.set_of(known))}
-        if stored != set(pairs) or self._sender(item) != self._item_sender.data[known]:
-            raise Rejected(
-                Code.ITEM_CONFLICT,
-                f"item {item.item_id!r} is already in collection {self.name!r} with other participants",
-            )

@@ -25,6 +25,14 @@ def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return cast(Callable[_P, _R], dispatcher)
 
 
+def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """As `compiled`, for a few lines that loops call for every entry: they become a part of the loop.
+
+    A call in its own right counts references to every array of a tuple that it is given, entry by entry.
+    """
+    return cast(Callable[_P, _R], numba.njit(nogil=True, error_model="numpy", inline="always")(function))
+
+
 class _PackageCache(FunctionCache):  # type: ignore[misc]
     """numba's cache, valid for the sources that a function is made of and no others.
 

@@ -74,6 +74,14 @@ class Template(Generic[_T]):
         ]
 
 
+def zeros_as_needed(*shape: int) -> NDArray[np.float64]:
+    """Zeros, which take memory only as far as they are written to, by the page."""
+    memory = mmap.mmap(-1, max(8 * prod(shape), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.float64, count=prod(shape)).reshape(shape)
+
+
 def _memory_without_address() -> int:
     """A memfd, or −1 where the system has none, or does not let this process have one."""
     try:

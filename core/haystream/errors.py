@@ -47,6 +47,8 @@ class Code(StrEnum):
     """The collection was deleted: it takes no items and no queries."""
     COLLECTION_CHANGED = "collection_changed"
     """A query cannot be moved to another collection."""
+    SCOPE_CHANGED = "scope_changed"
+    """A query cannot be given another scope."""
     UNSUPPORTED = "unsupported"
     """The settings are well formed, but no engine of this version can serve them."""
     TOO_MUCH_WORK = "too_much_work"

@@ -1,4 +1,4 @@
-"""The four kinds of event that a query's state is folded from, as plain values.
+"""The kinds of event that a query's state is folded from, as plain values.
 
 Everything here is already validated: the wire models (service) build these and refuse the rest.
 """
@@ -8,12 +8,30 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import combinations
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
+
+from haystream.scope import Scope
 
 Pair = tuple[str, str]
 """An unordered pair of participants, the id that sorts first first."""
 
 NO_OVERRIDES: Mapping[str, float] = MappingProxyType({})
+
+
+Labels = tuple[tuple[str, str], ...]
+"""Keys with values as canonical JSON (`"a"`, `3`, `true`), sorted by key. Of equal values the texts are equal."""
+
+MOST_LABELS = 64
+"""Labels that are known of one item: those whose keys sort first."""
+
+
+class RecordPlace(NamedTuple):
+    """Where a part of an item's content lies that is not kept here. Places sort by digest first."""
+
+    digest: str
+    """Of the content: two places with one digest hold the same."""
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +40,20 @@ class Item:
 
     `participants` holds the distinct participants, sorted, for an item without roles; for one with roles
     `sender` is set and `participants` holds the distinct recipients other than the sender, sorted.
-    The two tuples are canonical: two items with equal fields are the same item.
+    The two tuples are canonical: two items with equal fields are the same item. `sent_at` is in microseconds since
+    the Unix epoch. An item that is `withdrawn` was taken back for good: nobody reads it, no verdict on it counts.
     """
 
     item_id: str
     collection: str
     sender: str | None
     participants: tuple[str, ...]
+    sent_at: int | None = None
+    uri: str | None = None
+    labels: Labels = ()
+    subject_at: RecordPlace | None = None
+    text_at: RecordPlace | None = None
+    withdrawn: bool = False
 
     def pairs(self) -> tuple[Pair, ...]:
         """The edges that the item lies on, sorted."""
@@ -43,6 +68,19 @@ class Item:
     def people(self) -> tuple[str, ...]:
         """Everyone on the item, the sender first if there is one."""
         return self.participants if self.sender is None else (self.sender, *self.participants)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """That an item was taken back, for good: all that is known of an item that may not have come yet."""
+
+    item_id: str
+    collection: str
+    withdrawn: ClassVar[bool] = True
+
+
+ItemFact = Item | Withdrawal
+"""What a record says of an item."""
 
 
 class Outcome(StrEnum):
@@ -177,9 +215,16 @@ class Status(StrEnum):
     DELETED = "deleted"
 
 
+class View(NamedTuple):
+    """What a query ranks: of a collection, the items in a scope. Queries with one view share its graph."""
+
+    collection: str
+    scope: Scope | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query's settings. The latest record for a query_id holds; its collection never changes."""
+    """A query's settings. The latest record for a query_id holds; its collection and its scope never change."""
 
     query_id: str
     collection: str = "default"
@@ -188,6 +233,13 @@ class Query:
     engine: Literal["local", "reference"] = "local"
     top: int = 50
     status: Status = Status.OPEN
+    scope: Scope | None = None
+    """Which items of the collection there are for it; None: all."""
+
+    @property
+    def view(self) -> View:
+        """What it ranks: that never changes."""
+        return View(self.collection, self.scope)
 
 
-Event = Query | Item | Verdict | LeaseFact
+Event = Query | ItemFact | Verdict | LeaseFact

@@ -5,30 +5,46 @@ from dataclasses import dataclass, field
 from haystream.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, Rejected
-from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict
+from haystream.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
 from haystream.leases import Leases
+from haystream.merging import ItemLog
 from haystream.query_state import QueryState, check_same
+from haystream.scope import Scope
 
 
 @dataclass(slots=True)
 class State:
-    """Everything: the collections, the queries, and (by query) what waits for its query: verdicts, facts of leases.
+    """Everything: the collections with their logs, the queries, and (by query) what waits for its query: verdicts,
+    facts of leases.
 
     `deleted` has the ids of queries that were deleted: nothing else is left of them, and nothing counts for them.
     """
 
-    collections: dict[str, Collection] = field(default_factory=dict)
+    logs: dict[str, ItemLog] = field(default_factory=dict)
+    collections: dict[View, Collection] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
     orphans: dict[str, dict[str, Verdict]] = field(default_factory=dict)
     early: dict[str, tuple[Leases, list[LeaseFact]]] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     tolerance: float = DEFAULT_TOLERANCE
 
-    def collection(self, name: str) -> Collection:
-        """The collection, made if it is new."""
-        if name not in self.collections:
-            self.collections[name] = Collection(name)
-        return self.collections[name]
+    def collection(self, name: str, scope: Scope | None = None) -> Collection:
+        """The collection, or its items in the scope, made if it is new."""
+        view = View(name, scope)
+        if view not in self.collections:
+            self.collections[view] = self._made(view)
+        return self.collections[view]
+
+    def made_afresh(self, view: View) -> Collection:
+        """The collection of that view once more, of what is known now."""
+        self.collections[view] = self._made(view)
+        return self.collections[view]
+
+    def _made(self, view: View) -> Collection:
+        collection = Collection(*view)
+        for entry in self.logs.get(view.collection, ()):
+            collection.add(entry)
+        return collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +64,7 @@ def step(state: State, event: Event) -> tuple[State, tuple[Effect, ...]]:
         Rejected: the event is bad; the state is what it was.
     """
     match event:
-        case Item():
+        case Item() | Withdrawal():
             changed = _item(state, event)
         case Query():
             changed = _query(state, event)
@@ -59,11 +75,20 @@ def step(state: State, event: Event) -> tuple[State, tuple[Effect, ...]]:
     return state, (Changed(changed),) if changed else ()
 
 
-def _item(state: State, item: Item) -> tuple[str, ...]:
-    collection = state.collection(item.collection)
-    if not collection.add(item):
+def _item(state: State, fact: ItemFact) -> tuple[str, ...]:
+    entry = state.logs.setdefault(fact.collection, ItemLog()).add(fact)
+    if entry is None:
         return ()
-    return tuple(q for q, query in state.queries.items() if query.collection is collection)
+    changed: list[str] = []
+    for view, collection in list(state.collections.items()):
+        if view.collection == fact.collection and collection.add(entry):
+            of_view = {q: query for q, query in state.queries.items() if query.collection is collection}
+            if collection.outgrown:
+                fresh = state.made_afresh(view)
+                for query in of_view.values():
+                    query.begin_anew(fresh)
+            changed += of_view
+    return tuple(changed)
 
 
 def _query(state: State, settings: Query) -> tuple[str, ...]:
@@ -73,7 +98,7 @@ def _query(state: State, settings: Query) -> tuple[str, ...]:
     known = state.queries.get(settings.query_id)
     if known is not None:
         return (settings.query_id,) if known.apply_settings(settings) else ()
-    query = QueryState(settings, state.collection(settings.collection), tolerance=state.tolerance)
+    query = QueryState(settings, state.collection(*settings.view), tolerance=state.tolerance)
     state.queries[settings.query_id] = query
     for verdict in state.orphans.pop(settings.query_id, {}).values():
         query.apply_verdict(verdict)

@@ -49,7 +49,8 @@ class Changes:
 class Tables:
     """All of it, as of one moment.
 
-    participants: (m, PARTICIPANT_COLUMNS); edges: (k, EDGE_COLUMNS); numbered as the collection's log numbers them.
+    participants: (m, PARTICIPANT_COLUMNS); edges: (k, EDGE_COLUMNS); numbered as the entries of the
+    collection's log number them that are in the query's scope (`Collection`).
     """
 
     participants: Floats

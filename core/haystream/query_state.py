@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Ints
-from haystream.blank import shared_blank
+from haystream.blank import shared_blank, take_back
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
@@ -53,6 +53,9 @@ class QueryState:
         self.pending: set[str] = set()
         """Items, by id, that somebody has been handed (`hold`). One that has a verdict counts by that."""
         self.cursor = 0
+        """Entries of the collection's log that are folded in; these are so many items, and so many withdrawn."""
+        self._items = 0
+        self._withdrawn = 0
         self.screened = 0
         self.found = 0
         self.touched = 0
@@ -69,7 +72,7 @@ class QueryState:
         """Take new settings; True if they differ.
 
         Raises:
-            Rejected: COLLECTION_CHANGED, UNSUPPORTED or OUT_OF_RANGE; the old settings stand.
+            Rejected: COLLECTION_CHANGED, SCOPE_CHANGED, UNSUPPORTED or OUT_OF_RANGE; the old settings stand.
         """
         old = self.settings
         if settings == old:
@@ -79,19 +82,29 @@ class QueryState:
                 Code.COLLECTION_CHANGED,
                 f"query {old.query_id!r} is on collection {old.collection!r}, and cannot move to another",
             )
+        if settings.scope != old.scope:
+            raise Rejected(
+                Code.SCOPE_CHANGED, f"query {old.query_id!r} was opened with another scope, which stands"
+            )
         check_supported(settings)
         self.settings = settings
         same_list = replace(settings.prior, participants=old.prior.participants)
         if (same_list, settings.engine) != (old.prior, old.engine):
-            self._start_engine()
-            self.cursor = self.screened = self.found = 0
-            self.catch_up()
+            self.begin_anew(self.collection)
             return True
         if settings.prior != old.prior:
             self._engine.watch(settings.prior)
         if settings.policy != old.policy:
             self._queue.use(settings.policy)
         return True
+
+    def begin_anew(self, collection: Collection) -> None:
+        """Compute everything from the facts once more, on that collection of the same items or others."""
+        self.collection = collection
+        self._moved, self._tended = _Moved(), _Moved()
+        self._start_engine()
+        self.cursor = self._items = self._withdrawn = self.screened = self.found = 0
+        self.catch_up()
 
     def apply_verdict(self, verdict: Verdict) -> bool:
         """Take a verdict; True if it is a new fact, False if the same verdict is known.
@@ -111,7 +124,7 @@ class QueryState:
         ):
             self._holding[verdict.item_id] = verdict
             item = self.collection.index(verdict.item_id)
-            if item is not None and item < self.cursor:
+            if item is not None and self._counts(item):
                 self._judge(item, before.outcome if before else Outcome.RETRACTED, verdict.outcome)
         if self.leases.judge(verdict):
             self._hold_as_leased(verdict.item_id)
@@ -152,40 +165,74 @@ class QueryState:
         return True
 
     def _wait_if_unscreened(self, item_id: str, *, begins: bool) -> None:
-        item, verdict = self.collection.index(item_id), self._holding.get(item_id)
-        if item is not None and item < self.cursor and (verdict is None or verdict.outcome == Outcome.RETRACTED):
+        item = self.collection.index(item_id)
+        if item is not None and self._counts(item) and self._outcome(item) == Outcome.RETRACTED:
             self._wait(item, begins=begins)
 
+    def _counts(self, item: int) -> bool:
+        """Whether the item is folded in, and not that it is withdrawn."""
+        return item < self._items and self.collection.withdrawals.get(item, self._withdrawn) >= self._withdrawn
+
+    def _outcome(self, item: int) -> Outcome:
+        """What holds of the item; RETRACTED where nobody has said anything."""
+        verdict = self._holding.get(self.collection.item_ids[item])
+        return Outcome.RETRACTED if verdict is None else verdict.outcome
+
     def catch_up(self) -> bool:
-        """Fold in the items that the collection got since; True if there were any."""
-        begin, end = self.cursor, len(self.collection)
-        if begin == end:
+        """Fold in what the collection's log got since; True if there was anything."""
+        collection = self.collection
+        if self.cursor == collection.entries:
             return False
-        known = begin if begin else self._start_from_prior()
-        self.cursor, ids = end, self.collection.item_ids
+        begin, since = self._items, self._withdrawn
+        self.cursor, self._items, self._withdrawn = collection.entries, len(collection), collection.withdrawn.size
+        end = self._items
+        known, gone = (begin, since) if begin or not end else self._start_from_prior()
         if known < end:
-            self._engine.offer(*self.collection.sets.offered(self.collection.sets_of(known, end)))
+            self._engine.offer(*collection.sets.offered(collection.sets_of(known, end)))
             self._queue.add(known, end)
+        if gone < self._withdrawn:
+            self._withdraw(collection.withdrawn.data[gone : self._withdrawn], begin)
         for item in self._among(self.pending, begin, end):
-            self._wait(item, begins=True)
+            if self._counts(item):
+                self._wait(item, begins=True)
         for item in self._among(self._holding, begin, end):
-            self._judge(item, Outcome.RETRACTED, self._holding[ids[item]].outcome)
+            if self._counts(item):
+                self._judge(item, Outcome.RETRACTED, self._outcome(item))
         return True
 
-    def _start_from_prior(self) -> int:
-        """Take an engine and a queue that know the collection's first items, and return how many these are.
+    def _withdraw(self, items: Ints, begin: int) -> None:
+        """Take items back for good. Those at places before `begin` may have been judged, or handed out."""
+        ids = self.collection.item_ids
+        told = [
+            item
+            for item in items[items < begin].tolist()
+            if ids[item] in self._holding or ids[item] in self.pending
+        ]
+        for item in told:
+            self._judge(item, self._outcome(item), Outcome.SKIPPED)
+        take_back(self._engine, self.collection, np.setdiff1d(items, told))
+        self._queue.withdraw(items)
 
-        That is 0 where it is better to compute everything.
+    @property
+    def behind(self) -> int:
+        """Entries of the log to be folded in; 0 where the query would be as it is after them."""
+        return 0 if self.cursor >= self.collection.changed else self.collection.entries - self.cursor
+
+    def _start_from_prior(self) -> tuple[int, int]:
+        """Take an engine and a queue that know the collection's first items, and return how many these are, and how
+        many of them they know to be withdrawn.
+
+        These are 0 where it is better to compute everything.
         """
         prior = self.settings.prior
         if self.better_at_once(len(self._holding)):
-            return 0
+            return 0, 0
         blank = shared_blank(self.collection, prior, self._tolerance)
         self._engine = blank.engine()
         self._queue = Queue(self.collection, self.settings.policy, blank.rankings)
         if prior.participants:
             self._engine.watch(prior)
-        return blank.items
+        return blank.items, blank.withdrawn
 
     def better_at_once(self, verdicts: int) -> bool:
         """Whether a query that has so many verdicts at its start is computed sooner as a whole than one by one."""
@@ -201,7 +248,7 @@ class QueryState:
         return sorted(item for item in places if item is not None and begin <= item < end)
 
     def _judge(self, item: int, before: Outcome, after: Outcome) -> None:
-        """Move an item from one outcome to another; an unscreened item's outcome is RETRACTED."""
+        """Move an item from one outcome to another; unscreened items' is RETRACTED, withdrawn ones' SKIPPED."""
         if before == after:
             return
         edges = self._edges_of(item)
@@ -275,7 +322,7 @@ class QueryState:
 
         Nothing is done on a collection that has grown since the last `settle`: the engine has no rows for it yet.
         """
-        if self.cursor != len(self.collection):
+        if self.behind:
             return False
         if self._engine.waiting:
             self._engine.tend(most, stop)
@@ -287,7 +334,7 @@ class QueryState:
 
         Nothing that is read changes.
         """
-        if self.settings.status != Status.OPEN or self.cursor != len(self.collection):
+        if self.settings.status != Status.OPEN or self.behind:
             return False
         return self._queue.foresee(self._engine)
 

@@ -254,6 +254,20 @@ PIPELINE = Board(
                     ((quantile(0.99, "haystream_api_request_seconds", "route"), "{{route}}"),),
                     width=12,
                 ),
+                Panel(
+                    "What items say",
+                    "Subjects and texts that were asked for, by where they came from.",
+                    "reqps",
+                    ((summed(rate("haystream_api_records_total"), "outcome"), "{{outcome}}"),),
+                    width=12,
+                ),
+                Panel(
+                    "Records of items read from Kafka, p99",
+                    "For all that one request asks for.",
+                    "s",
+                    ((quantile(0.99, "haystream_api_record_read_seconds"), "p99"),),
+                    width=12,
+                ),
             ),
         ),
         (
@@ -301,6 +315,7 @@ PIPELINE = Board(
                     (
                         (summed(of("haystream_collection_items")), "items"),
                         (summed(of("haystream_collection_edges")), "pairs"),
+                        (f"sum by (items) ({of('haystream_collections')})", "collections, {{items}}"),
                     ),
                 ),
                 Panel(

@@ -220,7 +220,8 @@ def next_(
 ) -> None:
     """Take the next items of a query: nobody else gets them meanwhile.
 
-    Printed are the item's id, how likely it is relevant, and who it is between.
+    Printed are the item's id, how likely it is relevant, who it is between, and
+    its subject; of one item its text, too.
     Over the API (HAYSTREAM_API) or, without one, on Kafka and Redis.
 
     \b
@@ -229,6 +230,25 @@ def next_(
     from haystream_service.commands import queue as command
 
     command.run_next(query_id, count=count, minutes=minutes, config=config, json=json)
+
+
+@app.command("item")
+def item_(
+    item_id: Annotated[str, typer.Argument(metavar="ITEM_ID")],
+    collection: Annotated[str, typer.Option(help="Whose item it is.")] = "default",
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Print what is known of an item, and what it says.
+
+    Over the API (HAYSTREAM_API) or, without one, on Kafka and Redis.
+
+    \b
+    haystream item m-1 --collection mail
+    """
+    from haystream_service.commands import queue as command
+
+    command.run_item(item_id, collection=collection, config=config, json=json)
 
 
 @app.command()
@@ -333,24 +353,50 @@ def import_(
         typer.Option(metavar="FILE|kafka", help="An event log to write, or kafka; default: standard output."),
     ] = None,
     collection: Annotated[str, typer.Option(help="The collection that the items go into.")] = "default",
+    text: Annotated[bool, typer.Option("--text", help="Take subject and text, too.")] = False,
+    aliases: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Who has which address: a table address,person, or JSON lines."),
+    ] = None,
+    uri: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE", help="Where an item can be opened: https://mail.example.org/{message_id}."
+        ),
+    ] = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """Turn a mail archive or a table into items.
 
     Tables have the columns item_id, sender and recipients (or participants),
-    with ; between people, and if you like sent_at and relevant. Of mail, only
-    addresses, date and Message-ID are taken. What cannot be read is counted
-    and listed, and stops nothing.
+    with ; between people, and if you like sent_at, uri and relevant, and with
+    --text subject or text. Of mail, addresses, date and Message-ID are taken,
+    with --text what a reader is shown, without attachments. What cannot be
+    read is counted and listed, and stops nothing.
+
+    In --uri, names in braces are filled in: of mail message_id, item_id and
+    file, of a table its columns, and collection.
 
     \b
     haystream import csv mails.csv.gz --to items.jsonl
+    haystream import mbox archive.mbox --text --aliases people.csv --to kafka
     haystream import mbox archive.mbox --collection case-7 > items.jsonl
     HAYSTREAM_KAFKA=broker:9092 haystream import maildir ~/Maildir --to kafka
     """
     from haystream_service.commands import import_ as command
 
-    command.run(kind.value, path, to=to, collection=collection, config=config, json=json)
+    command.run(
+        kind.value,
+        path,
+        to=to,
+        collection=collection,
+        text=text,
+        aliases=aliases,
+        uri=uri,
+        config=config,
+        json=json,
+    )
 
 
 @app.command()

@@ -201,8 +201,16 @@ def bench_pipeline(
         list[int] | None,
         typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
     ] = None,
-    queries: Annotated[int, typer.Option(min=1, max=1000, help="Open queries; verdicts go to each in turn.")] = 1,
-    verdicts: Annotated[float, typer.Option(min=1, help="Verdicts a second.")] = 50,
+    queries: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, max=1000, help="Open queries, to which verdicts go in turn; may be given several times."
+        ),
+    ] = None,
+    workers: Annotated[
+        list[int] | None, typer.Option(min=1, max=16, help="Worker processes; may be given several times.")
+    ] = None,
+    verdicts: Annotated[float, typer.Option(min=1, help="Verdicts a second, of all queries together.")] = 50,
     items: Annotated[float, typer.Option(min=50, help="Items a second beside them.")] = 500,
     seconds: Annotated[float, typer.Option(min=1, help="How long, at each size.")] = 20,
     new_edges: Annotated[float, typer.Option(min=0, max=1, help="The share of the items on new edges.")] = 0.01,
@@ -225,6 +233,7 @@ def bench_pipeline(
     haystream bench pipeline
     haystream bench pipeline --edges 1000 --seconds 60 --json
     haystream bench pipeline --edges 100000 --burst 200000 --opening 300000 --idle 1000
+    haystream bench pipeline --edges 20000 --verdicts 20 --queries 1 --queries 100
     """
     from haystream_service.bench.pipeline import Load
     from haystream_service.bench.stress import Stress
@@ -236,11 +245,11 @@ def bench_pipeline(
         seconds=seconds,
         flood=flood,
         new_edges=new_edges,
-        queries=queries,
         seed=seed,
     )
     stress = Stress(burst=burst, burst_seconds=burst_seconds, opening=opening, idle=idle)
-    command.run_pipeline(edges=edges or [1_000, 10_000, 100_000], load=load, stress=stress, json=json)
+    counts = {"edges": edges or [1_000, 10_000, 100_000], "queries": queries or [1], "workers": workers or [1]}
+    command.run_pipeline(**counts, load=load, stress=stress, json=json)
 
 
 @app.command("api")

@@ -27,7 +27,7 @@ def list_(
 
     running: it is ranked. stopped: it could not be computed. released: it is
     about to be tried again. unknown: verdicts or leases name it, and nobody has opened it.
-    deleted: nothing else is left of it.
+    deleted: nothing else is left of it. Over the API (HAYSTREAM_API) the last two are left out.
 
     \b
     haystream query list
@@ -60,20 +60,41 @@ def open_(
         list[str] | None,
         typer.Option(metavar="ID=MEAN", help="On the watch-list, with a prior mean. May be given several times."),
     ] = None,
+    sent_from: Annotated[str | None, typer.Option(metavar="TIME", help="Only items sent then or later.")] = None,
+    sent_to: Annotated[str | None, typer.Option(metavar="TIME", help="Only items sent before that.")] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="ID", help="Only items that somebody of these is on. May be repeated."),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only items that nobody of these is on. May be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Only items with this label; KEY:=2001 for a number. May be repeated."
+        ),
+    ] = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """Open a query, over the API or, without HAYSTREAM_API, on Kafka and Redis.
 
+    To the query it is as if no items had ever come but those that it asks for; that can never change.
     Other settings: `PUT /v1/queries/…` of the API, or the topic queries.
 
     \b
     haystream query open case-7 --collection mail
     haystream query open case-7 --watch ann@example.org=0.9
+    haystream query open case-7 --sent-from 2001-01-01 --without counsel@example.org --label custodian=ann
     """
     from haystream_service.commands import queue as command
 
-    command.run_open(query_id, collection=collection, top=top, watch=watch or [], config=config, json=json)
+    scope = command.scope_of(sent_from=sent_from, sent_to=sent_to, anybody=with_, nobody=without, labels=label)
+    command.run_open(
+        query_id, collection=collection, top=top, watch=watch or [], scope=scope, config=config, json=json
+    )
 
 
 @app.command()

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from haystream.events import Outcome
 from haystream_service.api.messages import (
+    Deleted,
     Ingested,
     ItemAnswer,
     LeaseAnswer,
@@ -36,6 +37,7 @@ from haystream_service.api.messages import (
     QueryLine,
     QueryList,
     RejectedLine,
+    Released,
     VerdictAnswer,
     Why,
 )
@@ -141,6 +143,14 @@ class Haystream:
         """Offer items again."""
         return self.change(query_id, {"status": "open"})
 
+    def release(self, query_id: str) -> Released:
+        """Let the query try again where it was stopped."""
+        return self._ask(Released, "POST", "queries", query_id, "release")
+
+    def delete(self, query_id: str) -> Deleted:
+        """Delete the query, for good."""
+        return self._ask(Deleted, "DELETE", "queries", query_id)
+
     def progress(self, query_id: str) -> Progress:
         """How far the query is."""
         return self._ask(Progress, "GET", "queries", query_id, "progress")
@@ -152,15 +162,25 @@ class Haystream:
     # ---- work ----
 
     def next(
-        self, query_id: str, *, count: int = 1, seconds: float = 600, analyst: str | None = None
+        self,
+        query_id: str,
+        *,
+        count: int = 1,
+        seconds: float = 600,
+        analyst: str | None = None,
+        with_text: bool = False,
     ) -> tuple[LeaseAnswer, ...]:
-        """Take the next items; nobody else gets them for so long. None where none is left."""
+        """Take the next items; nobody else gets them for so long. None where none is left.
+
+        `with_text`: each lease has its `item`, with subject and text where these could be read (`contents`).
+        """
         known = self._leases.get(query_id)
         if known is None:
             # What we had before this process began is no answer that was lost.
             known = {lease.lease_id for lease in self.leases(query_id)}
         body = {"count": count, "seconds": seconds, "analyst": analyst, "known": sorted(known)}
-        found = self._ask(Leases, "POST", "queries", query_id, "claims", json=body).leases
+        said = {"with": "text" if with_text else None}
+        found = self._ask(Leases, "POST", "queries", query_id, "claims", params=said, json=body).leases
         known |= {lease.lease_id for lease in found}
         live = {lease.lease_id for lease in self.leases(query_id)} if len(known) > 10 * count else known
         self._leases[query_id] = known & live
@@ -237,7 +257,7 @@ class Haystream:
         return Ingested(accepted=accepted, rejected=tuple(rejected))
 
     def item(self, collection: str, item_id: str) -> ItemAnswer:
-        """An item."""
+        """An item, with its subject and text. Raises `ApiProblem` `withdrawn` where it was taken back."""
         return self._ask(ItemAnswer, "GET", "collections", collection, "items", item_id)
 
     def why(self, query_id: str, item_id: str) -> Why:

@@ -30,6 +30,7 @@ OBJECTIVE_SECONDS = 0.25
 SERVERS = ("kafka", "redis")
 STAGES = ("queue", "settle", "save", "publish")
 EVENT_KINDS = ("query", "item", "verdict", "lease")
+RECORD_OUTCOMES = ("read", "kept", "gone", "unavailable")
 EVENT_OUTCOMES = ("applied", "known", "rejected")
 
 # Dense around what is promised and around what is usual (a few ms at the median).
@@ -284,6 +285,12 @@ class Metrics(MetricsTable):
         "haystream_collection_edges",
         "Pairs of participants in this worker's memory, of all its collections.",
     )
+    collections = Metric(
+        Gauge,
+        "haystream_collections",
+        "Collections in this worker's memory: all of their items, or those of one scope.",
+        labels=("items",),
+    )
     redis = Metric(
         Histogram,
         "haystream_redis_seconds",
@@ -370,6 +377,18 @@ class ApiMetrics(MetricsTable):
         labels=("route",),
         buckets=_LATENCY,
     )
+    record_read = Metric(
+        Histogram,
+        "haystream_api_record_read_seconds",
+        "Reading the records of items from Kafka, of one request, where that succeeded.",
+        buckets=_LATENCY,
+    )
+    records = Metric(
+        Counter,
+        "haystream_api_records_total",
+        "Subjects and texts of items: read from Kafka, kept from before, gone from Kafka, or unavailable.",
+        labels=("outcome",),
+    )
     redis = Metrics.redis
     publish = Metrics.publish
     event_loop_lag = Metrics.event_loop_lag
@@ -378,6 +397,8 @@ class ApiMetrics(MetricsTable):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
+        for outcome in RECORD_OUTCOMES:
+            self.records.labels(outcome)
         for server in SERVERS:
             self.server_errors.labels(server)
         self.build_info.labels(*_build()).set(1)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from haystream.events import Item, Pair
 from haystream_service.errors import UserError
-from haystream_service.importers import Imported, Skipped, mail_reader, money_or_finance, read_csv
+from haystream_service.importers import Imported, Making, Skipped, mail_reader, money_or_finance, read_csv
 from haystream_service.wire import to_item
 
 CLIQUE = 8
@@ -189,7 +189,7 @@ def read_source(path: Path, *, collection: str = "default") -> LabelledSource:
 
 def table(path: Path, *, collection: str = "default") -> LabelledSource:
     """The items of a table that has a column `relevant`. Raises `UserError` if no row can be used."""
-    rows = read_csv(path, collection=collection)
+    rows = read_csv(path, Making(collection))
     return _labelled(path, rows, "rows", "it needs a column relevant, with 1 or 0")
 
 
@@ -198,7 +198,7 @@ def mail(path: Path, *, collection: str = "default") -> LabelledSource:
     read = mail_reader(path)
     if read is None:
         raise UserError(f"{path} is no mail archive: neither a folder, nor an mbox or .eml file")
-    messages = read(path, collection=collection, rule=money_or_finance)
+    messages = read(path, Making(collection), rule=money_or_finance)
     return _labelled(path, messages, "messages", "it needs mail with a sender and a recipient")
 
 

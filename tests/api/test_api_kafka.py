@@ -27,6 +27,10 @@ T = TypeVar("T")
 PEOPLE = ("ann", "bo", "cy", "dee")
 ITEMS = [Item(f"m-{n}", "mail", PEOPLE[n % 4], (PEOPLE[(n + 1 + n // 8 % 2) % 4],)) for n in range(40)]
 
+SAYS = "/v1/collections/default/items/{}"
+SAYING = b"""{"item_id": "s-1", "participants": ["ann", "bo"], "text": "one"}
+{"item_id": "s-2", "participants": ["ann", "bo"], "text": "two"}"""
+
 
 @asynccontextmanager
 async def an_api(settings: Settings, tmp_path: Path, count: int = 1) -> AsyncIterator[list[ForkedApi]]:
@@ -122,6 +126,9 @@ async def test_a_server_that_is_away_is_told_of_and_waited_for(
                 return await client.request(method, path, json=json)
 
             assert (await client.put("/v1/queries/q", json={})).status_code == 201
+            assert (await client.post("/v1/collections/default/items", content=SAYING)).json()["accepted"] == 2
+            await pipeline.drained()
+            assert (await client.get(SAYS.format("s-1"))).json()["text"] == "one"
             await asyncio.to_thread(server.kill)
             async with asyncio.timeout(30):  # what it takes at most is less: nobody hangs
                 answer = await ask(*asked)
@@ -130,10 +137,15 @@ async def test_a_server_that_is_away_is_told_of_and_waited_for(
             assert (await client.get("/healthz")).status_code == 200
             if away == "kafka":
                 assert (await client.get("/v1/queries/q")).status_code == 200  # what is read needs none
+                assert (await client.get(SAYS.format("s-1"))).json()["text"] == "one"  # it was read before
+                async with asyncio.timeout(15):
+                    away_too = await ask("GET", SAYS.format("s-2"), None)
+                assert (away_too.status_code, away_too.json()["code"]) == (503, "unavailable")
             await asyncio.to_thread(server.start)
             answers = [await ask(*asked)]
             while answers[-1].status_code == 503 and len(answers) < 100:
                 await asyncio.sleep(0.1)
                 answers.append(await ask(*asked))
             assert answers[-1].status_code in {200, 201}, answers[-1].text
+            assert (await client.get(SAYS.format("s-2"))).json()["text"] == "two"
         assert "Traceback" not in replica.log.read_text()

@@ -5,7 +5,7 @@ import pytest
 from support.world import World, item
 
 from haystream_service.bench import queue
-from haystream_service.bench.queue import CLAIM, DECIDE, DO_NOTHING, Answered, Desks
+from haystream_service.bench.queue import CLAIM, DECIDE, DO_NOTHING, READ, Answered, Desks
 from haystream_service.commands.bench_api import _table
 
 pytestmark = pytest.mark.asyncio
@@ -20,7 +20,7 @@ async def test_analysts_claim_and_decide_until_the_time_is_over(
     await world.processes[0].settled()
     desks = Desks(analysts=(2,), seconds=1.0, think=0.05, seed=0)
     timings = (await queue._work(address, ["kim", "lee"], desks)).timings()
-    assert {DO_NOTHING, CLAIM, DECIDE} <= timings.keys()
+    assert {DO_NOTHING, CLAIM, READ, DECIDE} <= timings.keys()
     assert all(timing.samples for timing in timings.values())
     given = world.broker.messages("verdicts")
     assert len(given) >= timings[DECIDE].samples

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,9 +11,11 @@ import orjson
 import pytest
 from support.world import World, item
 
-from haystream.events import Outcome
+from haystream.events import Outcome, Verdict
 from haystream_service import client as client_module
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
+from haystream_service.demo.bus import ApiBus
+from haystream_service.settings import Settings
 from haystream_service.wire import encode_item
 
 pytestmark = pytest.mark.asyncio
@@ -38,6 +41,23 @@ async def filled(address: str, world: World) -> None:
     opened = await using(address, "lead", lambda c: c.open("team/q", {"top": 20}))
     assert opened.settings["top"] == 20
     await world.processes[0].settled()
+
+
+async def test_the_demos_analyst_claims_and_decides_over_http(address: str, world: World) -> None:
+    await filled(address, world)
+    with Haystream(address, "kim") as api:
+        bus = ApiBus(Settings(), None, None, api)
+        taken = [await bus.take("team/q", "another") for _ in range(2)]
+        assert len(set(taken)) == 2
+        assert None not in taken
+        later = 1_000_001 + int(1e6 * time.time())  # than the lease began, by a clock that is not ours
+        await bus.decide(Verdict("v-1", "team/q", str(taken[0]), "kim", Outcome.RELEVANT, later))
+        await world.processes[0].settled()
+
+        def shown() -> tuple[list[str], int]:
+            return [lease.item_id for lease in api.leases("team/q")], api.progress("team/q").found
+
+        assert await asyncio.to_thread(shown) == ([taken[1]], 1)
 
 
 async def test_a_day_at_work(address: str, world: World) -> None:

@@ -6,7 +6,9 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from uuid import uuid4
 
+import orjson
 import pytest
 import pytest_asyncio
 from support.forked import Forked, ForkedApi
@@ -106,6 +108,27 @@ async def test_every_command_answers_as_it_says(environment: Mapping[str, str], 
         if "open" in words:
             await until(all_in, "all mails are ranked")
     assert list(answers.values()) == [masked(answer) for _, answer in steps()], answers
+
+
+async def test_the_commands_of_a_query_go_over_the_api(environment: Mapping[str, str]) -> None:
+    there = {name: value for name, value in environment.items() if name.startswith("HAYSTREAM_API")}
+    query_id = f"case-{uuid4().hex[:8]}"
+    opened = await program(there, "query", "open", query_id, "--top", "7")
+    assert opened.code == 0, opened.err
+    listed = orjson.loads((await program(there, "query", "list", "--json")).out)["queries"]
+    assert [(line["state"], line["status"]) for line in listed if line["query_id"] == query_id] == [
+        ("running", "open")
+    ]
+    assert query_id in (await program(there, "query", "list")).out
+    assert query_id not in (await program(there, "query", "list", "--stopped")).out
+    shown = orjson.loads((await program(there, "query", "show", query_id, "--json")).out)
+    assert (shown["settings"]["top"], shown["screened"]) == (7, 0)
+    assert "is not stopped" in (await program(there, "query", "release", query_id)).err
+    gone = await program(there, "query", "delete", query_id, "--yes")
+    assert (gone.code, "is deleted" in gone.err) == (0, True), gone.err
+    again = await program(there, "query", "show", query_id)
+    assert (again.code, again.out) == (2, "")
+    assert query_id not in (await program(there, "query", "list")).out
 
 
 async def test_the_commands_need_no_api(pipeline: Pipeline, tmp_path: Path) -> None:

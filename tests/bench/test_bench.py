@@ -148,9 +148,9 @@ def test_real_graphs_are_read(graph):
     state = State()
     for item in graphs.items(graph, edges=500, items_per_edge=2, seed=0):
         step(state, item)
-        if state.collections["default"].graph.edges >= 500:
+        if state.collection("default").graph.edges >= 500:
             break
-    assert state.collections["default"].graph.edges >= 500
+    assert state.collection("default").graph.edges >= 500
 
 
 def test_an_analyst_concentrates_changes_and_never_repeats(small):
@@ -170,8 +170,8 @@ def test_an_analyst_concentrates_changes_and_never_repeats(small):
 
 
 def test_arrivals_are_what_they_say(small):
-    graph = small.collections["default"].graph
-    arrivals = Arrivals(small.collections["default"], np.random.default_rng(0))
+    graph = small.collection("default").graph
+    arrivals = Arrivals(small.collection("default"), np.random.default_rng(0))
     for arrive, more in ((arrivals.on_known_edge, 0), (arrivals.on_new_edge, 1)):
         for _ in range(30):
             before = graph.edges

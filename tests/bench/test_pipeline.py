@@ -43,15 +43,16 @@ def test_some_of_the_items_lie_on_new_edges(case: Case) -> None:
 def test_the_result_has_the_contracts_shape(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    noop = Measured(0, (0.001, 0.001, 0.003), 1000.0, 0.0)
-    size = Measured(100, (0.002, 0.002, 0.004), 600.0, 0.5)
+    noop = Measured(0, 1, 1, (0.001, 0.001, 0.003), 1000.0, 0.0)
+    size = Measured(100, 2, 3, (0.002, 0.002, 0.004), 600.0, 0.5)
     result = pipeline.as_json(noop, [size], LOAD)
     [row] = result["results"]
-    assert (row["edges"], row["queries"], row["p50_ms"], row["items_per_s"]) == (100, 2, 2.0, 600)
+    assert (row["edges"], row["queries"], row["workers"]) == (100, 2, 3)
+    assert (row["p50_ms"], row["items_per_s"]) == (2.0, 600)
     assert (row["p50_ratio"], row["items_ratio"]) == (2.0, 0.6)
     assert result["noop"]["p99_ms"] == pytest.approx(2.96)
     command._print_pipeline(result)
-    assert "100 edges" in capfdbinary.readouterr().out.decode()
+    assert "100 edges, 2 queries, 3 workers" in capfdbinary.readouterr().out.decode()
 
 
 @pytest.mark.kafka
@@ -62,7 +63,8 @@ def test_the_command_measures_a_small_case(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     stress = ("--burst", 100, "--burst-seconds", 20, "--opening", 600, "--idle", 3)
-    arguments = ("--edges", 100, "--seconds", 1, "--items", 100, "--flood", 200, *stress, "--json")
+    traffic = ("--seconds", 1, "--items", 100, "--flood", 200)
+    arguments = ("--edges", 100, "--queries", 2, "--workers", 2, *traffic, *stress, "--json")
     monkeypatch.setattr(sys, "argv", ["haystream", "bench", "pipeline", *map(str, arguments)])
     with pytest.raises(SystemExit) as left:
         cli.main()

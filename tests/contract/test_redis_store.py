@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,11 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from haystream.events import Item, Query
+from haystream.events import Item, Query, Withdrawal
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes, Rows
 from haystream_service.local import ValkeyServer
-from haystream_service.store.base import Change, Position, StoreUnavailable
+from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 
@@ -50,6 +52,16 @@ async def test_wiping_leaves_others_keys(store: RedisStore, client: Any, redis_p
     await store.wipe()
     assert await client.get(neighbour) == b"mine"
     await client.delete(neighbour)
+
+
+async def test_a_snapshot_is_let_go_when_that_was_asked_for(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    await store.save_snapshot("mail", "inverse:0.9:1e-05", b"kept")
+    await store.save_snapshot("mail", "inverse:0.9:1e-05:0a", b"for a while", seconds=1000)
+    keys = Keys(redis_prefix)
+    assert await client.ttl(keys.snapshot("mail", "inverse:0.9:1e-05")) == -1
+    assert 0 < await client.ttl(keys.snapshot("mail", "inverse:0.9:1e-05:0a")) <= 1000
 
 
 async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix: str) -> None:
@@ -111,6 +123,29 @@ async def test_what_was_acknowledged_survives_a_kill(own_valkey: ValkeyServer) -
     assert await store.item_count("c") == 50
     assert await store.query_ids() == {f"q{number}" for number in range(50)}
     await store.close()
+
+
+async def test_a_log_of_the_first_format_is_read_and_more_may_be_said_of_its_items(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    """As the first format had it: the wire's fields of who is on an item, and the digest of these."""
+    keys, ann, plain = Keys(redis_prefix), Item("1", "c", "ann", ("bo",)), Item("2", "c", None, ("ann", "bo"))
+    entries = (
+        b'{"item_id":"1","collection":"c","sender":"ann","recipients":["bo"]}',
+        b'{"item_id":"2","collection":"c","participants":["ann","bo"]}',
+    )
+    digests = b'["ann",["bo"]]', b'[null,["ann","bo"]]'
+    for number, (entry, people) in enumerate(zip(entries, digests, strict=True), start=1):
+        digest = blake2b(people, digest_size=16).digest()
+        await client.xadd(keys.log("c"), {"item": entry}, id=f"{number}-0")
+        await client.hset(keys.ids("c"), str(number), digest + str(number).encode())
+    assert await store.read_items("c", 0, limit=9) == [ann, plain]
+    assert await store.append_items("c", [ann, plain]) == [Appended.KNOWN] * 2
+    assert await store.append_items("c", [replace(plain, sender="bo")]) == [Appended.CONFLICT]
+    assert await store.append_items("c", [replace(ann, uri="x"), Withdrawal("2", "c")]) == [Appended.ADDED] * 2
+    gone = replace(plain, withdrawn=True)
+    assert await store.read_items("c", 0, limit=9) == [ann, plain, replace(ann, uri="x"), gone]
+    assert await store.item_count("c") == 2
 
 
 async def test_heads_of_earlier_versions_and_of_settings_that_nobody_can_read(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.changes import COMMON, change, rows, tables
 
-from haystream.events import Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
 from haystream_service.store.base import Appended, Fenced, Head, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
@@ -31,6 +31,13 @@ async def test_one_item_and_one_verdict_are_found_by_their_ids(store: Any) -> No
     await store.append_items(AWKWARD, [item(1, AWKWARD), item(2, AWKWARD)])
     assert await store.find_item(AWKWARD, "item-2") == item(2, AWKWARD)
     assert await store.find_item(AWKWARD, "item-3") is None
+    assert await store.find_items(AWKWARD, ["item-2", "", "item-3", "item-1"]) == [
+        item(2, AWKWARD),
+        None,
+        None,
+        item(1, AWKWARD),
+    ]
+    assert await store.find_items(AWKWARD, []) == []
     assert await store.read_revision(AWKWARD) is None
     assert await store.read_verdict(AWKWARD, "v1") is None
     await store.save_query(change(AWKWARD, settings=Query(AWKWARD), verdicts=[verdict(1, AWKWARD)]))
@@ -69,6 +76,49 @@ async def test_items_are_appended_once_in_order_with_one_answer_each(store: Any)
     assert second[1] in {Appended.ADDED, Appended.KNOWN}
     assert second[2:] == [Appended.CONFLICT, Appended.KNOWN]
     assert await store.read_items("mail", 0, limit=10) == [item(1), item(2), item(3)]
+    assert await store.item_count("mail") == await store.entry_count("mail") == 3
+
+
+async def test_what_is_said_of_an_item_later_becomes_an_entry_with_all_that_is_known(store: Any) -> None:
+    labels = (("box", '"sent"'), ("read", "true"), ("size", "3"))
+    first = replace(item(1), sent_at=-5, labels=labels[:1], text_at=RecordPlace("ef", 1, 7))
+    more = replace(item(1), sent_at=3, uri="mail:\U0001f98a", labels=labels[1:], subject_at=RecordPlace("ab", 0, 2))
+    gone = Withdrawal("item-1", "mail")
+    both = replace(first, uri=more.uri, labels=labels, subject_at=more.subject_at)
+    first_known = await store.append_items("mail", [item(2), first, item(2)])
+    assert first_known[2] is Appended.KNOWN
+    await store.append_items("mail", [more, item(1), more])
+    assert await store.append_items("mail", [item(1), first, more, both]) == [Appended.KNOWN] * 4
+    await store.append_items("mail", [gone])
+    assert await store.append_items("mail", [more, gone]) == [Appended.KNOWN] * 2
+    assert (await store.append_items("mail", [item(1, recipient="eve")])) == [Appended.CONFLICT]
+    entries = [item(2), first, both, replace(both, withdrawn=True)]
+    assert await store.read_items("mail", 0, limit=10) == entries
+    assert await store.find_item("mail", "item-1") == entries[-1]
+    assert (await store.entry_count("mail"), await store.item_count("mail")) == (4, 2)
+
+
+async def test_an_item_may_be_withdrawn_before_it_comes(store: Any) -> None:
+    gone = Withdrawal("item-1", "mail")
+    await store.append_items("mail", [gone])
+    assert await store.append_items("mail", [gone]) == [Appended.KNOWN]
+    assert await store.find_item("mail", "item-1") == gone
+    assert await store.item_count("mail") == 1
+    answers = await store.append_items("mail", [item(1), item(1, recipient="eve"), gone])
+    assert answers[0] in {Appended.ADDED, Appended.KNOWN}
+    assert answers[1:] == [Appended.CONFLICT, Appended.KNOWN]
+    assert await store.read_items("mail", 0, limit=9) == [gone, replace(item(1), withdrawn=True)]
+
+
+async def test_several_writers_lose_nothing_that_any_of_them_says(store: Any) -> None:
+    """Each says something else of the same items, all at once, and each again."""
+    said = [
+        [replace(item(n), labels=((f"{writer:02}", "1"),), sent_at=writer) for n in range(3)] for writer in range(8)
+    ]
+    await asyncio.gather(*(store.append_items("mail", some) for some in said + said))
+    labels = tuple((f"{writer:02}", "1") for writer in range(8))
+    for n in range(3):
+        assert await store.find_item("mail", f"item-{n}") == replace(item(n), labels=labels, sent_at=0)
     assert await store.item_count("mail") == 3
 
 
@@ -162,6 +212,15 @@ async def test_tables_are_patched_where_rows_changed(store: Any) -> None:
     np.testing.assert_array_equal(read.participants, expected)
     np.testing.assert_array_equal(read.edges, [[9, 10, 11], [1, 2, 3]])
     assert (read.common, read.discrepancy) == (COMMON, 0.75)
+
+
+async def test_tables_that_are_whole_leave_nothing_of_what_was_there(store: Any) -> None:
+    await store.save_query(change(tables=tables(rows([0, 1, 2]), rows([0, 1], first=1.0))))
+    whole = tables(rows([0, 1], first=10.0), rows([0], first=9.0))
+    await store.save_query(change(expected=10, revision=11, tables=whole, whole=True))
+    read = await store.read_tables("q")
+    np.testing.assert_array_equal(read.participants, [[10, 11, 12], [13, 14, 15]])
+    np.testing.assert_array_equal(read.edges, [[9, 10, 11]])
 
 
 async def test_tables_without_rows_have_their_columns(store: Any) -> None:
@@ -372,6 +431,7 @@ async def test_a_collection_that_is_deleted_takes_nothing_any_more(store: Any) -
     assert await store.append_items(AWKWARD, [item(1), item(3)]) == [Appended.DELETED] * 2
     assert await store.read_items(AWKWARD, 0, limit=10) == []
     assert await store.item_count(AWKWARD) == 0
+    assert await store.entry_count(AWKWARD) == 0
     assert not await store.has_item(AWKWARD, "item-1")
     assert await store.read_snapshot(AWKWARD, "inverse:0.9:1e-05") is None
     assert await store.is_deleted(AWKWARD)

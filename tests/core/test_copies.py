@@ -14,7 +14,7 @@ from haystream import blank
 from haystream.copies import Template
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.engine import LocalEngine
-from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.common import Common
@@ -79,7 +79,7 @@ def test_any_interleaving_of_queries_on_a_growing_collection_equals_each_alone(
     interleaved(histories, settings, state, data)
     for query in state.queries.values():
         assert_agrees(query)
-        same = alone(query, histories[0], TIGHT)
+        same = alone(query, state, TIGHT)
         got, wanted = query.ranking(), same.ranking()
         assert [item.item_id for item in got.items] == [item.item_id for item in wanted.items]
         np.testing.assert_allclose([i.score for i in got.items], [i.score for i in wanted.items], atol=1e-9)
@@ -87,13 +87,10 @@ def test_any_interleaving_of_queries_on_a_growing_collection_equals_each_alone(
         assert got.expected_remaining.sd**2 == pytest.approx(wanted.expected_remaining.sd**2, abs=1e-8)
 
 
-def alone(query: QueryState, items: list[Event], tolerance: float) -> QueryState:
+def alone(query: QueryState, of: State, tolerance: float) -> QueryState:
     """A query of the same facts, in a state that knows no other. Items are numbered as they are there."""
-    state, item_of = (
-        State(tolerance=tolerance),
-        {event.item_id: event for event in items if isinstance(event, Item)},
-    )
-    for event in (*map(item_of.get, query.collection.item_ids), query.settings, *query.verdicts.values()):
+    state, known = State(tolerance=tolerance), of.logs[query.collection.name]
+    for event in (*map(known.get, query.collection.item_ids), query.settings, *query.verdicts.values()):
         assert event is not None
         step(state, event)
     same = state.queries[query.settings.query_id]
@@ -114,7 +111,7 @@ def test_over_the_whole_of_the_ranges_queries_side_by_side_equal_each_alone(
     settings = [prior, other, replace(prior, participants=other.participants if prior.model == other.model else {})]
     interleaved(histories, settings[: len(histories)], state, data)
     for query in state.queries.values():
-        same = alone(query, histories[0], DEFAULT_TOLERANCE)
+        same = alone(query, state, DEFAULT_TOLERANCE)
         means, wanted = ([mean for mean, _ in report(each).participants.values()] for each in (query, same))
         np.testing.assert_allclose(means, wanted, atol=2 * PROMISE)  # each is so near to the truth
 

@@ -21,6 +21,7 @@ from support.histories import (
     verdict,
 )
 
+from haystream.engines.local.pending import inverse_root
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -320,3 +321,11 @@ def test_the_default_tolerance_keeps_variances_near_those_of_a_dense_solve(model
     errors += [abs(e.variance - v) for e, v in zip(got.edges, expected.edge_variance, strict=True)]
     assert max(errors) < 1e-4
     assert query.engine.readings.remaining_variance() == pytest.approx(expected.remaining_variance, rel=0.02)
+
+
+@pytest.mark.parametrize("least", [1.0, 1e-9, -1e-3])
+def test_an_inverse_root_is_one_also_where_solves_left_too_much(least: float) -> None:
+    Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))
+    R = inverse_root(Q @ np.diag([least, 1.0, 2.0, 3.0, 1e4]) @ Q.T)
+    inverse = Q @ np.diag([1.0, 1.0, 0.5, 1.0 / 3.0, 1e-4]) @ Q.T  # none is taken for less than it can be
+    np.testing.assert_allclose(R @ R.T, inverse, rtol=1e-6, atol=1e-9)

@@ -24,7 +24,8 @@ def expected_scores(query: QueryState) -> dict[str, float]:
         latest[each.item_id] = each.outcome
     scores = {}
     for which in range(len(collection.sets)):
-        ids = [collection.item_ids[i] for i in collection.sets.items[which]]
+        members = collection.sets.items[which]
+        ids = [collection.item_ids[i] for i in members if i not in collection.withdrawals]
         said = {i: latest.get(i, Outcome.RETRACTED) for i in ids}
         open_ids = [i for i in ids if said[i] == Outcome.RETRACTED and i not in query.pending]
         if not open_ids:

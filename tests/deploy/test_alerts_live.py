@@ -373,7 +373,7 @@ async def test_each_fault_is_told_once_by_the_right_name_and_resolves(
     faster: int,
     root: Path,
     pytestconfig: pytest.Config,
-    capsys: pytest.CaptureFixture[str],
+    shown: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.CRITICAL, "aiokafka")  # it says a hundred times that a server is away
@@ -387,9 +387,8 @@ async def test_each_fault_is_told_once_by_the_right_name_and_resolves(
     finally:
         alerts = scene.prometheus.ask("alerts")["alerts"]
         still = sorted(f"{alert['labels']['alertname']} {alert['state']}" for alert in alerts)
-        with capsys.disabled():
-            print(f"\nEvery time of the rules is {faster} times shorter here.\n{table(scene.rows)}")  # noqa: T201
-            print(f"open in the end: {', '.join(still) or 'none'}")  # noqa: T201
+        shown(f"Every time of the rules is {faster} times shorter here.\n{table(scene.rows)}")
+        shown(f"open in the end: {', '.join(still) or 'none'}")
     assert wrong == []
     assert scene.analysts.verdicts > 100
     assert without_answer(scene.prometheus, root / "deploy" / "grafana" / "dashboards") == []

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from support.equality import EXACT, assert_is_the_state
 from support.world import World
 
 from haystream.errors import Code
-from haystream.events import Item, Outcome, Policy, Query, Verdict
+from haystream.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream_service.commands.replay import Replayed, fold
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
@@ -54,7 +55,9 @@ def item(draw: st.DrawFn) -> Said:
     people = draw(st.lists(st.sampled_from("ABCDE"), min_size=2, max_size=3, unique=True))
     item_id = f"m{draw(st.integers(0, 7))}"  # few ids: some are used for two things
     said = Item(item_id, draw(st.sampled_from("ab")), people[0], tuple(sorted(people[1:])))
-    return "items", item_id.encode(), encode_item(said)
+    told = replace(said, uri=draw(st.sampled_from([None, "x", "y"])), withdrawn=not draw(st.integers(0, 4)))
+    fact = draw(st.sampled_from([told, told, told, Withdrawal(item_id, said.collection)]))
+    return "items", item_id.encode(), encode_item(fact)
 
 
 @st.composite

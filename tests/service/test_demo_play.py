@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
+from haystream.events import Verdict
 from haystream_service.demo import play as playing
 from haystream_service.demo import stage as staging
 from haystream_service.demo.bus import Bus, MemoryBus
@@ -16,7 +17,7 @@ from haystream_service.demo.progress import Progress
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.errors import UserError
 from haystream_service.sources import Source, synthetic
-from haystream_service.wire import NextItems
+from haystream_service.wire import NextItems, encode_verdict
 from haystream_service.wire.records import EstimateRecord, RankedItemRecord
 from haystream_service.worker.memory import MemoryBroker
 
@@ -70,7 +71,10 @@ async def test_it_stops_when_nothing_is_left(in_memory):
 class ScriptedBus:
     """A worker that answers a verdict with the items that it always answers with. `sent`: what it was told."""
 
-    def __init__(self, item_ids: tuple[str, ...], *, deaf_to: str = "", stale: bool = False) -> None:
+    def __init__(
+        self, item_ids: tuple[str, ...], *, deaf_to: str = "", stale: bool = False, one_in: int = 1
+    ) -> None:
+        self._asked, self._one_in = 0, one_in
         self._items = tuple(
             RankedItemRecord(item_id=i, rank=n, score=0.5, mean=0.5, sd=0.1, participants=("a", "b"), because=())
             for n, i in enumerate(item_ids, start=1)
@@ -94,6 +98,13 @@ class ScriptedBus:
     async def next_ranking(self) -> NextItems:
         return await self._rankings.get()
 
+    async def take(self, query_id: str, top: str) -> str | None:
+        self._asked += 1
+        return top if self._asked % self._one_in == 0 else None
+
+    async def decide(self, verdict: Verdict) -> None:
+        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
+
     def _ranking(self, revision: int, screened: int) -> NextItems:
         return NextItems.model_construct(
             revision=revision,
@@ -108,6 +119,14 @@ class ScriptedBus:
 async def test_no_item_is_read_twice():
     wanted = tuple(item.item_id for item in TINY)
     bus = ScriptedBus(wanted)
+    await played(bus, TINY)
+    assert [item_id for topic, item_id in bus.sent if topic == "verdicts"] == list(wanted)
+
+
+@pytest.mark.asyncio
+async def test_who_is_given_nothing_asks_again():
+    wanted = tuple(item.item_id for item in TINY)
+    bus = ScriptedBus(wanted, one_in=2)
     await played(bus, TINY)
     assert [item_id for topic, item_id in bus.sent if topic == "verdicts"] == list(wanted)
 

@@ -8,6 +8,7 @@ import pytest
 
 from haystream_service.importers import (
     ImportFailed,
+    Making,
     Skipped,
     money_or_finance,
     read_csv,
@@ -63,7 +64,7 @@ m9,,ann,bob
 def test_tables_give_items_and_say_what_is_wrong(tmp_path):
     file = tmp_path / "mails.csv"
     file.write_text(TABLE)
-    results = list(read_csv(file, collection="c"))
+    results = list(read_csv(file, Making("c")))
     first, second, unlabelled, short = good(results)
     assert first == ItemRecord(
         item_id="m1",
@@ -94,11 +95,11 @@ def test_packed_tables_without_roles(tmp_path):
 
 def test_broken_rows_of_a_table_are_not_fatal(tmp_path):
     file = tmp_path / "t.csv"
-    long = "x" * 200_000  # more than the csv module takes in one field
+    long = "x" * 200_000
     file.write_bytes(b"item_id,sender,recipients\nm1,a,\xff\n" + f'm2,a,{long}\nm3,a,b\nm4,"a\nb",c\n'.encode())
-    results = list(read_csv(file, limits=Limits(recipients=2)))
+    results = list(read_csv(file, Making(limits=Limits(recipients=2))))
     assert [item.item_id for item in good(results)] == ["m3"]
-    assert bad(results) == [("t.csv:2", "invalid_value"), ("t.csv:3", "unreadable"), ("t.csv:6", "invalid_value")]
+    assert bad(results) == [("t.csv:2", "invalid_value"), ("t.csv:3", "too_large"), ("t.csv:6", "invalid_value")]
 
 
 @pytest.mark.parametrize("text", ["", "id,from,to\n", "item_id,sender\n"])
@@ -271,7 +272,7 @@ def packed_table(path: Path, *lines: bytes) -> Path:
         ([b"x" * (4 << 20) + b"\n"], "too_large"),
         ([b"a," * (2 << 20) + b"\n"], "too_large"),
         ([b'm3,ann,"', b'bob;\n" ,"' * 40_000, b'x"\n'], "too_large"),
-        ([b"m3,ann,", b"x" * 200_000, b"\n"], "unreadable"),
+        ([b"m3,ann,", b"x" * 200_000, b"\n"], "too_large"),
         ([b"m3,ann,", b";".join(b"%0510d" % n for n in range(250)), b"\n"], None),
         ([b"\n" * (1 << 19)], None),
     ],

@@ -3,16 +3,19 @@
 import asyncio
 import re
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from conftest import started
-from support.forked import ForkedWorker
+from support.forked import ForkedApi, ForkedWorker
 from support.pipeline import Pipeline, page, program, settings_on, until
+from support.queue_api import EVERYTHING, write_keys
 from support.secured import AUTHORIZED, USER, Right, SecuredKafka
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.api.access import Role
+from haystream_service.client import ApiUnavailable, Haystream
 from haystream_service.local import ServerUnavailable, ValkeyServer
 from haystream_service.settings import Settings, variables
 
@@ -28,10 +31,11 @@ PATIENCE = 15.0
 """Seconds for a worker that lacks a right to show it."""
 
 
-def rights() -> list[Right]:
-    """Those that the page's commands give, with the names of the page."""
+def rights(user: str) -> list[Right]:
+    """Those that the page's commands give the user, with the names of the page."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     parser = ArgumentParser()
+    parser.add_argument("--allow-principal")
     parser.add_argument("--operation", action="append")
     parser.add_argument("--topic", action="append", default=[])
     parser.add_argument("--group", action="append", default=[])
@@ -39,13 +43,15 @@ def rights() -> list[Right]:
     found = []
     for command in re.findall(r"^    kafka-acls\.sh (.* --add .*)$", page, re.MULTILINE):
         given, _ = parser.parse_known_args(command.split())
+        if given.allow_principal != f"User:{user}":
+            continue
         for kind in ("topic", "group"):
             for name in getattr(given, kind):
                 found += [Right(kind, name, given.resource_pattern_type, each) for each in given.operation]
     return found
 
 
-RIGHTS = rights()
+RIGHTS, RIGHTS_OF_THE_API = rights("haystream"), rights("haystream-api")
 SELDOM = {("haystream.queries", "Write"), ("haystream.leases", "Write")}
 """Wanted where settings are stated again, and where items are handed out."""
 NEEDED = [
@@ -112,7 +118,7 @@ async def test_what_is_refused_without_a_right(
     allowed: dict[Right, Right],
     missing: Right,
     pytestconfig: pytest.Config,
-    capsys: pytest.CaptureFixture[str],
+    shown: Callable[[str], None],
 ) -> None:
     if pytestconfig.getoption("faults") != "all" and (missing.name, missing.operation) not in IN_SAMPLE:
         pytest.skip("with --faults all")
@@ -134,6 +140,48 @@ async def test_what_is_refused_without_a_right(
         lines = worker.log.read_text().splitlines()
         said = said or next(line for line in reversed(lines) if re.search("authoriz", line, re.IGNORECASE))
         await asyncio.to_thread(worker.close)
-    with capsys.disabled():
-        print(f"\nwithout {missing.operation} on {missing.resource} {missing.name}: {said[:300]}")  # noqa: T201
+    shown(f"without {missing.operation} on {missing.resource} {missing.name}: {said[:300]}")
     assert re.search("authoriz", said, re.IGNORECASE)
+
+
+SAYING = b'{"item_id": "said", "sender": "a", "recipients": ["b"], "text": "At noon?"}'
+
+
+async def test_the_api_works_with_less_and_says_what_it_may_not(
+    secured: SecuredKafka, settings: Settings, restricted: Settings, tmp_path: Path
+) -> None:
+    named = [
+        right._replace(name=right.name.replace("haystream", settings.topic_prefix)) for right in RIGHTS_OF_THE_API
+    ]
+    keys = tmp_path / "keys.json"
+    write_keys(keys, ("boss", list(Role), [EVERYTHING]))
+    async with Pipeline(settings) as pipeline:
+        await pipeline.worker()
+        for right in named:
+            secured.allow(right)
+        api = ForkedApi(variables(restricted), keys)
+        try:
+            await asyncio.to_thread(api.start)
+            with Haystream(api.address, "boss", pause=lambda _: None) as client:
+                await asyncio.to_thread(_work, client)
+                read = next(right for right in named if (right.operation, right.name[-5:]) == ("Read", "items"))
+                secured.forbid(read)
+                client.send_items("default", [SAYING.replace(b"said", b"more").replace(b"noon", b"ten")])
+                await pipeline.drained()
+                with pytest.raises(ApiUnavailable, match="uthoriz"):
+                    await asyncio.to_thread(client.item, "default", "more")
+            assert "Traceback" not in api.log.read_text()
+        finally:
+            await asyncio.to_thread(api.close)
+
+
+def _work(client: Haystream) -> None:
+    assert client.send_items("default", [SAYING]).accepted == 1
+    assert client.open("q").applied
+    while not (leases := client.next("q", with_text=True)):
+        pass
+    assert leases[0].item is not None
+    assert leases[0].item.text == "At noon?"
+    assert client.decide("q", "said", Outcome.RELEVANT, wait="ranking").ranked
+    with client.export("q", "audit") as pieces:
+        assert b"".join(pieces).count(b"\n") == 2

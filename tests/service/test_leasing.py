@@ -8,9 +8,9 @@ from support.world import Process, World, item, lease, verdict
 
 from haystream.events import Action, Query, Status
 from haystream_service.metrics import Metrics
-from haystream_service.store.claims import ClaimCode, ClaimRefused
+from haystream_service.store.claims import ClaimCode, ClaimRefused, publish_outbox
 from haystream_service.wire import decode_lease
-from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing, publish_outbox
+from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing
 from haystream_service.worker.memory import MemoryPublisher
 from haystream_service.worker.retry import Retry
 
@@ -37,7 +37,7 @@ class Desk:
 
     async def published(self) -> None:
         """What is claimed is in the topic, and the worker has folded it."""
-        await publish_outbox(self.world.store, self.publisher, "q", self.retry)
+        await publish_outbox(self.world.store.claims, self.publisher.publish_leases, "q")
         await self.process.settled()
 
     @property

@@ -35,7 +35,7 @@ def of_a_later_version(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_what_a_later_version_wrote_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StateNewer, match=r"format 2, and this one reads up to 1\): run that version, or .*rebuild"):
+    with pytest.raises(StateNewer, match=r"format 3, and this one reads up to 2\): run that version, or .*rebuild"):
         check_mark(of_a_later_version(monkeypatch), TOPICS)
 
 

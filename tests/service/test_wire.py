@@ -1,12 +1,25 @@
 """Decoding: what is taken, and every way in which an event is rejected."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from haystream.errors import Code, Rejected
-from haystream.events import TABLE_1, TABLE_2, Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.events import (
+    TABLE_1,
+    TABLE_2,
+    Item,
+    ItemFact,
+    Outcome,
+    Policy,
+    Prior,
+    Query,
+    Status,
+    Verdict,
+    Withdrawal,
+)
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
     DEFAULT_LIMITS,
@@ -18,6 +31,7 @@ from haystream_service.wire import (
     decode_ranking,
     decode_verdict,
     encode_dead_letter,
+    encode_item,
     encode_ranking,
     fit_letter,
     fit_ranking,
@@ -40,7 +54,9 @@ def query(**fields: Any) -> Query:
 
 
 def item(**fields: Any) -> Item:
-    return decode_item(json.dumps({**ITEM, **fields}).encode(), None)
+    decoded = decode_item(json.dumps({**ITEM, **fields}).encode(), None, at=(3, 14))
+    assert isinstance(decoded, Item)
+    return decoded
 
 
 def verdict(**fields: Any) -> Verdict:
@@ -164,11 +180,61 @@ def test_a_beta_has_two_parameters(beta):
 
 def test_items_are_canonical():
     assert item(recipients=["b", "a", "s", "b"]) == Item("m", "c", "s", ("a", "b"))
-    assert item() == item(recipients=["a", "b"], sent_at="2001-01-01", uri="x:y", labels={"a": [1]})
+    assert item() == item(recipients=["a", "b"], sent_at="", uri="", labels={"a": [1]}, subject=None, text="")
     people = decode_item(b'{"item_id":"m","participants":["z","a","z","k"]}', b"m")
     assert people == Item("m", "default", None, ("a", "k", "z"))
     nulls = decode_item(b'{"item_id":"m","participants":["a","b"],"sender":null,"sent_at":null}', None)
-    assert nulls.sender is None
+    assert nulls == Item("m", "default", None, ("a", "b"))
+
+
+def test_an_item_may_say_when_it_was_sent_and_where_it_is():
+    told = item(sent_at="2001-02-03T04:05:06+01:00", uri="https://mail/1")
+    assert (told.sent_at, told.uri) == (981_169_506_000_000, "https://mail/1")
+    assert item(sent_at="1904-01-01").sent_at == -2_082_844_800_000_000  # so mail says
+    last = "9999-12-31T23:59:59.999999"
+    assert json.loads(encode_item(item(sent_at=last)))["sent_at"] == f"{last}Z"
+    assert json.loads(encode_item(item(sent_at="0001-01-01")))["sent_at"] == "0001-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize("value", ["a", 3, None, ["a"], True, {"": None}, {"k" * 513: 1}, {"k": "v" * 513}])
+def test_labels_that_nobody_can_ask_for_are_no_reason_to_reject(value):
+    assert item(labels=value).labels == ()
+
+
+def test_labels_have_one_form():
+    labels = {"b": True, "a": 1.0, "c": "1", "d": -0.0, "e": 2**53 + 1, "f": 10**400, "g": 0.1, "h": [1], "i": 1}
+    told = (
+        ("a", "1"),
+        ("b", "true"),
+        ("c", '"1"'),
+        ("d", "0"),
+        ("e", "9007199254740992.0"),
+        ("g", "0.1"),
+        ("i", "1"),
+    )
+    assert item(labels=labels).labels == told
+    assert item(labels={str(n): n for n in range(1000)}).labels == tuple(
+        (str(n), str(n)) for n in sorted(range(1000), key=str)[:64]
+    )
+
+
+def test_an_item_knows_where_its_content_lies():
+    told = item(subject="Lunch", text="At noon?")
+    assert told.subject_at is not None
+    assert told.text_at is not None
+    assert told.text_at[1:] == told.subject_at[1:] == (3, 14)
+    assert told.subject_at.digest == item(subject="Lunch").subject_at.digest != told.text_at.digest
+    nowhere = decode_item(json.dumps({**ITEM, "text": "At noon?"}).encode(), None)
+    assert nowhere == item()
+
+
+def test_an_item_may_be_withdrawn_with_its_people_and_without():
+    assert decode_item(b'{"item_id":"m","collection":"c","withdrawn":true}', b"m") == Withdrawal("m", "c")
+    assert item(withdrawn=True) == replace(item(), withdrawn=True)
+    assert item(withdrawn=False) == item()
+    half = {"item_id": "m", "sender": "a", "withdrawn": True}
+    assert code_of(decode_item, json.dumps(half).encode(), None)[0] == Code.MISSING_FIELD
+    assert code_of(item_record, {"item_id": "m", "withdrawn": True})[0] == Code.MISSING_FIELD  # no item
 
 
 @pytest.mark.parametrize(
@@ -188,7 +254,14 @@ def test_items_are_canonical():
         ({"participants": ["a", "b"]}, Code.INVALID_VALUE),
         ({"sent_at": "yesterday"}, Code.INVALID_VALUE),
         ({"sent_at": 0}, Code.WRONG_TYPE),
+        ({"sent_at": "0001-01-01T00:00:00+14:00"}, Code.OUT_OF_RANGE),
         ({"uri": "x" * 4097}, Code.TOO_LARGE),
+        ({"subject": "x" * 1025}, Code.TOO_LARGE),
+        ({"subject": 1}, Code.WRONG_TYPE),
+        ({"text": "x" * 262_145}, Code.TOO_LARGE),
+        ({"text": ["a"]}, Code.WRONG_TYPE),
+        ({"withdrawn": None}, Code.WRONG_TYPE),
+        ({"withdrawn": "true"}, Code.WRONG_TYPE),
     ],
 )
 def test_bad_items_are_rejected(fields, code):
@@ -196,7 +269,7 @@ def test_bad_items_are_rejected(fields, code):
 
 
 def test_items_without_roles_are_bounded_too():
-    def decode(*people: str) -> Item:
+    def decode(*people: str) -> ItemFact:
         return decode_item(json.dumps({"item_id": "m", "participants": people}).encode(), None)
 
     assert code_of(decode, "a", "a")[0] == Code.TOO_FEW_PARTICIPANTS

@@ -26,9 +26,9 @@ NO_EXAMPLE = {
 }
 
 
-def example(topic: str) -> str:
-    section = PAGE.read_text().split(f"\n## {topic}\n")[1]
-    return re.search(r"```json\n(.*?)```", section, re.DOTALL)[1]  # type: ignore[index]
+def examples(topic: str) -> list[str]:
+    section = PAGE.read_text().split(f"\n## {topic}\n")[1].split("\n## ")[0]
+    return re.findall(r"```json\n(.*?)```", section, re.DOTALL)
 
 
 def test_the_shipped_schemas_are_up_to_date(tmp_path):
@@ -44,12 +44,15 @@ def test_schemas_are_schemas(name):
 
 @pytest.mark.parametrize("topic", ["queries", "items", "verdicts", "leases"])
 def test_the_pages_examples_are_taken(topic):
-    value = example(topic)
-    Draft202012Validator(json.loads(schemas()[f"{topic}.json"])).validate(json.loads(value))
+    schema = Draft202012Validator(json.loads(schemas()[f"{topic}.json"]))
     decode = {"queries": decode_query, "items": decode_item, "verdicts": decode_verdict, "leases": decode_lease}[
         topic
     ]
-    assert decode(value.encode(), b"m-1" if topic == "items" else b"case-7")
+    found = examples(topic)
+    for value in found:
+        schema.validate(json.loads(value))
+        assert decode(value.encode(), b"m-1" if topic == "items" else b"case-7")
+    assert found
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.histories import MODELS, priors_in_range
 
 from haystream.errors import Rejected
-from haystream.events import Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.events import Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict, Withdrawal
 from haystream.ranking.policies import POLICIES
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
@@ -32,6 +32,7 @@ from haystream_service.wire import (
     encode_verdict,
     times,
 )
+from haystream_service.wire.labels import labels_of
 from haystream_service.wire.records import PolicyRecord, PriorRecord, QueryRecord, VerdictRecord
 
 ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
@@ -62,11 +63,26 @@ verdicts = st.builds(
 )
 
 
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+
+YEAR_1, YEAR_10_000 = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Microseconds since the epoch."""
+
+
 @st.composite
 def items(draw: Callable[..., Any]) -> Item:
     people = sorted(draw(st.sets(ids, min_size=2, max_size=6)))
     sender = people.pop(draw(st.integers(0, len(people) - 1))) if draw(st.booleans()) else None
-    return Item(draw(ids), draw(ids), sender, tuple(people))
+    return Item(
+        draw(ids),
+        draw(ids),
+        sender,
+        tuple(people),
+        sent_at=draw(st.none() | st.integers(YEAR_1, YEAR_10_000 - 1)),
+        uri=draw(st.none() | st.text(st.characters(exclude_categories=("Cs",)), min_size=1)),
+        labels=labels_of(draw(st.dictionaries(ids, st.booleans() | st.integers() | numbers | ids))),
+        withdrawn=draw(st.booleans()),
+    )
 
 
 @given(queries)
@@ -79,6 +95,13 @@ def test_queries_come_back(query: Query) -> None:
 def test_items_come_back(item: Item) -> None:
     assert decode_item(encode_item(item), item.item_id.encode()) == item
     assert decode_line(encode_line("items", encode_item(item))) == item
+
+
+@given(ids, ids)
+def test_withdrawals_come_back(item_id: str, collection: str) -> None:
+    withdrawal = Withdrawal(item_id, collection)
+    assert decode_item(encode_item(withdrawal), item_id.encode()) == withdrawal
+    assert decode_line(encode_line("items", encode_item(withdrawal))) == withdrawal
 
 
 @given(verdicts)
@@ -95,12 +118,12 @@ def test_what_an_item_carries_comes_back(item: Item, uri: str, labels: dict[str,
     assert ItemRecord.model_validate_json(encode_record(record)) == record
 
 
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+told = st.none() | st.integers(YEAR_1, YEAR_10_000 - 1), st.none() | ids
 
 
-@given(ids, numbers, st.integers(0, 2**62), st.lists(st.tuples(ids, numbers, numbers), max_size=3))
+@given(ids, numbers, st.integers(0, 2**62), st.lists(st.tuples(ids, numbers, numbers, *told), max_size=3))
 def test_rankings_are_what_their_readers_expect(
-    query_id: str, number: float, revision: int, rows: list[tuple[str, float, float]]
+    query_id: str, number: float, revision: int, rows: list[tuple[str, float, float, int | None, str | None]]
 ) -> None:
     ranking = Ranking(
         policy="greedy",
@@ -109,15 +132,17 @@ def test_rankings_are_what_their_readers_expect(
         expected_remaining=Estimate(number, 2.0),
         discrepancy=number,
         items=tuple(
-            RankedItem(item_id, rank, score, mean, 0.5, ("a", "b"), (Share(("a", "b"), score),))
-            for rank, (item_id, score, mean) in enumerate(rows, start=1)
+            RankedItem(item_id, rank, score, mean, 0.5, ("a", "b"), (Share(("a", "b"), score),), sent_at, uri)
+            for rank, (item_id, score, mean, sent_at, uri) in enumerate(rows, start=1)
         ),
     )
     value = encode_ranking(query_id, ranking, revision=revision, published_at=1_769_860_800_000_001)
     read = decode_ranking(value)
     assert (read.query_id, read.revision, read.discrepancy) == (query_id, revision, number)
     assert read.published_at == "2026-01-31T12:00:00.000001Z"
-    assert [(row.item_id, row.score, row.mean) for row in read.items] == rows
+    sent = [None if row[3] is None else times.to_text(row[3]) for row in rows]
+    got = [(row.item_id, row.score, row.mean, row.sent_at, row.uri) for row in read.items]
+    assert got == [(*row[:3], text, row[4]) for row, text in zip(rows, sent, strict=True)]
     assert json.loads(value).keys() == NextItems.model_fields.keys()
 
 

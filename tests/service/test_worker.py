@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 from support.world import Process, World, item, story, verdict
+from typing_extensions import override
 
 from haystream.collection import Collection
 from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior_tables import Changes
 from haystream.query_state import QueryState
+from haystream.scope import Scope
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import collections
+from haystream_service.worker.memory import MemoryPublisher
 
 pytestmark = pytest.mark.asyncio
 
@@ -69,6 +72,35 @@ async def test_new_items_reach_a_query_that_nobody_speaks_of(world: World) -> No
     assert (await world.store.load_query("q")).position.cursor == 1
 
 
+class Mute(MemoryPublisher):
+    """A publisher whose rankings do not come through; `asked` once one was to be published."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.broker)
+        self.asked = asyncio.Event()
+
+    @override
+    async def publish_ranking(self, query_id: str, value: bytes) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+async def test_settings_that_a_bad_record_hides_are_said_again_whenever_a_worker_dies(world: World) -> None:
+    process = await world.process()
+    world.say(Query("q"), item(1))
+    await process.settled()
+    await process.crash()
+    world.say(Query("q", collection="another"), verdict(1))
+    publisher = Mute(world)
+    dies = await world.process(publisher=publisher)
+    await dies.wait(publisher.asked.wait())  # the batch is saved by now
+    await dies.crash()
+    heir = await world.process()
+    await heir.settled()
+    last = [message for message in world.broker.messages("queries") if message.key == b"q"][-1]
+    assert (last.value, last.restates) == (encode_query(Query("q")), 1)
+
+
 def pair(name: str, sender: str) -> Item:
     return Item(name, "default", sender, (f"{sender}-too",))
 
@@ -94,7 +126,7 @@ async def test_items_that_change_no_top_are_published_with_the_next_verdict(worl
 
     events.append(verdict(2, "first"))
     world.say(events[-1])
-    await process.settled()
+    await process.taken_in()  # what tending has finished for `all` may wait for an hour
     assert [ranked.item_id for ranked in world.rankings("first")[-1].items] == ["item-3"]
     await world.check_equals_fold(events)
 
@@ -267,8 +299,8 @@ async def test_a_collection_stays_for_a_while_after_the_last_query_that_needed_i
     made: list[str] = []
 
     class Counted(Collection):
-        def __init__(self, name: str) -> None:
-            super().__init__(name)
+        def __init__(self, name: str, *scope: Scope | None) -> None:
+            super().__init__(name, *scope)
             made.append(name)
 
     monkeypatch.setattr(collections, "Collection", Counted)

@@ -5,6 +5,7 @@ from prometheus_client import CollectorRegistry
 from support.world import World, item, verdict
 
 from haystream.events import Query
+from haystream.scope import scope
 from haystream_service.worker.memory import MemoryBroker
 
 pytestmark = pytest.mark.asyncio
@@ -66,7 +67,8 @@ async def test_what_is_in_memory_and_what_was_loaded(
     world: World, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await world.process()
-    world.say(Query("q"), Query("r", collection="other"), item(1), item(2), item(3, "other"))
+    scoped = Query("s", scope=scope(since=0))
+    world.say(Query("q"), Query("r", collection="other"), scoped, item(1), item(2), item(3, "other"))
     await first.settled()
     assert shown(registry, "load_seconds_count") == 0
     await first.crash()
@@ -74,11 +76,12 @@ async def test_what_is_in_memory_and_what_was_loaded(
     monkeypatch.setattr("support.world.CollectorRegistry", lambda: second)
     process = await world.process()
     await process.settled()
-    assert shown(second, "load_seconds_count") == 2
-    assert shown(second, "queries_in_memory") == 2
-    assert shown(second, "collection_items") == 3
-    pairs = [process.worker.state(query).collection.pairs for query in ("q", "r")]
-    assert shown(second, "collection_edges") == sum(map(len, pairs))
+    assert shown(second, "load_seconds_count") == 3
+    assert shown(second, "queries_in_memory") == 3
+    assert [shown(second, "collections", items=items) for items in ("all", "scope")] == [2, 1]
+    collections = [process.worker.state(query).collection for query in ("q", "r", "s")]
+    assert shown(second, "collection_items") == sum(map(len, collections)) == 3
+    assert shown(second, "collection_edges") == sum(len(collection.pairs) for collection in collections)
     await process.worker.revoke({0, 1})
     await process.worker.assign(set())
     assert shown(second, "queries_in_memory") == 0

@@ -20,6 +20,7 @@ from support.simulated.loop import VirtualLoop
 from support.simulated.process import Process
 from support.simulated.schedule import ScheduleFailed
 
+from haystream.collection import Collection
 from haystream_service.store.base import Change
 from haystream_service.store.memory import MemoryStore
 from haystream_service.worker.records import Record
@@ -72,11 +73,19 @@ def test_a_process_writes_to_kafka_in_order_however_long_one_of_it_takes() -> No
         assert landed == sorted(landed), f"seed {seed}"
 
 
-def test_what_goes_wrong_is_drawn_often_enough() -> None:
-    """A schedule in which nothing fails would prove nothing."""
+def test_what_goes_wrong_is_drawn_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule in which nothing fails would prove nothing; nor would one in which nothing is contradicted."""
+    afresh, stale = Collection.afresh, []
+
+    def noted(collection: Collection) -> Collection:
+        stale.append(collection)
+        return afresh(collection)
+
+    monkeypatch.setattr(Collection, "afresh", noted)
     faults = sum((schedule.run(seed).faults for seed in range(30)), start=schedule.run(30).faults)
     for fault in schedule.FAULTS:
         assert faults[fault] >= 5, faults
+    assert stale
 
 
 def _first_that_fails() -> ScheduleFailed:

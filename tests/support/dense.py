@@ -302,7 +302,8 @@ def dense_of(query: QueryState, concentration: float = 1.0) -> Dense:
     n, y, left, pending = np.zeros((4, len(pairs)))
     for number, item_id in enumerate(collection.item_ids):
         edges = [place[collection.graph.names(e)] for e in collection.sets.edges(collection.set_of(number))]
-        outcome = latest.get(item_id, (0, "", Outcome.RETRACTED))[2]
+        withdrawn = number in collection.withdrawals
+        outcome = Outcome.SKIPPED if withdrawn else latest.get(item_id, (0, "", Outcome.RETRACTED))[2]
         n[edges] += (outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)) / len(edges)
         y[edges] += (outcome == Outcome.RELEVANT) / len(edges)
         left[edges] += (outcome == Outcome.RETRACTED) / len(edges)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from haystream.collection import Collection
-from haystream.events import Event, Status
+from haystream.events import Event, Status, View
 from haystream.fold import State, step
 from haystream.leases import Leases
 from haystream.posterior_tables import read as tables_read
@@ -15,6 +15,7 @@ from haystream.query_state import QueryState
 from haystream.report import Report
 from haystream_service.store.base import Store
 from haystream_service.wire.records import NextItems
+from haystream_service.wire.times import to_text
 
 EXACT = 1e-10
 """The engine's tolerance on both sides: how near its default comes to the truth is for the core's tests to say."""
@@ -37,6 +38,7 @@ def assert_same(one: Report, other: Report, close: float = 1e-9) -> None:
         [(e.mean, e.variance) for e in one.edges], [(e.mean, e.variance) for e in other.edges], atol=close
     )
     assert [i.item_id for i in one.items] == [i.item_id for i in other.items]
+    np.testing.assert_allclose([i.score for i in one.items], [i.score for i in other.items], atol=close)
     assert one.discrepancy == pytest.approx(other.discrepancy, abs=1e-7)
 
 
@@ -68,16 +70,17 @@ async def assert_is_stored(store: Store, state: State) -> dict[str, QueryState]:
     found = {}
     assert await store.query_ids() == set(state.queries) | state.deleted
     for query_id, replayed in state.queries.items():
-        collection = await _collection(store, replayed.collection.name)
-        assert sorted(collection.item_ids) == sorted(replayed.collection.item_ids)
+        collection = await stored_collection(store, replayed.settings.view)
+        assert _told(collection) == _told(replayed.collection)
         is_open = replayed.settings.status == Status.OPEN
         expected = replayed if is_open else await _as_of_its_last_event(store, replayed)
-        await _assert_facts(store, query_id, expected)
+        log = collection if is_open else expected.collection
+        await _assert_facts(store, query_id, expected, log)
         pending = set(expected.pending)
         for item_id in pending:  # the tables hold what the verdicts say, whatever anybody has been handed
             expected.release(item_id)
         expected.finish()
-        await _assert_tables(store, query_id, expected, collection)
+        await _assert_tables(store, query_id, expected, log)
         for item_id in pending:
             expected.hold(item_id)
         expected.finish()
@@ -89,7 +92,7 @@ async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryStat
     """The same facts on the items that the query has seen: one that is not open takes in new ones with events."""
     stored = await store.load_query(expected.settings.query_id)
     assert stored is not None
-    known = await _collection(store, expected.collection.name, most=stored.position.cursor)
+    known = await stored_collection(store, expected.settings.view, most=stored.position.cursor)
     state = QueryState(expected.settings, known, tolerance=EXACT)
     for verdict in expected.verdicts.values():
         state.apply_verdict(verdict)
@@ -98,18 +101,33 @@ async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryStat
     return state
 
 
-async def _collection(store: Store, name: str, *, most: int = 1_000_000) -> Collection:
-    collection = Collection(name)
-    for item in await store.read_items(name, 0, limit=most) if most else ():
-        assert collection.add(item), f"{item.item_id} is twice in the log"
+async def stored_collection(store: Store, view: View, *, most: int = 1_000_000) -> Collection:
+    """What the first entries of the log make of the view."""
+    entries = await store.read_items(view.collection, 0, limit=most) if most else []
+    collection = Collection(*view)
+    for entry in entries:
+        collection.add(entry)
+    if collection.outgrown:
+        collection = collection.afresh()
+        for entry in entries:
+            collection.add(entry)
     return collection
 
 
-async def _assert_facts(store: Store, query_id: str, expected: QueryState) -> None:
+def _told(collection: Collection) -> dict[str, tuple[int | None, str | None, bool]]:
+    """By item, when it was sent, where it is, and whether it is withdrawn."""
+    details = collection.details
+    return {
+        item_id: (details.sent_at(place), details.uri(place), place in collection.withdrawals)
+        for place, item_id in enumerate(collection.item_ids)
+    }
+
+
+async def _assert_facts(store: Store, query_id: str, expected: QueryState, log: Collection) -> None:
     stored = await store.load_query(query_id)
     assert stored is not None
     assert stored.settings == expected.settings
-    assert stored.position.cursor == len(expected.collection)
+    assert log.changed <= stored.position.cursor <= log.entries
     verdicts = {verdict.verdict_id: verdict for verdict in stored.verdicts}
     lost, made_up = expected.verdicts.keys() - verdicts.keys(), verdicts.keys() - expected.verdicts.keys()
     assert not lost, f"query {query_id} of revision {stored.revision} has lost {sorted(lost)}: {stored.position}"
@@ -160,6 +178,7 @@ def _assert_ranking(ranking: NextItems, expected: QueryState) -> None:
         same = known[item.item_id]
         assert len(item.participants) + item.participants_cut == len(same.participants), item.item_id
         assert {*item.participants} <= {*same.participants}, item.item_id
+        assert (item.sent_at, item.uri) == (None if same.sent_at is None else to_text(same.sent_at), same.uri)
         _assert_close((item.score, item.mean, item.sd), (same.score, same.mean, same.sd))
         shares = [sorted((share.share for share in of.because), key=abs) for of in (item, same)]
         longest = max(map(len, shares))  # some are next to nothing on one side and nothing on the other

@@ -11,12 +11,14 @@ from haystream.events import (
     Conditional,
     Event,
     Item,
+    ItemFact,
     ModelName,
     Outcome,
     Policy,
     Prior,
     Query,
     Verdict,
+    Withdrawal,
 )
 from haystream.fold import State, step
 from haystream.models import MODELS as KNOWN
@@ -72,6 +74,18 @@ def items(draw: st.DrawFn, number: int) -> Item:
     people = draw(st.lists(names, min_size=2, max_size=5, unique=True))
     sender = people[0] if draw(st.booleans()) else None
     return item(f"i{number}", *people, sender=sender)
+
+
+@st.composite
+def more_of(draw: st.DrawFn, said: Item) -> ItemFact:
+    """Another record of an item: that it is withdrawn, or when it was sent and where it is."""
+    told = replace(
+        said,
+        sent_at=draw(st.none() | st.integers(0, 2)),
+        uri=draw(st.none() | st.sampled_from(["mail:1", "mail:2"])),
+        withdrawn=draw(st.booleans()),
+    )
+    return draw(st.sampled_from([told, Withdrawal(said.item_id, said.collection)]))
 
 
 MODELS: tuple[ModelName, ...] = ("rates", "relevance")
@@ -144,9 +158,11 @@ def queries(
 @st.composite
 def facts(draw: st.DrawFn, *, most_items: int = 14, most_verdicts: int = 20) -> list[Event]:
     """Items and verdicts, in an order in which verdicts may precede their items, growth comes late, and an
-    item may be judged several times, retracted and judged again."""
+    item may be judged several times, retracted and judged again. More may be said of items later, and they may be
+    withdrawn."""
     count = draw(st.integers(2, most_items))
     history: list[Event] = [draw(items(k)) for k in range(count)]
+    history += [draw(more_of(said)) for said in history if isinstance(said, Item) and not draw(st.integers(0, 4))]
     history += [
         verdict(
             number,

@@ -15,18 +15,18 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
-from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict
+from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict, View, Withdrawal
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.kafka_connection import client_arguments, consumer_arguments
 from haystream_service.settings import PREFIX, Settings, variables
-from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.base import Store, StoredQuery, StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import decode_ranking, encode_item, encode_lease, encode_query, encode_verdict
 from haystream_service.wire.records import NextItems
 from haystream_service.worker import kafka
 from haystream_service.worker.rebuilding import Rebuild
 from haystream_service.worker.records import SOURCES, BrokerUnavailable
-from support.equality import EXACT, assert_is_the_fold
+from support.equality import EXACT, assert_is_the_fold, stored_collection
 from support.forked import Forked, ForkedWorker
 
 PATIENCE = 120.0
@@ -179,17 +179,28 @@ class Pipeline:
         await self.drained()
         items = len({event.item_id for event in events if isinstance(event, Item)})
 
+        last: dict[View, int] = {}
+
+        async def enough(query: StoredQuery) -> int:
+            """The last entry that came for the query; all are in the log by now."""
+            view = query.settings.view
+            if view not in last:
+                last[view] = (await stored_collection(self.store, view)).changed
+            return last[view] if view.scope is not None else max(items, last[view])
+
         async def ranked() -> bool:
             queries = [await self.store.load_query(query_id) for query_id in await self.store.query_ids()]
             published = {(r.query_id, r.revision) for r in await self.rankings()}
             return all(
-                (query is not None and query.settings.status == Status.DELETED)
-                or (
-                    query is not None
-                    and (query.position.cursor >= items or query.settings.status != Status.OPEN)
-                    and (query.settings.query_id, query.revision) in published
-                )
-                for query in queries
+                [
+                    (query is not None and query.settings.status == Status.DELETED)
+                    or (
+                        query is not None
+                        and (query.settings.status != Status.OPEN or query.position.cursor >= await enough(query))
+                        and (query.settings.query_id, query.revision) in published
+                    )
+                    for query in queries
+                ]
             )
 
         await until(ranked, "every query ranked with all items, and published")
@@ -258,7 +269,7 @@ def encoded(event: Event) -> tuple[str, bytes, bytes]:
     match event:
         case Query():
             return "queries", event.query_id.encode(), encode_query(event)
-        case Item():
+        case Item() | Withdrawal():
             return "items", event.item_id.encode(), encode_item(event)
         case Verdict():
             return "verdicts", event.query_id.encode(), encode_verdict(event)

@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from haystream_service.api.access import Role
 from haystream_service.api.app import build_app
+from haystream_service.api.contents import ContentReader
 from haystream_service.api.desk import Desk
-from haystream_service.api.facts import At, Facts
+from haystream_service.api.facts import At
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.guards import Gate
 from haystream_service.api.outbox import Outbox
@@ -25,6 +26,7 @@ from haystream_service.api.watching import Watching
 from haystream_service.metrics import ApiMetrics
 from haystream_service.store.base import Store
 from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.records import BrokerUnavailable
 
 HOST = "127.0.0.1"
 EVERYTHING = "*"
@@ -58,6 +60,26 @@ class MemoryFacts:
                 yield message.value
 
 
+class MemoryRecords:
+    """`Records` on the in-memory transport, which can be away."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.broker = broker
+        self.away = False
+        self.reads: list[At] = []
+
+    async def read(self, places: Sequence[At]) -> list[bytes | None]:
+        if self.away:
+            raise BrokerUnavailable("Kafka is away")
+        self.reads += places
+        logs = [self.broker._logs["items", at.partition] for at in places]
+        return [
+            log[at.offset].value if at.offset < len(log) else None for log, at in zip(logs, places, strict=True)
+        ]
+
+    async def close(self) -> None: ...
+
+
 def write_keys(path: Path, *callers: tuple[str, Sequence[Role], Sequence[str]]) -> KeyFile:
     """A file in which every caller's key is its name."""
     lines = [
@@ -73,13 +95,13 @@ def write_keys(path: Path, *callers: tuple[str, Sequence[Role], Sequence[str]]) 
     return KeyFile(path)
 
 
-def an_app(store: Store, facts: Facts, keys: KeyFile, *, rate: float = 1e5, **given: Any) -> FastAPI:
+def an_app(store: Store, facts: MemoryFacts, keys: KeyFile, *, rate: float = 1e5, **given: Any) -> FastAPI:
     """The application, made of these."""
-    origins = given.pop("origins", ())
-    desk = Desk(store, store.claims, facts, Outbox(store.claims, facts), Graphs(store), Watching(store), **given)
-    return build_app(
-        desk, Gate(Doorkeeper(keys, None), rate=rate), ApiMetrics(CollectorRegistry()), origins=origins
-    )
+    origins, metrics = given.pop("origins", ()), ApiMetrics(CollectorRegistry())
+    contents = ContentReader(given.pop("records", MemoryRecords(facts.broker)), metrics)
+    outbox, graphs, watching = Outbox(store.claims, facts), Graphs(store), Watching(store)
+    desk = Desk(store, store.claims, facts, contents, outbox, graphs, watching, **given)
+    return build_app(desk, Gate(Doorkeeper(keys, None), rate=rate), metrics, origins=origins)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from haystream.events import Action, Event, Item, LeaseFact, Outcome, Policy, Query, Verdict
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store
@@ -110,7 +110,8 @@ class Process:
         state = self.worker.state(query_id)
         if state is None:
             return False
-        return state.cursor < await self.world.store.item_count(state.settings.collection)
+        read = state.collection.entries
+        return state.behind > 0 or read < await self.world.store.entry_count(state.settings.collection)
 
 
 def say(broker: MemoryBroker, *events: Event) -> None:
@@ -119,7 +120,7 @@ def say(broker: MemoryBroker, *events: Event) -> None:
         match event:
             case Query():
                 broker.produce("queries", event.query_id.encode(), encode_query(event))
-            case Item():
+            case Item() | Withdrawal():
                 broker.produce("items", event.item_id.encode(), encode_item(event))
             case Verdict():
                 broker.produce("verdicts", event.query_id.encode(), encode_verdict(event))

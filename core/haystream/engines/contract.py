@@ -146,7 +146,7 @@ class Engine(Protocol):
         ...
 
     def offer(self, edges: Ints, items: Floats) -> None:
-        """Add new items to those on offer on some edges, each of which is named once."""
+        """Add new items to those on offer on some edges, each named once; negative numbers take them back."""
         ...
 
     def watch(self, prior: Prior) -> None:

@@ -17,10 +17,7 @@ from haystream.models.base import Posteriors
 from haystream.models.common import Common
 from haystream.ranking.scoring import Scored, Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
-from haystream.ranking.tournament import RESOLUTION, TERMS, Hashes
-
-LAST_HASH = int(np.iinfo(np.uint64).max)
-"""The tie hash of a set that has nothing left."""
+from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes
 
 MOST_RANKINGS = 256
 """Rankings kept of one prior, each of some 100 kB: queries come to the same base rates again and again."""
@@ -80,14 +77,20 @@ class PriorRankings:
         self.sets = len(sets)
         """How many there are: they are numbered from 0."""
         self.left, self.tie = np.zeros(self.sets, np.int64), np.full(self.sets, LAST_HASH, np.uint64)
-        """By set, its items, and the least of their hashes."""
-        counted = 0
+        """By set, its items but for those withdrawn, and the least of their hashes."""
+        self.withdrawn = collection.withdrawn.size
+        counted, taken = 0, 0
         if before is not None:
-            counted = before.items
+            counted, taken = before.items, before.withdrawn
             self.left[: before.sets], self.tie[: before.sets] = before.left, before.tie
         of = collection.sets_of(counted, items)
         np.add.at(self.left, of, 1)
         np.minimum.at(self.tie, of, collection.hashes_of(counted, items))
+        gone = collection.sets_at(collection.withdrawn.data[taken : self.withdrawn])
+        np.subtract.at(self.left, gone, 1)
+        for which in set(gone.tolist()):
+            first = collection.first_left(which)
+            self.tie[which] = LAST_HASH if first is None else collection.hash_of(first)
         start = sets.start.view()[: self.sets + 1]
         self._layout = SetEdges(start, sets.edge.view()[: start[-1]])
         self._keys = graph.edge_key

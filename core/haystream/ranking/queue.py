@@ -6,22 +6,21 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Growing, Ints
+from haystream.arrays import Flags, Floats, Growing, Ints, Longs
 from haystream.collection import Collection
 from haystream.compiled import compiled
 from haystream.engines.contract import Engine
 from haystream.events import Policy
 from haystream.models.common import Common
 from haystream.ranking.policies import POLICIES, Moves, jump_of
-from haystream.ranking.prior_rankings import LAST_HASH, PriorRanking, PriorRankings
+from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem, Share
 from haystream.ranking.scoring import Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
-from haystream.ranking.tournament import TERMS, Tournament
+from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament
 from haystream.ranking.turns import Turns
 
 SHARES_NAMED = 5
@@ -69,6 +68,8 @@ class Queue:
         self._collection = collection
         self._policy = policy
         self._prior = prior
+        self._left_before: Longs = prior.left if prior else np.zeros(0, np.int64)
+        """Items of each set that the query begins with, shape (sets of the prior,)."""
         self._base: PriorRanking | None = None
         """The ranking of all that is not owned."""
         self._owned_terms: Floats = np.zeros(TERMS)
@@ -80,17 +81,15 @@ class Queue:
         self._place = Growing(np.int32)
         """By set: 0, or 1 more than its place in the columns of those that are owned."""
         self._set = Growing(np.int32)
-        self._left = Growing(np.int64)
-        self._items = Growing(np.int64)
-        self._screened = Growing(np.int64)
-        self._relevant = Growing(np.int64)
-        self._pending = Growing(np.int64)
-        self._tie = Growing(np.uint64, fill=LAST_HASH)
-        self._score = Growing(np.float64)
-        self._marked = Growing(np.int32)
+        self._row = Growing(np.int32)
+        """0, or 1 more than its row in the counts: where anything was counted that the query did not begin with."""
+        self._left = Growing(np.int32)
+        self._items = Growing(np.int32)
+        self._screened = Growing(np.int32)
+        self._relevant = Growing(np.int32)
+        self._pending = Growing(np.int32)
         self._flags = Growing(np.uint8)
-        self._marks = 0
-        """How many places are marked: of sets that are to be scored again."""
+        """1 where a set is to be scored again."""
         self._scored = 0
         """How many were owned at the last `rescore`."""
         self._tournament = Tournament()
@@ -108,48 +107,91 @@ class Queue:
     def add(self, begin: int, end: int) -> None:
         """New items, at places begin … end − 1 of the collection; unscreened."""
         of = self._collection.sets_of(begin, end)
-        at = self._own(of)
-        np.add.at(self._left.data, at, 1)
-        np.add.at(self._items.data, at, 1)
-        np.minimum.at(self._tie.data, at, self._collection.hashes_of(begin, end))
+        at, row = self._counted(of)
+        np.add.at(self._left.data, row, 1)
+        np.add.at(self._items.data, row, 1)
+        np.minimum.at(self._tie, at, self._collection.hashes_of(begin, end))
         for which in self._skip.keys() & of.tolist() if self._skip else ():
             del self._skip[which]  # an item may come before the first unscreened one
 
     def offer(self, item: int, *, available: bool) -> None:
         """Take an item out of the queue, or put it back."""
         which = self._collection.set_of(item)
-        at = self._own_one(which)
+        at, row = self._counted_one(which)
         if available:
             self._taken.discard(item)
-            self._left.data[at] += 1
-            self._tie.data[at] = min(int(self._tie.data[at]), self._collection.hash_of(item))
+            self._left.data[row] += 1
+            self._tie[at] = min(int(self._tie[at]), self._collection.hash_of(item))
             self._skip.pop(which, None)  # it may come before the first unscreened one
         else:
             self._taken.add(item)
-            self._left.data[at] -= 1
-            self._tie.data[at] = next(map(self._collection.hash_of, self._unscreened(which)), LAST_HASH)
+            self._left.data[row] -= 1
+            self._tie[at] = self._first_hash(which)
 
     def hold(self, item: int, *, held: bool) -> None:
         """Take an unscreened item out of the queue though it is among what remains, or put it back."""
         which = self._collection.set_of(item)
-        at = self._own_one(which)
-        self._pending.data[at] += 1 if held else -1
-        if self._pending.data[at]:
+        _, row = self._counted_one(which)
+        self._pending.data[row] += 1 if held else -1
+        if self._pending.data[row]:
             self._holding.add(which)
         else:
             self._holding.discard(which)
         self.offer(item, available=not held)
 
+    def withdraw(self, items: Ints) -> None:
+        """Take items out for good, and out of what their sets are known to hold; places of the collection."""
+        of = self._collection.sets_at(items)
+        at, row = self._counted(of)
+        free = np.array([item not in self._taken for item in items.tolist()], dtype=np.int32)
+        np.subtract.at(self._left.data, row, free)
+        np.subtract.at(self._items.data, row, 1)
+        for place, which in set(zip(at.tolist(), of.tolist(), strict=True)):
+            self._tie[place] = self._first_hash(which)
+
     def judge(self, item: int, *, screened: int, relevant: int) -> None:
         """Add to (or, with −1, take from) what is known of the item's set."""
-        at = self._own_one(self._collection.set_of(item))
-        self._screened.data[at] += screened
-        self._relevant.data[at] += relevant
+        _, row = self._counted_one(self._collection.set_of(item))
+        self._screened.data[row] += screened
+        self._relevant.data[row] += relevant
 
     # ---- what is owned ----
 
-    def _own_one(self, which: int) -> int:
-        return int(self._own(np.array([which], np.int32))[0])
+    def _counted_one(self, which: int) -> tuple[int, int]:
+        at, row = self._counted(np.array([which], np.int32))
+        return int(at[0]), int(row[0])
+
+    def _counted(self, of: Ints) -> tuple[Ints, Ints]:
+        """Own these sets; return the place of each, and its row in the counts, both of shape (len(of),)."""
+        at = self._own(of)
+        new = np.unique(at[self._row.data[at] == 0])
+        known, count = self._left.size, self._left.size + len(new)
+        begun = self._begun_with(self._set.data[new])
+        for column in self._counts:
+            column.resize(count)
+        self._left.data[known:count] = self._items.data[known:count] = begun
+        self._row.data[new] = np.arange(known, count) + 1
+        return at, self._row.data[at] - np.int32(1)
+
+    @property
+    def _counts(self) -> tuple[Growing[np.int32], ...]:
+        """As in `SetCounts`."""
+        return self._left, self._items, self._screened, self._relevant, self._pending
+
+    def _begun_with(self, sets: Ints) -> Longs:
+        known = sets < len(self._left_before)
+        left = np.zeros(len(sets), np.int64)
+        left[known] = self._left_before[sets[known]]
+        return left
+
+    def _counts_at(self, at: Ints) -> SetCounts:
+        left, none = self._begun_with(self._set.data[at]), np.zeros(len(at), np.int64)
+        counts = SetCounts(left, left.copy(), none, none.copy(), none.copy())
+        changed = np.flatnonzero(self._row.data[at])
+        row = self._row.data[at[changed]] - 1
+        for counted, column in zip(counts, self._counts, strict=True):
+            counted[changed] = column.data[row]
+        return counts
 
     def _own(self, of: Ints) -> Ints:
         """Have these sets as the query's own, to be scored again; return the place of each, shape (len(of),)."""
@@ -157,25 +199,22 @@ class Queue:
         new = np.unique(of[self._place.data[of] == 0])
         known, count = self._set.size, self._set.size + len(new)
         if len(new):
-            for column in self._columns():
+            for column in (self._set, self._row, self._flags):
                 column.resize(count)
+            self._tournament.resize(count)
             self._place.data[new] = np.arange(known, count) + 1
             self._set.data[known:count] = new
             if self._prior is not None:
                 old = np.flatnonzero(new < self._prior.sets)
-                left, tie = self._prior.left[new[old]], self._prior.tie[new[old]]
-                self._left.data[known + old], self._items.data[known + old] = left, left
-                self._tie.data[known + old] = tie
+                self._tie[known + old] = self._prior.tie[new[old]]
         at = self._place.data[of] - np.int32(1)
-        fresh = np.unique(at[self._flags.data[at] == 0])
-        self._flags.data[fresh] = 1
-        self._marked.data[self._marks : self._marks + len(fresh)] = fresh
-        self._marks += len(fresh)
+        self._flags.data[at] = 1
         return at
 
-    def _columns(self) -> tuple[Growing[Any], ...]:
-        counts = self._left, self._items, self._screened, self._relevant, self._pending
-        return (self._set, *counts, self._tie, self._score, self._marked, self._flags)
+    @property
+    def _tie(self) -> Hashes:
+        """The hash of the first item of each set that is owned."""
+        return self._tournament.leaves.tie
 
     def _own_all(self) -> None:
         """Leave the ranking by the prior: every set of it is to be scored here."""
@@ -196,10 +235,9 @@ class Queue:
         chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
         self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
         moved, self._common = common != self._common, common
-        at = self._marked.data[: self._marks].copy()
-        self._flags.data[at], self._marks = 0, 0
-        if moved:
-            at = np.arange(self._set.size, dtype=np.int32)
+        self._flags.view()[:] |= moved
+        at = np.flatnonzero(self._flags.view().view(np.bool_)).astype(np.int32)
+        self._flags.data[at] = 0
         # What moved no edge of a set by the tolerance has not moved its shares either.
         rescored = self._reasons.keys() if moved else self._reasons.keys() & self._set.data[at].tolist()
         for which in list(rescored):
@@ -226,15 +264,10 @@ class Queue:
     def _score_own(self, engine: Engine, at: Ints, step: int) -> None:
         readings, sets = engine.readings, self._collection.sets
         layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(self._set.data[at])
-        of_sets = self._left, self._items, self._screened, self._relevant, self._pending
-        counts = SetCounts(*(column.data[at] for column in of_sets))
         moments, keys = readings.scoring(edges), self._collection.graph.edge_key[edges]
         base_rate, lap = readings.rounded_common().base_rate, self._turns.lap
         source = Source(moments, readings.counts(edges), keys, base_rate, step, lap)
-        score, terms = score_all(layout, counts, source, self._policy)
-        self._score.data[at] = score
-        self._tournament.resize(self._set.size)
-        self._tournament.set(at, score, self._tie.data[at], terms)
+        self._tournament.set(at, *score_all(layout, self._counts_at(at), source, self._policy))
 
     def _also_moved(self, edges: Ints, step: int) -> Ints:
         """With those edges, all whose scores move because the step does."""
@@ -248,14 +281,17 @@ class Queue:
             return np.union1d(edges, self._turns.between(before, step, keys))
         return edges
 
+    def _first_hash(self, which: int) -> int:
+        return next(map(self._collection.hash_of, self._unscreened(which)), LAST_HASH)
+
     def _unscreened(self, which: int) -> Iterator[int]:
-        members = self._collection.sets.items[which]
+        members, taken, gone = self._collection.sets.items[which], self._taken, self._collection.withdrawals
         begin = self._skip.get(which, 0)
-        while begin < len(members) and members[begin] in self._taken:
+        while begin < len(members) and (members[begin] in taken or members[begin] in gone):
             begin += 1
         self._skip[which] = begin
         for item in islice(members, begin, None):
-            if item not in self._taken:
+            if item not in taken and item not in gone:
                 yield item
 
     # ---- reading ----
@@ -276,22 +312,27 @@ class Queue:
 
     def _held_terms(self, engine: Engine) -> Floats:
         """What items that are held add to the totals (`score_sets`)."""
-        terms = np.zeros(TERMS)
-        for which in sorted(self._holding):
-            on = np.array(self._collection.sets.edges(which), dtype=np.int32)
-            mean, variance, slope = (column.mean() for column in engine.readings.scoring(on))
-            flips = max(mean - mean * mean - variance / len(on), 0.0)
-            terms += self._pending.data[self._place.data[which] - 1] * np.array([mean, flips, slope])
-        return terms
+        if not self._holding:
+            return np.zeros(TERMS)
+        sets = sorted(self._holding)
+        edges, first, k = self._edges_of(sets)
+        mean, variance, slope = (np.add.reduceat(column, first) / k for column in engine.readings.scoring(edges))
+        flips = np.maximum(mean - mean * mean - variance / k, 0.0)
+        held = self._counts_at(self._place.data[sets] - np.int32(1)).pending
+        return np.asarray(held @ np.column_stack([mean, flips, slope]))
+
+    def _edges_of(self, sets: Sequence[int]) -> tuple[Ints, Longs, Longs]:
+        """The edges of the sets one after the other, at which of them each set begins, and how many each has."""
+        edges = [self._collection.sets.edges(which) for which in sets]
+        k = np.array([len(on) for on in edges])
+        return np.array([e for on in edges for e in on], dtype=np.int32), np.cumsum(k) - k, k
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
         """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""
-        edges = [self._collection.sets.edges(which) for which in sets]
-        if not edges:
+        if not sets:
             return np.zeros(0), np.zeros(0)
-        k = np.array([len(on) for on in edges])
-        first = np.concatenate([[0], np.cumsum(k)[:-1]])
-        mean, variance = engine.readings.edges(np.array([e for on in edges for e in on], dtype=np.int32))
+        edges, first, k = self._edges_of(sets)
+        mean, variance = engine.readings.edges(edges)
         return np.add.reduceat(mean, first) / k, np.add.reduceat(variance, first) / (k * k)
 
     def items(self, most: int | None = None) -> Iterator[tuple[int, int, float]]:
@@ -307,9 +348,9 @@ class Queue:
 
     def _leaders(self, most: int) -> Iterator[tuple[float, int, int, float]]:
         """(rounded score, negative; tie hash; set; score) of the best sets, in rank order, at least so many."""
-        at, rounded = self._tournament.leaders(most)
-        own = -rounded, self._tie.data[at], self._set.data[at], self._score.data[at]
-        columns = [own]
+        at, leaves = self._tournament.leaders(most), self._tournament.leaves
+        score = leaves.score[at]
+        columns = [(-np.round(score / RESOLUTION) * RESOLUTION, leaves.tie[at], self._set.data[at], score)]
         if self._base is not None:
             sets, score, rounded, tie = self._base.leaders(most, self._place.data)
             columns.append((-rounded, tie, sets, score))
@@ -336,8 +377,9 @@ class Queue:
             which: (m, s, self._collection.set_participants(which), self._because(engine, which, shift))
             for which, m, s in zip(sets, mean.tolist(), np.sqrt(variance).tolist(), strict=True)
         }
+        details = self._collection.details
         for rank, (item, which, score) in enumerate(items, start=1):
-            yield RankedItem(self._collection.item_ids[item], rank, score, *told[which])
+            yield RankedItem(self._collection.item_ids[item], rank, score, *told[which], *details.of(item))
 
     def _because(self, engine: Engine, which: int, shift: float) -> tuple[Share, ...]:
         reasons = self._reasons.get(which)

@@ -23,7 +23,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RankedItem:
-    """An item, its score under the policy, and the posterior of its relevance."""
+    """An item, its score under the policy, and the posterior of its relevance.
+
+    `sent_at` is in microseconds since the Unix epoch; that and `uri` are None where nobody has said.
+    """
 
     item_id: str
     rank: int
@@ -32,6 +35,8 @@ class RankedItem:
     sd: float
     participants: tuple[str, ...]
     because: tuple[Share, ...]
+    sent_at: int | None = None
+    uri: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

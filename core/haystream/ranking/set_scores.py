@@ -70,7 +70,7 @@ class SetCounts(NamedTuple):
     left: Longs
     """On offer: neither screened nor handed out."""
     items: Longs
-    """All that there ever were."""
+    """All that there ever were, but for those withdrawn."""
     screened: Longs
     """With a verdict that counts."""
     relevant: Longs

@@ -12,7 +12,7 @@ from haystream.graph import Graph
 from haystream.posterior_tables import Posterior, Tables
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.guards import DeskOf, Limit, PathId, QueryOf, answer
-from haystream_service.api.items import as_answer
+from haystream_service.api.items import as_answer, find_item
 from haystream_service.api.messages import Belief, Beliefs, Contact, Neighbourhood, PairBelief, PairBeliefs, Why
 from haystream_service.api.problems import not_found, unavailable
 from haystream_service.wire import VerdictRecord, decode_ranking, encode_verdict, read_record
@@ -70,9 +70,10 @@ async def list_pairs(opened: QueryOf, desk: DeskOf, limit: Limit = 50) -> Respon
 @router.get("/v1/queries/{query_id}/items/{item_id}", response_model=Why)
 async def explain_item(opened: QueryOf, item_id: PathId, desk: DeskOf) -> Response:
     """Why an item is ranked where it is, or is not: `because`, if it is, its pairs, and all that was said of it."""
-    item = await desk.store.find_item(opened.collection, item_id)
-    if item is None:
-        raise not_found(f"item {item_id!r}")
+    item = await find_item(desk, opened.collection, item_id)
+    scope = opened.settings.scope
+    if scope is not None and not scope.admits(item):
+        raise not_found(f"item {item_id!r} in the scope of query {opened.query_id!r}")
     raw = await desk.store.read_ranking(opened.query_id)
     ranked = () if raw is None else decode_ranking(raw).items
     found = await _believed(desk, opened)
@@ -130,7 +131,7 @@ class _Believed:
 
 
 async def _believed(desk: Desk, opened: Opened) -> _Believed:
-    found = await desk.graphs.posterior(opened.query_id, opened.collection, opened.settings.prior)
+    found = await desk.graphs.posterior(opened.settings)
     if found is None:
         raise unavailable(f"query {opened.query_id!r} has no posterior yet")
     return _Believed(*found)

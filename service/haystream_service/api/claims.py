@@ -4,18 +4,21 @@ A claim is one step of the store. What happened is told to Kafka behind the answ
 where this process dies before that, the query's owner does it.
 """
 
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from haystream.errors import Code
-from haystream.events import Status
+from haystream.events import Item, Status
 from haystream_service.api import openapi
 from haystream_service.api.access import Role
 from haystream_service.api.desk import Desk, Opened, until
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, QueryLately, answer, body_of
-from haystream_service.api.messages import ClaimBody, ExtendBody, LeaseAnswer, Leases
+from haystream_service.api.items import as_answer
+from haystream_service.api.messages import ClaimBody, ExtendBody, ItemAnswer, LeaseAnswer, Leases
 from haystream_service.api.problems import ApiCode, Problem, not_found, unavailable
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease
 from haystream_service.wire import times
@@ -26,15 +29,26 @@ router = APIRouter(tags=["claims"])
 RANKED_SECONDS = 2.0
 """For the worker to rank more, where all that is ranked is leased: milliseconds, unless it is away."""
 
+CLAIM_ROUNDS = 3
+"""How often more is claimed in place of items that were withdrawn: the worker takes these out in milliseconds."""
+
 Analyst = Annotated[Id | None, Query(description="Whose lease it is, where a lead acts for another.")]
 
 
+With = Annotated[
+    Literal["text"] | None, Query(alias="with", description="text: each lease has its item, subject and text.")
+]
+
+
 @router.post("/v1/queries/{query_id}/claims", response_model=Leases, openapi_extra=openapi.json_body(ClaimBody))
-async def claim_items(opened: QueryLately, request: Request, caller: CallerOf, desk: DeskOf) -> Response:
+async def claim_items(
+    opened: QueryLately, request: Request, caller: CallerOf, desk: DeskOf, with_: With = None
+) -> Response:
     """Take the next items: the best that nobody has and nobody has judged. None where none is left.
 
     A claim whose answer was lost is safe to send again with `known`, the leases that the caller knows of: others
-    that it has are answered first.
+    that it has are answered first. With `with=text` each lease has its item, with what that says as far as an
+    answer has room for it and Kafka answers.
     """
     body = await body_of(ClaimBody, request, desk)
     analyst = caller.name(body.analyst)
@@ -45,11 +59,18 @@ async def claim_items(opened: QueryLately, request: Request, caller: CallerOf, d
         live = await desk.claims.live(opened.query_id)
         lost = [lease for lease in live if lease.analyst == analyst and lease.lease_id not in body.known]
         lost.sort(key=lambda lease: (lease.at, lease.rank or 0))
-    new: list[Lease] = []
-    if len(lost) < body.count:
-        new = await _claimed(desk, opened, analyst, body.count - len(lost), body.seconds)
-    desk.outbox.tell(opened.query_id)
-    return answer(Leases(query_id=opened.query_id, leases=tuple(map(_answer, [*lost[: body.count], *new]))))
+    try:
+        given = await _servable(desk, opened, lost[: body.count])
+        if len(given) < body.count:
+            given += await _new(desk, opened, analyst, body.count - len(given), body.seconds)
+    finally:
+        desk.outbox.tell(opened.query_id)
+    said = await desk.contents.read_some([item for _, item in given]) if with_ else [None] * len(given)
+    leases = [
+        _answer(lease, as_answer(item, contents) if contents else None)
+        for (lease, item), contents in zip(given, said, strict=True)
+    ]
+    return answer(Leases(query_id=opened.query_id, leases=tuple(leases)))
 
 
 @router.get("/v1/queries/{query_id}/leases", response_model=Leases)
@@ -92,6 +113,42 @@ async def release_lease(
     return answer(_answer(lease))
 
 
+async def _new(desk: Desk, opened: Opened, analyst: str, count: int, seconds: float) -> list[tuple[Lease, Item]]:
+    """Claim so many that may be served. Raises a `Problem`.
+
+    Items that were withdrawn a moment ago may still be on offer. They are held until others are found, so that
+    the same are not offered again, and then given back: nobody is told of them.
+    """
+    given: list[tuple[Lease, Item]] = []
+    held: list[Lease] = []
+    try:
+        for _ in range(CLAIM_ROUNDS):
+            found = await _claimed(desk, opened, analyst, count - len(given), seconds)
+            servable = await _servable(desk, opened, found)
+            given += servable
+            held += [lease for lease in found if all(lease is not given_one for given_one, _ in servable)]
+            if len(servable) == len(found):
+                break
+    except Problem:
+        if not given:
+            raise
+    finally:
+        for lease in held:
+            with suppress(ClaimRefused):
+                await desk.claims.release(opened.query_id, lease.lease_id, analyst)
+    return given
+
+
+async def _servable(desk: Desk, opened: Opened, leases: Sequence[Lease]) -> list[tuple[Lease, Item]]:
+    """Those of the leases whose item was not withdrawn, with it."""
+    found = await desk.store.find_items(opened.collection, [lease.item_id for lease in leases])
+    return [
+        (lease, item)
+        for lease, item in zip(leases, found, strict=True)
+        if isinstance(item, Item) and not item.withdrawn
+    ]
+
+
 async def _claimed(desk: Desk, opened: Opened, analyst: str, count: int, seconds: float) -> list[Lease]:
     """Claim, and wait a little where more has to be ranked first. Raises a `Problem`."""
     found: list[Lease] = []
@@ -129,7 +186,7 @@ def _problem(refused: ClaimRefused) -> Problem:
             return Problem(ApiCode.FORBIDDEN, "another analyst has the lease")
 
 
-def _answer(lease: Lease) -> LeaseAnswer:
+def _answer(lease: Lease, item: ItemAnswer | None = None) -> LeaseAnswer:
     return LeaseAnswer(
         lease_id=lease.lease_id,
         query_id=lease.query_id,
@@ -142,4 +199,5 @@ def _answer(lease: Lease) -> LeaseAnswer:
         mean=lease.mean,
         level=lease.level,
         by=lease.by,
+        item=item,
     )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from haystream.errors import Code
 from haystream.events import Query, Status
 from haystream_service.api.access import Caller
+from haystream_service.api.contents import ContentReader
 from haystream_service.api.facts import Facts
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.outbox import Outbox
@@ -48,6 +49,7 @@ class Desk:
     store: Store
     claims: Claims
     facts: Facts
+    contents: ContentReader
     outbox: Outbox
     graphs: Graphs
     watching: Watching

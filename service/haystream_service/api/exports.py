@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -22,6 +22,8 @@ DECISION = ("item_id", "outcome", "analyst", "decided_at", "verdict_id", "holds"
 TRAIL = ("fact", "at", "analyst", "item_id", "action", "id", "until", "rank", "score", "mean", "level", "by")
 TOPICS = ("leases", "verdicts")
 MEDIA = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+ITEMS_AT_ONCE = 500
+"""Looked up with one question to Redis."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
 
@@ -34,7 +36,12 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 async def export_decisions(opened: QueryOf, desk: DeskOf, form: Form = "ndjson") -> Response:
     """Every verdict that was given, and which of them hold."""
     stored = await desk.store.load_query(opened.query_id)
-    rows = _decisions(stored.verdicts if stored else ())
+    verdicts = stored.verdicts if stored else ()
+    in_scope = await desk.graphs.in_scope(opened.settings.view)
+    withdrawn = await _withdrawn(desk, opened.collection, sorted({verdict.item_id for verdict in verdicts}))
+    rows = _decisions(
+        verdicts, lambda item_id: item_id not in withdrawn and (in_scope is None or item_id in in_scope)
+    )
     return _file(_lines(rows, DECISION, form), form)
 
 
@@ -48,7 +55,18 @@ async def export_audit(opened: QueryOf, desk: DeskOf, form: Form = "ndjson") -> 
     return _file(_trail(desk, opened, form), form)
 
 
-def _decisions(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+async def _withdrawn(desk: Desk, collection: str, item_ids: Sequence[str]) -> set[str]:
+    """Those of the items that were taken back."""
+    gone: set[str] = set()
+    for start in range(0, len(item_ids), ITEMS_AT_ONCE):
+        some = item_ids[start : start + ITEMS_AT_ONCE]
+        known = zip(some, await desk.store.find_items(collection, some), strict=True)
+        gone |= {item_id for item_id, item in known if item is not None and item.withdrawn}
+    return gone
+
+
+def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """`counts`: whether verdicts on an item, by its id, count at all."""
     ordered = sorted(verdicts, key=lambda verdict: (verdict.item_id, verdict.decided_at, verdict.verdict_id))
     last = {verdict.item_id: verdict.verdict_id for verdict in ordered}
     return [
@@ -58,7 +76,9 @@ def _decisions(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
             "analyst": verdict.analyst,
             "decided_at": times.to_text(verdict.decided_at),
             "verdict_id": verdict.verdict_id,
-            "holds": last[verdict.item_id] == verdict.verdict_id and verdict.outcome != Outcome.RETRACTED,
+            "holds": last[verdict.item_id] == verdict.verdict_id
+            and verdict.outcome != Outcome.RETRACTED
+            and counts(verdict.item_id),
         }
         for verdict in ordered
     ]

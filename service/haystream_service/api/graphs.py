@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
-from haystream.events import Prior
+from haystream.collection import Collection
+from haystream.events import Item, ItemFact, Query, View
 from haystream.graph import Graph
 from haystream.posterior_tables import Posterior, Tables, read
 from haystream_service.api.problems import unavailable
@@ -17,72 +18,124 @@ PATIENCE_SECONDS = 2.0
 """A long log is read on in the background, and whoever asked is told to come again."""
 
 
-@dataclass(eq=False)
 class _Known:
-    graph: Graph = field(default_factory=Graph)
-    cursor: int = 0
-    reading: "asyncio.Task[None] | None" = None
+    """What the first entries of a log make of a view. Of a whole collection only the graph is kept."""
+
+    def __init__(self, view: View, most: int | None) -> None:
+        self.view = view
+        self.most = most
+        """Entries that are read; None: all."""
+        self.cursor = 0
+        self.reading: asyncio.Task[None] | None = None
+        self.scoped = None if view.scope is None else Collection(*view)
+        self._whole = Graph()
+
+    @property
+    def graph(self) -> Graph:
+        """Who is who."""
+        return self._whole if self.scoped is None else self.scoped.graph
+
+    @property
+    def left_at(self) -> int:
+        """Where it was last numbered anew: what was saved before that has other rows."""
+        return 0 if self.scoped is None else self.scoped.left_at
+
+    def take(self, entries: Iterable[ItemFact]) -> None:
+        """Read on."""
+        for entry in entries:
+            self.cursor += 1
+            if self.scoped is not None:
+                self.scoped.add(entry)
+            elif isinstance(entry, Item):
+                for pair in entry.pairs():
+                    self._whole.intern(pair)
+
+    def reaches(self, count: int) -> bool:
+        """Whether so many entries are read, and what they make is not stale."""
+        return self.cursor >= count and not (self.scoped is not None and self.scoped.outgrown)
+
+    def begin_anew(self) -> bool:
+        """Begin from the beginning where it is stale; whether it was."""
+        if self.scoped is None or not self.scoped.outgrown:
+            return False
+        self.scoped, self.cursor = self.scoped.afresh(), 0
+        return True
 
 
 class Graphs:
-    """The graphs of collections, the last few that were asked for."""
+    """The graphs of collections and scopes, the last few that were asked for."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[View, int | None], _Known] = OrderedDict()
 
-    async def posterior(
-        self, query_id: str, collection: str, prior: Prior
-    ) -> tuple[Graph, Tables, Posterior] | None:
+    async def posterior(self, settings: Query) -> tuple[Graph, Tables, Posterior] | None:
         """The query's posterior and the graph that numbers it; None where nothing is saved yet.
 
         Raises a `Problem` while the collection's log is being read for the first time.
         """
-        tables = await self._store.read_tables(query_id)
+        cursor = await self._cursor(settings)
+        tables = await self._store.read_tables(settings.query_id)
         if tables is None:
             return None
-        graph = await self._graph(collection)
-        return graph, tables, await asyncio.to_thread(read, tables, prior, graph)
+        known = await self._read_up(settings.view)
+        if cursor < known.left_at:
+            known = await self._read_up(settings.view, cursor)
+            if await self._cursor(settings) != cursor:
+                raise unavailable(f"query {settings.query_id!r} is being saved anew", seconds=1)
+        graph = known.graph
+        return graph, tables, await asyncio.to_thread(read, tables, settings.prior, graph)
 
-    async def _graph(self, collection: str) -> Graph:
-        """The collection's graph, with all the items that are in the log now."""
-        count = await self._store.item_count(collection)
-        known = self._known.setdefault(collection, _Known())
-        self._known.move_to_end(collection)
+    async def in_scope(self, view: View) -> Collection | None:
+        """The items in the view's scope; None where all are. Raises a `Problem` as `posterior` does."""
+        return None if view.scope is None else (await self._read_up(view)).scoped
+
+    async def _cursor(self, settings: Query) -> int:
+        """The entries of its log that the query, as it is saved, has taken in."""
+        (head,) = await self._store.read_heads([settings.query_id])
+        return 0 if head is None else head.position.cursor
+
+    async def _read_up(self, view: View, most: int | None = None) -> _Known:
+        """What the log says now, or what its first entries did."""
+        key, name = (view, most), view.collection
+        count = await self._store.entry_count(name)
+        known = self._known.setdefault(key, _Known(view, most))
+        self._known.move_to_end(key)
         if len(self._known) > MOST_GRAPHS:
             self._forget(next(iter(self._known)))
         if known.cursor > count:  # the log was deleted, or made anew
-            self._forget(collection)
-            known = self._known[collection] = _Known()
-        if known.cursor < count:
+            self._forget(key)
+            known = self._known[key] = _Known(view, most)
+        wanted = count if most is None else min(count, most)
+        if not known.reaches(wanted):
             if known.reading is None or known.reading.done():
-                known.reading = asyncio.ensure_future(self._read(collection, known))
+                known.reading = asyncio.ensure_future(self._read(known))
             await asyncio.wait([known.reading], timeout=PATIENCE_SECONDS)
-            if known.reading.done():
+            if known.reading.done() and not known.reading.cancelled():
                 known.reading.result()
-        if known.cursor < count:
-            raise unavailable(
-                f"collection {collection!r} is being read: {known.cursor} of {count} items", seconds=2
-            )
-        return known.graph
+        if not known.reaches(wanted):
+            raise unavailable(f"collection {name!r} is being read: {known.cursor} of {wanted} items", seconds=2)
+        return known
 
-    async def _read(self, collection: str, known: _Known) -> None:
-        while items := await self._store.read_items(collection, known.cursor, limit=ITEMS_AT_ONCE):
-            for item in items:
-                for pair in item.pairs():
-                    known.graph.intern(pair)
-            known.cursor += len(items)
+    async def _read(self, known: _Known) -> None:
+        name, most = known.view.collection, known.most
+        while True:
+            limit = ITEMS_AT_ONCE if most is None else min(ITEMS_AT_ONCE, most - known.cursor)
+            entries = await self._store.read_items(name, known.cursor, limit=limit) if limit else []
+            known.take(entries)
+            if not entries and not known.begin_anew():
+                return
             await asyncio.sleep(0)
 
-    def _forget(self, collection: str) -> None:
-        known = self._known.pop(collection)
+    def _forget(self, key: tuple[View, int | None]) -> None:
+        known = self._known.pop(key)
         if known.reading is not None:
             known.reading.cancel()
 
     async def close(self) -> None:
         """Read no more."""
-        for collection in list(self._known):
-            reading = self._known[collection].reading
-            self._forget(collection)
+        for key in list(self._known):
+            reading = self._known[key].reading
+            self._forget(key)
             if reading is not None:
                 await asyncio.gather(reading, return_exceptions=True)

@@ -1,17 +1,21 @@
 """The routes of a collection's items: many in, one out."""
 
+import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from haystream.errors import Code, Rejected
 from haystream.events import Item
 from haystream_service.api import openapi
+from haystream_service.api.contents import Contents, unread
 from haystream_service.api.desk import Desk
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, answer
 from haystream_service.api.messages import Ingested, ItemAnswer, RejectedLine
-from haystream_service.api.problems import Problem, not_found
-from haystream_service.wire import ItemRecord, encode_record, read_record, to_item
+from haystream_service.api.problems import ApiCode, Problem, not_found, unavailable
+from haystream_service.wire import ItemRecord, encode_record, read_record, times
+from haystream_service.wire.decoding import to_item_fact
 from haystream_service.wire.records import ErrorRecord
+from haystream_service.worker.records import BrokerUnavailable
 
 router = APIRouter(tags=["items"])
 
@@ -52,22 +56,44 @@ async def send_items(collection: PathId, request: Request, caller: CallerOf, des
 
 @router.get("/v1/collections/{collection}/items/{item_id}", response_model=ItemAnswer)
 async def show_item(collection: PathId, item_id: PathId, caller: CallerOf, desk: DeskOf) -> Response:
-    """Who an item is between."""
-    item = await desk.store.find_item(collection, item_id)
-    if item is None:
+    """An item: who is on it, when it was sent, where it can be opened, what it says.
+
+    Subject and text are read from Kafka. Of an item that was withdrawn nothing is told but that.
+    """
+    item = await find_item(desk, collection, item_id)
+    try:
+        contents = await desk.contents.read(item)
+    except BrokerUnavailable as error:
+        raise unavailable(str(error)) from None
+    return answer(as_answer(item, contents))
+
+
+async def find_item(desk: Desk, collection: str, item_id: str) -> Item:
+    """What is known of the item. Raises a `Problem` where nothing is, or it was withdrawn."""
+    found = await desk.store.find_item(collection, item_id)
+    if found is None:
         raise not_found(f"item {item_id!r}")
-    return answer(as_answer(item))
+    if found.withdrawn:
+        raise Problem(ApiCode.WITHDRAWN, f"item {item_id!r} was withdrawn")
+    assert isinstance(found, Item)
+    return found
 
 
-def as_answer(item: Item) -> ItemAnswer:
-    """The item as it is told."""
-    roles = item.sender is not None
+def as_answer(item: Item, contents: Contents | None = None) -> ItemAnswer:
+    """The item as it is told; by default without what it says."""
+    roles, said = item.sender is not None, contents or unread(item)
     return ItemAnswer(
         item_id=item.item_id,
         collection=item.collection,
         sender=item.sender,
         recipients=item.participants if roles else None,
         participants=None if roles else item.participants,
+        sent_at=None if item.sent_at is None else times.to_text(item.sent_at),
+        uri=item.uri,
+        labels={key: orjson.loads(value) for key, value in item.labels},
+        contents=said.state,
+        subject=said.subject,
+        text=said.text,
     )
 
 
@@ -77,5 +103,5 @@ def _item(line: bytes, collection: str, desk: Desk) -> ItemRecord:
     if "collection" in record.model_fields_set and record.collection != collection:
         raise Rejected(Code.INVALID_VALUE, f"collection: the path says {collection!r}")
     record = record.model_copy(update={"collection": collection})
-    to_item(record, limits=desk.limits)
+    to_item_fact(record, limits=desk.limits)
     return record

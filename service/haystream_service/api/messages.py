@@ -94,7 +94,7 @@ class Progress(Record):
     revision: Count
     published_at: str
     items: Count
-    """Of its collection."""
+    """Of its collection, or of those that are in its scope."""
     screened: Count
     found: Count
     leased: Count
@@ -140,13 +140,21 @@ class Ingested(Record):
 
 
 class ItemAnswer(Record):
-    """An item."""
+    """An item: who is on it, what else is known of it, and what it says."""
 
     item_id: Id
     collection: Id
     sender: Id | None = None
     recipients: tuple[Id, ...] | None = None
     participants: tuple[Id, ...] | None = None
+    sent_at: str | None = None
+    uri: str | None = None
+    labels: dict[str, JsonValue] = Field(default_factory=dict)
+    """Those that scopes may ask for."""
+    contents: Literal["none", "here", "unread", "gone"] = "none"
+    """Whether subject and text are here. `none`: there are none; `unread`: ask for the item; `gone` from Kafka."""
+    subject: str | None = None
+    text: str | None = None
 
 
 class Belief(Record):
@@ -253,6 +261,8 @@ class LeaseAnswer(Record):
     mean: float | None = None
     level: float | None = None
     by: str
+    item: ItemAnswer | None = None
+    """What is known of the item, where that was asked for (`with=text`)."""
 
 
 class Leases(Record):

@@ -2,17 +2,15 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from haystream_service.api.facts import Facts
 from haystream_service.api.problems import Problem
 from haystream_service.store.base import StoreUnavailable
-from haystream_service.store.claims import Claims
+from haystream_service.store.claims import Claims, Outgoing, publish_outbox
 from haystream_service.worker.records import BrokerUnavailable
 
 log = logging.getLogger(__name__)
-
-TOLD_AT_ONCE = 500
-"""Facts that are written to Kafka in one go."""
 
 
 class Outbox:
@@ -39,12 +37,13 @@ class Outbox:
     async def _tell(self, query_id: str) -> None:
         self._again.discard(query_id)
         try:
-            while records := await self._claims.outbox(query_id, TOLD_AT_ONCE):
-                pairs = [(record.key.decode(), record.value) for record in records]
-                await self._facts.write_all("leases", pairs, partition=records[0].partition)
-                await self._claims.published(query_id, [record.entry for record in records])
+            await publish_outbox(self._claims, self._publish, query_id)
         except (StoreUnavailable, BrokerUnavailable, Problem) as error:
             log.warning("the leases of query %r are told by its owner: %s", query_id, error)
+
+    async def _publish(self, records: Sequence[Outgoing]) -> None:
+        pairs = [(record.key.decode(), record.value) for record in records]
+        await self._facts.write_all("leases", pairs, partition=records[0].partition)
 
     async def close(self) -> None:
         """Finish what is under way."""

@@ -32,6 +32,8 @@ class ApiCode(StrEnum):
     """There is a query of that id, with other settings."""
     QUERY_NOT_OPEN = "query_not_open"
     """The query is paused or closed: nothing is offered for reading."""
+    WITHDRAWN = "withdrawn"
+    """The item was taken back: nobody is shown it any more."""
     LEASE_OVER = "lease_over"
     """The lease is over: released, run out, or ended by a verdict."""
     SETTINGS_CHANGED = "settings_changed"
@@ -50,6 +52,7 @@ _STATUS: Mapping[str, int] = {
     Code.ITEM_CONFLICT: 409,
     Code.VERDICT_CONFLICT: 409,
     Code.COLLECTION_CHANGED: 409,
+    Code.SCOPE_CHANGED: 409,
     Code.QUARANTINED: 409,
     Code.UNKNOWN_QUERY: 404,
     Code.QUERY_DELETED: 410,
@@ -61,6 +64,7 @@ _STATUS: Mapping[str, int] = {
     ApiCode.METHOD_NOT_ALLOWED: 405,
     ApiCode.QUERY_EXISTS: 409,
     ApiCode.QUERY_NOT_OPEN: 409,
+    ApiCode.WITHDRAWN: 410,
     ApiCode.LEASE_OVER: 409,
     ApiCode.SETTINGS_CHANGED: 412,
     ApiCode.RATE_LIMITED: 429,

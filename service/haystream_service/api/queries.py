@@ -117,6 +117,8 @@ async def change_query(opened: QueryOf, request: Request, desk: DeskOf, wait: Wa
     settings = _settings(opened.query_id, patched, desk)
     if settings.collection != opened.collection:
         raise Problem(Code.COLLECTION_CHANGED, f"query {opened.query_id!r} is on collection {opened.collection!r}")
+    if settings.scope != opened.settings.scope:
+        raise Problem(Code.SCOPE_CHANGED, f"query {opened.query_id!r} was opened with another scope, which stands")
     if settings == opened.settings:
         return await _answer(desk, opened)
     return await _written(desk, settings, opened.head.partition, wait, created=False)

@@ -52,12 +52,13 @@ async def stream_ranking(opened: QueryOf, request: Request, desk: DeskOf) -> Res
 async def show_progress(opened: QueryOf, desk: DeskOf) -> Response:
     """How far the query is, and what is expected to remain."""
     ranking = decode_ranking(await _ranking(desk, opened))
+    in_scope = await desk.graphs.in_scope(opened.settings.view)
     return answer(
         Progress(
             query_id=opened.query_id,
             revision=ranking.revision,
             published_at=ranking.published_at,
-            items=await desk.store.item_count(opened.collection),
+            items=await desk.store.item_count(opened.collection) if in_scope is None else len(in_scope),
             screened=ranking.screened,
             found=ranking.found,
             leased=len(await desk.claims.live(opened.query_id)),

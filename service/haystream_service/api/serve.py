@@ -10,11 +10,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from haystream_service.api.app import build_app
+from haystream_service.api.contents import ContentReader
 from haystream_service.api.desk import Desk
 from haystream_service.api.facts import KafkaFacts
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.guards import Gate
 from haystream_service.api.outbox import Outbox
+from haystream_service.api.records import KafkaRecords
 from haystream_service.api.tokens import Doorkeeper
 from haystream_service.api.watching import Watching
 from haystream_service.errors import UserError
@@ -93,11 +95,13 @@ class Replica:
         )
         self.graphs = Graphs(self.store)
         facts = KafkaFacts(settings, self.producer)
+        self.records = KafkaRecords(settings)
         self.outbox = Outbox(self.store.claims, facts)
         self.desk = Desk(
             self.store,
             self.store.claims,
             facts,
+            ContentReader(self.records, self.metrics),
             self.outbox,
             self.graphs,
             Watching(self.store),
@@ -137,6 +141,7 @@ class Replica:
         """Let go of everything."""
         await self.graphs.close()
         await self.outbox.close()
+        await self.records.close()
         await self.producer.close()
         await self.doorkeeper.close()
         await self.store.close()

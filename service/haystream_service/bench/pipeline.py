@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -42,6 +42,7 @@ from haystream_service.settings import Settings, variables
 from haystream_service.settings import load as load_settings
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import encode_item, encode_query, encode_verdict
+from haystream_service.worker.items import RECENT_SECONDS
 from haystream_service.worker.kafka import ensure_topics
 
 LEAST_ITEMS_PER_EDGE = 2
@@ -65,8 +66,9 @@ class Load:
     """Items that wait in Kafka when the intake is measured."""
     new_edges: float
     """The share of the items that lie on a new edge; the others lie on one that is there."""
-    queries: int
     seed: int
+    queries: int = 1
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Measured:
     """Seconds from verdict to answer, and items a second."""
 
     edges: int
+    queries: int
+    workers: int
     latencies: tuple[float, ...]
     items_per_s: float
     opened_s: float
@@ -160,8 +164,8 @@ async def servers() -> AsyncIterator[tuple[str, str]]:
 
 
 async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress) -> Measured:
-    """A worker with a query (or several) on a graph of so many edges."""
-    settings = _settings(kafka, redis, f"bench-{edges}")
+    """A worker with a query (or several of either) on a graph of so many edges."""
+    settings = _settings(kafka, redis, f"bench-{edges}-{load.queries}-{load.workers}")
     rng = np.random.default_rng(load.seed)
     case = Case(graphs.preferential(edges, rng), load, rng, stress)
     store = RedisStore.connect(redis, prefix=settings.redis_prefix)
@@ -173,9 +177,12 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
         while some := list(islice(preloaded, PRELOADED_AT_ONCE)):
             await store.append_items(graphs.COLLECTION, some)
         began = time.perf_counter()
-        worker = await started(stack, WorkerProcess(variables(settings)))
+        workers = [await started(stack, WorkerProcess(variables(settings)))]
         empty_s = round(time.perf_counter() - began, 2)
-        stack.enter_context(explained(worker))
+        while len(workers) < load.workers:
+            workers.append(await started(stack, WorkerProcess(variables(settings))))
+        for worker in workers:
+            stack.enter_context(explained(worker))
         traffic = await stack.enter_async_context(Traffic(settings, case.answered))
         began = time.perf_counter()
         for query in case.queries:
@@ -192,16 +199,16 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
                 await asyncio.sleep(LOOK_SECONDS)
 
         latencies = tuple(traffic.latencies)
-        rate = await _flood(traffic, worker, case.items(), load.flood, taken_in)
-        rig = Rig(traffic, case.verdict, load.verdicts_per_s, partial(resident, worker))
+        rate = await _flood(traffic, workers, case.items(), load.flood, taken_in)
+        rig = Rig(traffic, case.verdict, load.verdicts_per_s, partial(resident, workers))
         phases = [phase async for phase in _phases(rig, store, stress, case)]
         start = None
         if stress.idle:
             start = {
                 "empty_s": empty_s,
-                **await start_with_idle(settings, store, worker, traffic, stress, case.top),
+                **await start_with_idle(settings, store, workers, traffic, stress, case.top),
             }
-    return Measured(edges, latencies, rate, opened, tuple(phases), start)
+    return Measured(edges, load.queries, load.workers, latencies, rate, opened, tuple(phases), start)
 
 
 async def _phases(rig: Rig, store: RedisStore, stress: Stress, case: Case) -> AsyncIterator[Phase]:
@@ -239,11 +246,11 @@ async def measure_noop(kafka: str, redis: str, load: Load, stress: Stress) -> Me
             return (((LAST, b""), partition) for partition in range(partitions))
 
         latencies, phases = tuple(traffic.latencies), []
-        rate = await _flood(traffic, agent, case.items(), load.flood, taken_in, lasts)
+        rate = await _flood(traffic, [agent], case.items(), load.flood, taken_in, lasts)
         if stress.burst:
             items = on_new_pairs(int(case.pairs.max()) + 1, case.rng)
             phases.append(await _past_a_burst(traffic, case, load, stress, items))
-    return Measured(0, latencies, rate, 0.0, tuple(phases))
+    return Measured(0, load.queries, 1, latencies, rate, 0.0, tuple(phases))
 
 
 async def _past_a_burst(traffic: Traffic, case: Case, load: Load, stress: Stress, items: Iterator[Item]) -> Phase:
@@ -271,19 +278,22 @@ async def _drive(traffic: Traffic, verdict: Callable[[], Message], items: Iterat
 
 async def _flood(
     traffic: Traffic,
-    process: LocalServer,
+    processes: Sequence[LocalServer],
     items: Iterator[Message],
     count: int,
     taken_in: Callable[[], Any],
     lasts: Callable[[], Iterator[tuple[Message, int]]] = lambda: iter(()),
 ) -> float:
-    """Items a second that the process takes in when so many lie ready: it stands still while they are sent."""
-    with process.frozen():
+    """Items a second that the processes take in when so many lie ready: they stand still while these are sent."""
+    with ExitStack() as stack:
+        for process in processes:
+            stack.enter_context(process.frozen())
         for item in islice(items, count):
             await traffic.send("items", item)
         for message, partition in lasts():
             await traffic.send("items", message, partition=partition)
         await traffic.flush()
+        await asyncio.sleep(RECENT_SECONDS)  # until then items are taken in as if more verdicts were to come
     began = time.perf_counter()
     await taken_in()
     return count / (time.perf_counter() - began)
@@ -304,7 +314,8 @@ def as_json(noop: Measured, sizes: Sequence[Measured], load: Load) -> dict[str, 
         results.append(
             {
                 "edges": size.edges,
-                "queries": load.queries,
+                "queries": size.queries,
+                "workers": size.workers,
                 **latency,
                 "items_per_s": round(size.items_per_s),
                 "p50_ratio": round(latency["p50_ms"] / base["p50_ms"], 2),

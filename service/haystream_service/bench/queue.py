@@ -1,4 +1,4 @@
-"""What an analyst waits for over HTTP: a claim and a verdict, beside a route that does nothing, in the same run.
+"""What an analyst waits for over HTTP: a claim, what the item says, a verdict; beside a route that does nothing.
 
 Kafka, Valkey, a worker, one replica of the API and the analysts share this machine. Analysts think between two
 items, so what is measured is what one of them waits for, not how many a replica could serve.
@@ -13,11 +13,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
-import httpx
 import numpy as np
+import orjson
+from aiohttp import ClientSession, ClientTimeout
 
+from haystream.events import Item
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import new_key, write_keys
 from haystream_service.bench.samples import Samples, Timing
@@ -35,8 +38,10 @@ LEAST_ITEMS = 20_000
 FILLED_SECONDS = 1800.0
 """For all items to be ranked: a million edges take minutes."""
 WARM_UP_SECONDS = 2.0
+TEXT = "What an ordinary mail says is two thousand characters. " * 36
 DO_NOTHING = "GET /v1/me (does nothing)"
 CLAIM = "claim"
+READ = "what the item says"
 DECIDE = "verdict, acknowledged"
 
 
@@ -64,7 +69,7 @@ class Answered:
 async def measure(edges: int, desks: Desks, tell: Callable[[str], None]) -> list[Answered]:
     """Everything is started, filled, measured and stopped."""
     async with _running(max(desks.analysts)) as (address, tokens):
-        async with httpx.AsyncClient(base_url=address, headers=_as(tokens[0]), timeout=60) as lead:
+        async with _session(address, tokens[0]) as lead:
             tell(f"{edges:,} edges: sending items")
             await _fill(lead, edges, desks.seed)
             found = []
@@ -90,15 +95,17 @@ async def _running(analysts: int) -> AsyncIterator[tuple[str, list[str]]]:
         yield api.address, [token for token, _ in made]
 
 
-async def _fill(lead: httpx.AsyncClient, edges: int, seed: int) -> None:
+async def _fill(lead: ClientSession, edges: int, seed: int) -> None:
     """A query on a network of about so many edges, ranked."""
     source = synthetic(seed=seed, edges=edges, items_per_edge=max(ITEMS_PER_EDGE, LEAST_ITEMS / edges))
     total = len(source)
     sending = iter(source)
     while items := list(islice(sending, ITEMS_AT_ONCE)):
-        answer = await lead.post("/v1/collections/default/items", content=b"\n".join(map(encode_item, items)))
+        body = b"\n".join(map(_saying, items))
+        async with lead.post("/v1/collections/default/items", data=body) as answer:
+            answer.raise_for_status()
+    async with lead.put(QUERY, json={}, params={"wait": 30}) as answer:
         answer.raise_for_status()
-    (await lead.put(QUERY, json={}, params={"wait": 30})).raise_for_status()
     give_up = time.monotonic() + FILLED_SECONDS
     while not await _ranked(lead, total):
         if time.monotonic() > give_up:
@@ -107,10 +114,15 @@ async def _fill(lead: httpx.AsyncClient, edges: int, seed: int) -> None:
     await asyncio.sleep(WARM_UP_SECONDS)
 
 
-async def _ranked(lead: httpx.AsyncClient, total: int) -> bool:
-    progress, ranking = await lead.get(f"{QUERY}/progress"), await lead.get(f"{QUERY}/ranking")
-    there = progress.is_success and ranking.is_success and progress.json()["items"] >= total
-    return there and bool(ranking.json()["items"])
+def _saying(item: Item) -> bytes:
+    """The item with a text of its own."""
+    return orjson.dumps({**orjson.loads(encode_item(item)), "text": f"{item.item_id}: {TEXT}"})
+
+
+async def _ranked(lead: ClientSession, total: int) -> bool:
+    async with lead.get(f"{QUERY}/progress") as progress, lead.get(f"{QUERY}/ranking") as ranking:
+        there = progress.ok and ranking.ok and (await progress.json())["items"] >= total
+        return there and bool((await ranking.json())["items"])
 
 
 async def _work(address: str, tokens: list[str], desks: Desks) -> Samples:
@@ -120,13 +132,14 @@ async def _work(address: str, tokens: list[str], desks: Desks) -> Samples:
 
     async def analyst(number: int, token: str) -> None:
         rng = np.random.default_rng((desks.seed, number))
-        async with httpx.AsyncClient(base_url=address, headers=_as(token), timeout=60) as client:
+        async with _session(address, token) as client:
             await asyncio.sleep(rng.uniform(0, desks.think))
             while time.monotonic() < over:
                 timed = Samples() if time.monotonic() < counted else samples
                 await _asked(client, timed, DO_NOTHING, "GET", "/v1/me")
                 claimed = await _asked(client, timed, CLAIM, "POST", f"{QUERY}/claims", json={"seconds": 3600})
-                for lease in claimed.json().get("leases", ()):
+                for lease in claimed.get("leases", ()):
+                    await _asked(client, timed, READ, "GET", f"/v1/collections/default/items/{lease['item_id']}")
                     body = {
                         "item_id": lease["item_id"],
                         "outcome": "relevant" if rng.random() < 0.1 else "irrelevant",
@@ -141,14 +154,16 @@ async def _work(address: str, tokens: list[str], desks: Desks) -> Samples:
 
 
 async def _asked(
-    client: httpx.AsyncClient, samples: Samples, name: str, method: str, path: str, **request: object
-) -> httpx.Response:
-    """The answer, timed under that name; one that is no success, under `refused`."""
+    client: ClientSession, samples: Samples, name: str, method: str, path: str, **request: Any
+) -> dict[str, Any]:
+    """The answer's body, timed under that name; one that is no success, under `refused`."""
     began = time.perf_counter()
-    answer = await client.request(method, path, **request)  # type: ignore[arg-type]
-    samples.add(name if answer.is_success else f"{name}, refused", time.perf_counter() - began)
-    return answer
+    async with client.request(method, path, **request) as answer:
+        body = await answer.read()
+    samples.add(name if answer.ok else f"{name}, refused", time.perf_counter() - began)
+    found: dict[str, Any] = orjson.loads(body)
+    return found
 
 
-def _as(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+def _session(address: str, token: str) -> ClientSession:
+    return ClientSession(address, headers={"Authorization": f"Bearer {token}"}, timeout=ClientTimeout(60))

@@ -7,7 +7,7 @@ each runs as ever, and those that have no answer a while after the phase are cou
 import asyncio
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -30,6 +30,8 @@ IDLE_EDGES = 1000
 PATIENCE_SECONDS = 30.0
 """For answers after a phase has ended."""
 LOOK_SECONDS = 0.25
+MEMORY_SECONDS = 5.0
+"""Between two looks at a worker's memory, which is on a page with all its metrics: verdicts wait for that one."""
 AT_ONCE = 5000
 OPENING_SECONDS = 30.0
 """For which there are items to judge, while a query opens."""
@@ -98,7 +100,7 @@ class Rig:
         async def watched() -> int:
             nonlocal peak
             working = asyncio.ensure_future(work())
-            while not (await asyncio.wait({working}, timeout=LOOK_SECONDS))[0]:
+            while not (await asyncio.wait({working}, timeout=MEMORY_SECONDS))[0]:
                 peak = max(peak, await self.memory())
             return working.result()
 
@@ -158,7 +160,7 @@ async def preload(store: RedisStore, collection: str, items: Iterator[Item]) -> 
 async def start_with_idle(
     settings: Settings,
     store: RedisStore,
-    worker: WorkerProcess,
+    workers: Sequence[WorkerProcess],
     traffic: Traffic,
     stress: Stress,
     top: dict[bytes, Any],
@@ -170,7 +172,8 @@ async def start_with_idle(
     for name in names:
         await traffic.send("queries", (name, encode_query(Query(name.decode(), collection=IDLE))))
     await traffic.until(lambda: all(name in top for name in names), "the first rankings of idle queries")
-    await asyncio.to_thread(worker.stop)
+    for worker in workers:
+        await asyncio.to_thread(worker.stop)
     async with AsyncExitStack() as stack:
         seconds = []
         for idle_seconds in (0.0, 3600.0):
@@ -178,17 +181,17 @@ async def start_with_idle(
             began = time.perf_counter()
             await started(stack, again)
             seconds.append(round(time.perf_counter() - began, 2))
-            size = await resident(again)
+            size = await resident([again])
             await asyncio.to_thread(again.stop)
             if idle_seconds == 0.0:
                 memory = size >> 20
     return {"queries": stress.idle, "idle_s": seconds[0], "touched_s": seconds[1], "idle_memory_mib": memory}
 
 
-async def resident(worker: WorkerProcess) -> int:
-    """The worker's memory in bytes, by its own metrics; 0 where it does not answer."""
+async def resident(workers: Sequence[WorkerProcess]) -> int:
+    """The workers' memory in bytes, by their own metrics; 0 of one that does not answer."""
 
-    def asked() -> int:
+    def asked(worker: WorkerProcess) -> int:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=5.0) as answer:
                 lines: list[bytes] = answer.read().splitlines()
@@ -197,7 +200,7 @@ async def resident(worker: WorkerProcess) -> int:
         found = (line.split()[1] for line in lines if line.startswith(b"process_resident_memory_bytes "))
         return int(float(next(found, b"0")))
 
-    return await asyncio.to_thread(asked)
+    return sum([await asyncio.to_thread(asked, worker) for worker in workers])
 
 
 async def _folded_in(store: RedisStore, query: str) -> int:

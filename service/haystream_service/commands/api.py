@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from haystream_service.blas import use_one_thread
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
@@ -14,6 +15,7 @@ from haystream_service.settings import load
 def run(*, config: Path | None = None) -> None:
     """Serve until told to stop; ends the process with the exit code. Raises `UserError`."""
     settings = load(config)
+    use_one_thread()
     try:
         from haystream_service.api.serve import serve
     except ImportError as missing:

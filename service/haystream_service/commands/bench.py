@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,9 +109,18 @@ def run_audit(
     Console(highlight=False, soft_wrap=True).print(table)
 
 
-def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, stress: Stress, json: bool) -> None:
-    """Measure the no-op agent and the pipeline at every size. Raises `UserError`."""
-    noop, sizes = asyncio.run(_pipeline(sorted(set(edges)), load, stress))
+def run_pipeline(
+    *,
+    edges: Sequence[int],
+    queries: Sequence[int],
+    workers: Sequence[int],
+    load: pipeline.Load,
+    stress: Stress,
+    json: bool,
+) -> None:
+    """Measure the no-op agent, and the pipeline with every number of each. Raises `UserError`."""
+    cases = list(product(sorted(set(edges)), sorted(set(queries)), sorted(set(workers))))
+    noop, sizes = asyncio.run(_pipeline(cases, load, stress))
     result = pipeline.as_json(noop, sizes, load)
     if json:
         write_json(result)
@@ -118,7 +129,7 @@ def run_pipeline(*, edges: Sequence[int], load: pipeline.Load, stress: Stress, j
 
 
 async def _pipeline(
-    edges: Sequence[int], load: pipeline.Load, stress: Stress
+    cases: Sequence[tuple[int, int, int]], load: pipeline.Load, stress: Stress
 ) -> tuple[pipeline.Measured, list[pipeline.Measured]]:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics that are a moment old have no leader yet
     notes.print("starting Kafka and Valkey ...")
@@ -126,10 +137,17 @@ async def _pipeline(
         notes.print("a Faust agent that does nothing")
         noop = await pipeline.measure_noop(kafka, redis, load, stress)
         sizes = []
-        for size in edges:
-            notes.print(f"{size:,} edges")
-            sizes.append(await pipeline.measure(kafka, redis, size, load, stress))
+        for edges, queries, workers in cases:
+            notes.print(_case(edges, queries, workers))
+            this = replace(load, queries=queries, workers=workers)
+            sizes.append(await pipeline.measure(kafka, redis, edges, this, stress))
     return noop, sizes
+
+
+def _case(edges: int, queries: int, workers: int) -> str:
+    """What a case is called; one query and one worker go without saying."""
+    several = ((queries, "queries"), (workers, "workers"))
+    return ", ".join([f"{edges:,} edges", *(f"{count:,} {what}" for count, what in several if count > 1)])
 
 
 def _print_pipeline(result: dict[str, Any]) -> None:
@@ -141,7 +159,7 @@ def _print_pipeline(result: dict[str, Any]) -> None:
     )
     keys = ("p50_ms", "p95_ms", "p99_ms", "p50_ratio", "items_per_s", "items_ratio", "opened_s")
     rows = [("no-op agent", result["noop"])]
-    rows += [(f"{row['edges']:,} edges", row) for row in result["results"]]
+    rows += [(_case(row["edges"], row["queries"], row["workers"]), row) for row in result["results"]]
     for name, row in rows:
         table.add_row(name, *(number(row[key]) if key in row else "" for key in keys))
     out = Console(highlight=False, soft_wrap=True)

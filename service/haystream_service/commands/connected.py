@@ -28,10 +28,7 @@ def connected(config: Path | None) -> Iterator[Haystream]:
     """A client of the API. Raises `UserError`."""
     settings = load(config)
     if settings.api is not None:
-        token = MountedSecret(settings.api_token, settings.api_token_file)
-        if not token:
-            raise UserError("the API asks for a token: HAYSTREAM_API_TOKEN_FILE (or HAYSTREAM_API_TOKEN)")
-        with Haystream(settings.api, token.read(), ca_file=settings.api_ca_file) as client:
+        with _there(settings, settings.api) as client:
             yield client
         return
     own = _Here(settings)
@@ -40,6 +37,24 @@ def connected(config: Path | None) -> Iterator[Haystream]:
             yield client
     finally:
         own.end()
+
+
+@contextmanager
+def connected_if_named(config: Path | None) -> Iterator[Haystream | None]:
+    """A client of the API at HAYSTREAM_API; None where that is not set. Raises `UserError`."""
+    settings = load(config)
+    if settings.api is None:
+        yield None
+        return
+    with _there(settings, settings.api) as client:
+        yield client
+
+
+def _there(settings: Settings, address: str) -> Haystream:
+    token = MountedSecret(settings.api_token, settings.api_token_file)
+    if not token:
+        raise UserError("the API asks for a token: HAYSTREAM_API_TOKEN_FILE (or HAYSTREAM_API_TOKEN)")
+    return Haystream(address, token.read(), ca_file=settings.api_ca_file)
 
 
 class _Here(httpx.BaseTransport):

@@ -1,6 +1,7 @@
 """How commands write: results to standard output, everything else to standard error."""
 
 import sys
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,11 @@ def write_json(value: Any) -> None:
     """One JSON object on standard output, on one line."""
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
+
+
+def shown(text: str) -> str:
+    """The text for a terminal: nothing in it moves the cursor, or turns the direction of what follows."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cf", "Cs"})
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rich.markup import escape
 
 from haystream.errors import Rejected
-from haystream.events import Item, LeaseFact, Query, Verdict
+from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
@@ -207,7 +207,7 @@ def _check(settings: Settings, topic: str, payload: bytes, key: bytes | None) ->
     if name not in {"queries", "items", "verdicts", "leases"}:
         raise LookupError(f"{topic} is none of the topics that this command sends to")
     match decode_line(encode_line(name, payload)):
-        case Item(item_id=item_id):
+        case Item(item_id=item_id) | Withdrawal(item_id=item_id):
             return None if key is None else item_id.encode()
         case Query(query_id=query_id) | Verdict(query_id=query_id) | LeaseFact(query_id=query_id):
             return query_id.encode()

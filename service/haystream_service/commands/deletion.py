@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from haystream.errors import Rejected
 from haystream.events import Query, Status
+from haystream_service.commands.connected import connected_if_named
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
@@ -24,7 +25,20 @@ T = TypeVar("T")
 
 
 def run_query(query_id: str, *, config: Path | None, yes: bool, json: bool) -> None:
-    """Delete a query through its topic, wait for its worker, print what Kafka keeps. Raises `UserError`."""
+    """Delete a query over the API, or through its topic; wait for its worker; print what Kafka keeps.
+
+    Over the API nobody is told what Kafka keeps. Raises `UserError`.
+    """
+    with connected_if_named(config) as client:
+        if client is not None:
+            client.query(query_id)
+            _confirm(f"Delete query {query_id!r} with its verdicts, for good?", yes)
+            deleted = client.delete(query_id).deleted
+            if json:
+                write_json({"query_id": query_id, "deleted": deleted})
+            else:
+                _tell_deleted(query_id, done=deleted)
+            return
     verdicts = _answer(config, lambda settings, store: _verdicts(store, query_id))
     _confirm(f"Delete query {query_id!r} with its {verdicts} verdicts, for good?", yes)
     done = _answer(config, lambda settings, store: _delete_query(settings, store, query_id))
@@ -34,11 +48,15 @@ def run_query(query_id: str, *, config: Path | None, yes: bool, json: bool) -> N
     if json:
         write_json({"query_id": query_id, "deleted": done, "verdicts": verdicts, "kafka_keeps": keeps})
         return
+    _tell_deleted(query_id, done=done)
+    _tell(keeps)
+
+
+def _tell_deleted(query_id: str, *, done: bool) -> None:
     if done:
         notes.print(f"query {escape(query_id)} is deleted: nothing but its id is left in Redis and in the workers")
     else:
         notes.print(f"query {escape(query_id)}: no worker has taken the deletion up yet. One will when it runs")
-    _tell(keeps)
 
 
 def run_collection(name: str, *, config: Path | None, yes: bool, json: bool) -> None:

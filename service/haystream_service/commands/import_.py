@@ -15,7 +15,18 @@ from rich.markup import escape
 
 from haystream_service.commands.console import notes, progress, write_json
 from haystream_service.errors import UserError
-from haystream_service.importers import Imported, Skipped, read_csv, read_eml, read_maildir, read_mbox
+from haystream_service.importers import (
+    Aliases,
+    Imported,
+    Making,
+    Skipped,
+    UriTemplate,
+    read_aliases,
+    read_csv,
+    read_eml,
+    read_maildir,
+    read_mbox,
+)
 from haystream_service.settings import Settings, load
 from haystream_service.wire import ItemRecord, encode_line, encode_record
 
@@ -59,14 +70,23 @@ def run(
     *,
     to: str | None = None,
     collection: str = "default",
+    text: bool = False,
+    aliases: Path | None = None,
+    uri: str | None = None,
     config: Path | None = None,
     json: bool = False,
 ) -> None:
     """Import and say what was done. Raises `UserError`."""
     if not path.exists():
         raise UserError(f"there is no {path}")
+    making = Making(
+        collection,
+        text=text,
+        aliases=read_aliases(aliases) if aliases else Aliases(),
+        uri=UriTemplate.parse(uri) if uri else None,
+    )
     tally = Tally()
-    items = tally.items(READERS[kind](path, collection=collection))
+    items = tally.items(READERS[kind](path, making))
     with closing(items):
         if to == "kafka":
             settings = load(config)

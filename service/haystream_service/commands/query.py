@@ -1,4 +1,7 @@
-"""`haystream query`: what the store holds of each query, and letting one go on that was stopped."""
+"""`haystream query list|show|release`: over the API at HAYSTREAM_API, or, where that is not set, from the store.
+
+The store knows more: queries that nobody has opened, deleted ones, and what was passed over.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,6 +14,8 @@ from rich.markup import escape
 
 from haystream.errors import Rejected
 from haystream.events import Status
+from haystream_service.client import ApiProblem, Haystream
+from haystream_service.commands.connected import connected_if_named
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
@@ -24,7 +29,7 @@ RUNNING, STOPPED, RELEASED, UNKNOWN, DELETED = "running", "stopped", "released",
 
 def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
     """Print a line for each query, or for each that is stopped. Raises `UserError`."""
-    rows = _answer(config, lambda store: _rows(store, stopped=stopped))
+    rows = _found(config, lambda api: _lines(api, stopped=stopped), lambda store: _rows(store, stopped=stopped))
     if json:
         write_json({"queries": rows})
         return
@@ -34,13 +39,14 @@ def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
     for row in rows:
         known = f", {row['found']} relevant in {row['screened']} screened" if "screened" in row else ""
         why = f", {row['quarantine']['code']}: {row['quarantine']['detail']}" if row.get("quarantine") else ""
-        out.print(f"[bold]{escape(row['query_id'])}[/] {row['state']}{known}{escape(why)}")
+        status = f", {row['status']}" if "status" in row else ""
+        out.print(f"[bold]{escape(row['query_id'])}[/] {row['state']}{status}{known}{escape(why)}")
     notes.print(f"{len(rows)} queries")
 
 
 def run_show(query_id: str, *, config: Path | None, json: bool) -> None:
     """Print all that is known of a query but its verdicts. Raises `UserError`."""
-    found = _answer(config, lambda store: _shown(store, query_id))
+    found = _found(config, lambda api: _told(api, query_id), lambda store: _shown(store, query_id))
     if json:
         write_json(found)
         return
@@ -54,13 +60,34 @@ def run_show(query_id: str, *, config: Path | None, json: bool) -> None:
 
 def run_release(query_id: str, *, config: Path | None, json: bool) -> None:
     """Let a query that is stopped go on. Raises `UserError`."""
-    was = _answer(config, lambda store: _release(store, query_id))
+    was = _found(config, lambda api: api.release(query_id).released, lambda store: _release(store, query_id))
     if json:
         write_json({"query_id": query_id, "released": was})
     elif was:
         notes.print(f"query {escape(query_id)} is released: its worker tries it again within seconds")
     else:
         notes.print(f"query {escape(query_id)} is not stopped")
+
+
+def _found(config: Path | None, over_api: Callable[[Haystream], T], in_store: Callable[[Store], Awaitable[T]]) -> T:
+    with connected_if_named(config) as client:
+        return over_api(client) if client is not None else _answer(config, in_store)
+
+
+def _lines(api: Haystream, *, stopped: bool) -> list[dict[str, Any]]:
+    lines = (line.model_dump(mode="json", exclude_none=True) for line in api.queries())
+    return [line for line in lines if not stopped or line["state"] == STOPPED]
+
+
+def _told(api: Haystream, query_id: str) -> dict[str, Any]:
+    found = api.query(query_id).model_dump(mode="json", exclude={"applied"}, exclude_none=True)
+    try:
+        progress = api.progress(query_id).model_dump(mode="json", exclude={"query_id", "revision"})
+    except ApiProblem as problem:
+        if problem.code != "not_found":
+            raise
+        progress = {}  # nothing is ranked yet
+    return {**found, **progress, "settings": found["settings"]}
 
 
 def _answer(config: Path | None, ask: Callable[[Store], Awaitable[T]]) -> T:
@@ -118,7 +145,7 @@ async def _shown(store: Store, query_id: str) -> dict[str, Any]:
             "partition": stored.partition,
             "revision": stored.revision,
             "verdicts": len(stored.verdicts),
-            "items": stored.position.cursor,
+            "entries": stored.position.cursor,
             "leases": len(await store.claims.live(query_id)),
             "read_up_to": {
                 "queries": stored.position.queries_offset,

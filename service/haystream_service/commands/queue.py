@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from json import dumps, loads
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,20 +13,50 @@ from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
 from haystream_service.client import Haystream
 from haystream_service.commands.connected import connected
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, shown, write_json
 from haystream_service.errors import UserError
+
+SAID_TWICE = {"item_id", "collection"}
+"""Of an item, what its lease says too, or the query."""
 
 
 def run_open(
-    query_id: str, *, collection: str, top: int | None, watch: list[str], config: Path | None, json: bool
+    query_id: str,
+    *,
+    collection: str,
+    top: int | None,
+    watch: list[str],
+    scope: dict[str, Any],
+    config: Path | None,
+    json: bool,
 ) -> None:
     """Open a query. Raises `UserError`."""
     settings: dict[str, Any] = {"collection": collection}
+    if scope:
+        settings["scope"] = scope
     if top is not None:
         settings["top"] = top
     if watch:
         settings["prior"] = {"participants": dict(map(_watched, watch))}
     _change(lambda client: client.open(query_id, settings), config=config, json=json)
+
+
+def scope_of(
+    *,
+    sent_from: str | None = None,
+    sent_to: str | None = None,
+    anybody: list[str] | None = None,
+    nobody: list[str] | None = None,
+    labels: list[str] | None = None,
+) -> dict[str, Any]:
+    """The scope that the options ask for, as the wire has it. Raises `UserError`."""
+    given = {
+        "sent": [sent_from, sent_to] if sent_from or sent_to else None,
+        "with": anybody,
+        "without": nobody,
+        "labels": dict(map(_label, labels or [])),
+    }
+    return {name: what for name, what in given.items() if what}
 
 
 def run_status(
@@ -38,19 +69,36 @@ def run_status(
 def run_next(query_id: str, *, count: int, minutes: float, config: Path | None, json: bool) -> None:
     """Take the next items and print them. Raises `UserError`."""
     with connected(config) as client:
-        leases = client.next(query_id, count=count, seconds=60 * minutes)
-        collection = str(client.query(query_id).settings["collection"])
-        rows = [_row(lease, client.item(collection, lease.item_id)) for lease in leases]
+        leases = client.next(query_id, count=count, seconds=60 * minutes, with_text=True)
     if json:
-        write_json({"query_id": query_id, "items": rows})
+        write_json({"query_id": query_id, "items": list(map(_row, leases))})
         return
     out = Console(highlight=False, soft_wrap=True)
-    for row in rows:
-        people = row.get("participants") or [row["sender"], "→", *row["recipients"]]
-        chance = f"{row['mean']:.2f}" if "mean" in row else "?"
-        out.print(f"[bold]{escape(row['item_id'])}[/]  {chance}  {escape(' '.join(people))}")
-    until = f", yours until {rows[0]['until']}" if rows else ""
-    notes.print(f"{len(rows)} items{until}")
+    for lease in leases:
+        chance = "?" if lease.mean is None else f"{lease.mean:.2f}"
+        told = "" if lease.item is None else _line(lease.item)
+        out.print(f"[bold]{escape(lease.item_id)}[/]  {chance}  {escape(told)}")
+    if count == 1 and leases and leases[0].item is not None:
+        _print_text(out, leases[0].item)
+    until = f", yours until {leases[0].until}" if leases else ""
+    notes.print(f"{len(leases)} items{until}")
+
+
+def run_item(item_id: str, *, collection: str, config: Path | None, json: bool) -> None:
+    """Print an item and what it says. Raises `UserError`."""
+    with connected(config) as client:
+        item = client.item(collection, item_id)
+    if json:
+        write_json(item.model_dump(mode="json", exclude_none=True))
+        return
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(f"[bold]{escape(item_id)}[/]  {escape(_line(item))}")
+    for name, value in (("sent", item.sent_at), ("at", item.uri)):
+        if value is not None:
+            out.print(f"{name} {escape(shown(value))}")
+    for label, given in item.labels.items():
+        out.print(escape(shown(f"{label}: {given}")))
+    _print_text(out, item)
 
 
 def run_verdict(query_id: str, item_id: str, outcome: Outcome, *, config: Path | None, json: bool) -> None:
@@ -89,10 +137,27 @@ def run_export(
             raise UserError(f"cannot write {to}: {error.strerror or error}") from None
 
 
-def _row(lease: LeaseAnswer, item: ItemAnswer) -> dict[str, Any]:
+def _row(lease: LeaseAnswer) -> dict[str, Any]:
     """What an analyst is told of an item that is hers."""
-    served = lease.model_dump(exclude={"query_id", "by", "level"}, exclude_none=True)
-    return served | item.model_dump(exclude={"item_id", "collection"}, exclude_none=True)
+    served = lease.model_dump(exclude={"query_id", "by", "level", "item"}, exclude_none=True)
+    return served | ({} if lease.item is None else lease.item.model_dump(exclude=SAID_TWICE, exclude_none=True))
+
+
+def _line(item: ItemAnswer) -> str:
+    """Who an item is between, and its subject."""
+    people = item.participants or (item.sender or "", "→", *(item.recipients or ()))
+    subject = " ".join(shown(item.subject or "").split())
+    return " ".join(people) + (f"  {subject}" if subject else "")
+
+
+def _print_text(out: Console, item: ItemAnswer) -> None:
+    """What the item says, or why it is not shown."""
+    if item.text is not None:
+        out.print(f"\n{escape(shown(item.text))}\n")
+    elif item.contents == "gone":
+        notes.print("what it says is gone: Kafka does not keep the record any more")
+    elif item.contents == "unread":
+        notes.print("Kafka does not say now what it says: haystream item reads it")
 
 
 def _change(ask: Callable[[Haystream], QueryAnswer], *, config: Path | None, json: bool) -> None:
@@ -103,7 +168,23 @@ def _change(ask: Callable[[Haystream], QueryAnswer], *, config: Path | None, jso
         return
     waits = "" if found.applied else "; no worker has taken it in yet: one will when it runs"
     status, collection = found.settings["status"], found.settings["collection"]
-    notes.print(f"query {escape(found.query_id)} is {status}, on collection {escape(str(collection))}{waits}")
+    scope = f", of which its scope admits {dumps(found.settings['scope'])}" if "scope" in found.settings else ""
+    notes.print(
+        f"query {escape(found.query_id)} is {status}, on collection {escape(str(collection))}{escape(scope)}{waits}"
+    )
+
+
+def _label(text: str) -> tuple[str, Any]:
+    name, there, value = text.partition("=")
+    if name.endswith(":"):
+        name = name[:-1]
+        try:
+            return name, loads(value)
+        except ValueError:
+            raise UserError(f"--label {text}: expected a number, true or false after :=") from None
+    if not there:
+        raise UserError(f"--label {text}: expected a key, =, and a value: custodian=ann, or year:=2001")
+    return name, value
 
 
 def _watched(text: str) -> tuple[str, float]:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Event, Item, LeaseFact, Query, Verdict
+from haystream.events import Event, Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.report import Report, report
 from haystream_service.commands.console import notes, progress, size, write_json
@@ -127,7 +127,7 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
             else:
                 rejected.append(bad)
         except Exception as error:
-            if event is None or isinstance(event, Item):
+            if event is None or isinstance(event, Item | Withdrawal):
                 raise
             replayed.stop(event.query_id, error)
         else:

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from haystream_service.blas import use_one_thread
 from haystream_service.errors import UserError
 from haystream_service.logs import configure
 from haystream_service.settings import SettingsError, load
@@ -16,6 +17,7 @@ def run(*, config: Path | None = None) -> None:
     except SettingsError as error:
         raise UserError(str(error)) from None
     configure(settings.log_format)
+    use_one_thread()
     from haystream_service.worker.serve import serve  # Faust, numpy and numba take a second to import
 
     sys.exit(asyncio.run(serve(settings)))

@@ -1,12 +1,16 @@
-"""The way to the worker and back: over Kafka, or over the in-memory broker."""
+"""The way to the worker and back: over Kafka and the queue API, over Kafka alone, or over the in-memory broker."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from typing_extensions import override
 
+from haystream.events import Verdict
+from haystream_service.client import Haystream
 from haystream_service.settings import Settings
-from haystream_service.wire import NextItems, decode_ranking
+from haystream_service.wire import NextItems, decode_ranking, encode_verdict
 from haystream_service.worker.memory import MemoryBroker
 
 
@@ -25,9 +29,17 @@ class Bus(Protocol):
         """The next value of next-items."""
         ...
 
+    async def take(self, query_id: str, top: str) -> str | None:
+        """The item to read, given the one on top of the last ranking; None where none can be had just now."""
+        ...
+
+    async def decide(self, verdict: Verdict) -> None:
+        """Give a verdict; returns when the broker has it."""
+        ...
+
 
 class KafkaBus:
-    """A `Bus` over Kafka."""
+    """A `Bus` over Kafka alone: whoever reads takes what is on top."""
 
     def __init__(self, settings: Settings, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
         self._settings = settings
@@ -48,6 +60,37 @@ class KafkaBus:
         """The next value of next-items."""
         return decode_ranking((await self._consumer.getone()).value)
 
+    async def take(self, query_id: str, top: str) -> str | None:
+        """What is on top."""
+        return top
+
+    async def decide(self, verdict: Verdict) -> None:
+        """Give a verdict."""
+        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
+
+
+class ApiBus(KafkaBus):
+    """A `Bus` whose analyst claims and decides over HTTP, as queue software does; the rest goes over Kafka."""
+
+    def __init__(
+        self, settings: Settings, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer, api: Haystream
+    ) -> None:
+        super().__init__(settings, producer, consumer)
+        self._api = api
+
+    @override
+    async def take(self, query_id: str, top: str) -> str | None:
+        """The best item that nobody has: it is ours until it is decided."""
+        leases = await asyncio.to_thread(self._api.next, query_id)
+        return leases[0].item_id if leases else None
+
+    @override
+    async def decide(self, verdict: Verdict) -> None:
+        """Give a verdict, which ends our lease."""
+        at = datetime.fromtimestamp(verdict.decided_at / 1e6, UTC)
+        what = verdict.query_id, verdict.item_id, verdict.outcome
+        await asyncio.to_thread(self._api.decide, *what, verdict_id=verdict.verdict_id, decided_at=at)
+
 
 class MemoryBus:
     """A `Bus` over the in-memory broker. `failed` is the worker's: its bug is raised where a ranking is awaited."""
@@ -65,6 +108,14 @@ class MemoryBus:
         """Write items."""
         for key, value in items:
             self._broker.produce("items", key.encode(), value)
+
+    async def take(self, query_id: str, top: str) -> str | None:
+        """What is on top."""
+        return top
+
+    async def decide(self, verdict: Verdict) -> None:
+        """Give a verdict."""
+        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
 
     async def next_ranking(self) -> NextItems:
         """The next value of next-items."""

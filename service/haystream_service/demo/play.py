@@ -12,10 +12,12 @@ from haystream_service.demo.bus import Bus
 from haystream_service.demo.progress import Progress, Screened
 from haystream_service.errors import UserError
 from haystream_service.sources import Source
-from haystream_service.wire import NextItems, encode_item, encode_query, encode_verdict
+from haystream_service.wire import NextItems, encode_item, encode_query
 from haystream_service.wire.records import RankedItemRecord
 
 QUERY_ID = "demo"
+AGAIN_SECONDS = 0.05
+"""Until somebody who was given nothing asks again."""
 PATIENCE = 30.0
 """Seconds to wait for a ranking that is due: a cold worker needs a few, a working one milliseconds."""
 STREAMING = 0.5
@@ -68,6 +70,8 @@ class Desk:
     """Where the rankings arrive. Only the newest lies there: a worker may publish an older one again."""
 
     def __init__(self) -> None:
+        self.seen: dict[str, RankedItemRecord] = {}
+        """By item, what the last ranking that had it said of it."""
         self._newest: NextItems | None = None
         self._came = asyncio.Event()
 
@@ -77,6 +81,7 @@ class Desk:
             ranking = await bus.next_ranking()
             if self._newest is None or ranking.revision > self._newest.revision:
                 self._newest = ranking
+                self.seen |= {item.item_id: item for item in ranking.items}
                 self._came.set()
 
     async def until(self, wanted: Callable[[NextItems], bool]) -> NextItems:
@@ -103,40 +108,53 @@ class Analyst:
         pace = READING * seconds / progress.screenings
         most = min(progress.screenings, len(progress.source))
         while progress.verdicts < most and (left := began + seconds - time.monotonic()) > 0:
-            item = await self._top_item(left)
-            if item is None:
+            item_id = await self._next_item(left)
+            if item_id is None:
                 return
-            await self._judge(item)
+            await self._judge(item_id)
             self._on_progress(progress)
             await asyncio.sleep(began + pace * progress.verdicts - time.monotonic())
 
-    async def _top_item(self, seconds: float) -> RankedItemRecord | None:
-        """The first of the newest ranking that was not read yet; None if the time ends before there is one."""
-        ranking = self._desk.until(lambda ranking: self._unread(ranking) is not None)
+    async def _next_item(self, seconds: float) -> str | None:
+        """An item that was not read yet, the best that can be had; None if the time ends before there is one."""
         try:
-            return self._unread(await asyncio.wait_for(ranking, seconds))
+            return await asyncio.wait_for(self._taken(), seconds)
         except TimeoutError:
             return None
 
-    def _unread(self, ranking: NextItems) -> RankedItemRecord | None:
-        return next((item for item in ranking.items if item.item_id not in self._read), None)
+    async def _taken(self) -> str:
+        while True:
+            top = self._unread(await self._desk.until(lambda ranking: self._unread(ranking) is not None))
+            assert top is not None
+            if (item_id := await self._bus.take(QUERY_ID, top)) is not None:
+                return item_id
+            await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _judge(self, item: RankedItemRecord) -> None:
+    def _unread(self, ranking: NextItems) -> str | None:
+        return next((item.item_id for item in ranking.items if item.item_id not in self._read), None)
+
+    async def _judge(self, item_id: str) -> None:
         """Give the true verdict and wait for a ranking that knows it."""
         progress = self._progress
-        relevant = progress.source.truth(item.item_id)
+        relevant = progress.source.truth(item_id)
         outcome = Outcome.RELEVANT if relevant else Outcome.IRRELEVANT
-        self._read.add(item.item_id)
+        self._read.add(item_id)
         progress.verdicts += 1
         verdict_id, now = f"v{progress.verdicts:06}", int(time.time() * 1e6)
-        verdict = Verdict(verdict_id, QUERY_ID, item.item_id, "demo", outcome, now)
+        verdict = Verdict(verdict_id, QUERY_ID, item_id, "demo", outcome, now)
         sent = time.monotonic()
-        await self._bus.send("verdicts", QUERY_ID, encode_verdict(verdict))
-        ranking = await _due(self._desk.until(lambda ranking: ranking.screened >= progress.verdicts))
-        progress.latencies.append(time.monotonic() - sent)
+        (ranking, came), _ = await asyncio.gather(self._answer(), self._bus.decide(verdict))
+        progress.latencies.append(came - sent)
         progress.screened, progress.found = ranking.screened, ranking.found
         progress.expected_remaining = ranking.expected_remaining
-        progress.recent.append(Screened(item.item_id, item.participants, relevant, item.because))
+        if (item := self._desk.seen.get(item_id)) is not None:
+            progress.recent.append(Screened(item_id, item.participants, relevant, item.because))
+
+    async def _answer(self) -> tuple[NextItems, float]:
+        """The ranking that knows all verdicts, and when it came."""
+        given = self._progress.verdicts
+        ranking = await _due(self._desk.until(lambda ranking: ranking.screened >= given))
+        return ranking, time.monotonic()
 
 
 async def _stream(bus: Bus, progress: Progress, on_progress: Callable[[Progress], None], *, over: float) -> None:

@@ -19,8 +19,9 @@ from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
 from haystream.warm import warm
+from haystream_service.client import Haystream
 from haystream_service.commands.console import notes
-from haystream_service.demo.bus import Bus, KafkaBus, MemoryBus
+from haystream_service.demo.bus import ApiBus, Bus, KafkaBus, MemoryBus
 from haystream_service.demo.play import NoAnswer
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments, refusal
@@ -131,7 +132,7 @@ async def stage() -> AsyncIterator[Stage]:
         worker = WorkerProcess(variables(settings))
         await started(stack, worker)  # which creates the topics
         api = await _api(stack, settings, worker.data_dir) if find_spec("fastapi") else None
-        bus = await _kafka_bus(stack, settings)
+        bus = await _kafka_bus(stack, settings, api)
         with explained(worker):
             yield Stage(bus, kafka_name, redis_name, f"127.0.0.1:{worker.port}", api)
 
@@ -198,7 +199,7 @@ async def started(stack: AsyncExitStack, server: Server) -> Server:
     return server
 
 
-async def _kafka_bus(stack: AsyncExitStack, settings: Settings) -> Bus:
+async def _kafka_bus(stack: AsyncExitStack, settings: Settings, api: tuple[str, str] | None) -> Bus:
     consumer = AIOKafkaConsumer(
         settings.topic("next-items"), **client_arguments(settings), auto_offset_reset="earliest"
     )
@@ -206,7 +207,9 @@ async def _kafka_bus(stack: AsyncExitStack, settings: Settings) -> Bus:
     for client in (consumer, producer):
         stack.push_async_callback(client.stop)
         await client.start()
-    return KafkaBus(settings, producer, consumer)
+    if api is None:
+        return KafkaBus(settings, producer, consumer)
+    return ApiBus(settings, producer, consumer, stack.enter_context(Haystream(*api)))
 
 
 @contextmanager

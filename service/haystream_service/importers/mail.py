@@ -1,4 +1,7 @@
-"""Mail archives: mbox files, Maildirs, and trees with one message a file. Only headers become part of an item.
+"""Mail archives: mbox files, Maildirs, and trees with one message a file.
+
+Of a message its headers become part of an item, and what it says where that is asked for (`Making.text`). A URI
+(`Making.uri`) may name `message_id`, `item_id` and `file`.
 
 Every reader takes a `rule`: it is asked about each whole message, and its answer kept in the item's labels as
 `relevant`, where the column of that name of a table is kept too.
@@ -17,8 +20,9 @@ from typing import Any
 from urllib.parse import quote
 
 from haystream.errors import Code
-from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened, too_large
-from haystream_service.wire import DEFAULT_LIMITS, Limits
+from haystream_service.importers.contents import contents
+from haystream_service.importers.making import PLAIN, Making
+from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
 from haystream_service.wire.fields import ID_LENGTH
 
 Rule = Callable[[bytes], bool]
@@ -32,15 +36,17 @@ a second a megabyte."""
 LINE_BYTES = 64 << 10
 """Read at once: a line may be longer, and what follows is more of it."""
 
+NAMES = ("message_id", "item_id", "file")
+"""What a URI may name."""
+
 # The parser that never raises; the modern policy's structured headers do, on mail as it is found.
 _PARSER = BytesHeaderParser()
 
 
-def read_mbox(
-    path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS, rule: Rule | None = None
-) -> Iterator[Imported]:
+def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
     """The messages of an mbox file (or .gz of one), in their order. Raises `ImportFailed`."""
-    item = partial(_item, collection=collection, limits=limits, rule=rule)
+    making.check(NAMES)
+    item = partial(_item, making=making, rule=rule)
     with opened(path) as file:
         message = bytearray()
         count, begins, blank_before = 0, True, True
@@ -60,24 +66,22 @@ def read_mbox(
             yield item(f"{path.name}#{count}", bytes(message))
 
 
-def read_maildir(
-    path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS, rule: Rule | None = None
-) -> Iterator[Imported]:
+def read_maildir(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
     """The messages in the `cur` and `new` folders of a Maildir, folders of it included, sorted by path.
 
     A tree that has no such folder is read as one with a message in every file, as Enron's `maildir` is.
     """
+    making.check(NAMES)
     files = list(_files(path))
     kept = [file for file in files if file.parent.name in {"cur", "new"}]
-    return _read_files(kept or files, path, partial(_item, collection=collection, limits=limits, rule=rule))
+    return _read_files(kept or files, path, partial(_item, making=making, rule=rule))
 
 
-def read_eml(
-    path: Path, *, collection: str = "default", limits: Limits = DEFAULT_LIMITS, rule: Rule | None = None
-) -> Iterator[Imported]:
+def read_eml(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
     """One .eml file, or all of them under a folder, sorted by path."""
+    making.check(NAMES)
     files = [path] if path.is_file() else [file for file in _files(path) if file.suffix.lower() == ".eml"]
-    return _read_files(files, path, partial(_item, collection=collection, limits=limits, rule=rule))
+    return _read_files(files, path, partial(_item, making=making, rule=rule))
 
 
 def mail_reader(path: Path) -> Callable[..., Iterator[Imported]] | None:
@@ -118,7 +122,7 @@ def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Impo
         yield item(where, message)
 
 
-def _item(where: str, message: bytes, *, collection: str, limits: Limits, rule: Rule | None) -> Imported:
+def _item(where: str, message: bytes, *, making: Making, rule: Rule | None) -> Imported:
     if len(message) > MESSAGE_BYTES:
         return too_large(where, f"the message has more than {MESSAGE_BYTES} bytes")
     head = _head(message)
@@ -127,9 +131,12 @@ def _item(where: str, message: bytes, *, collection: str, limits: Limits, rule: 
     headers = _PARSER.parsebytes(head)
     try:
         fields = _fields(headers, message, rule)
+        if making.text:
+            fields |= contents(message)._asdict()
     except RecursionError:  # Python's parsers call themselves for comments in comments, and for parts in parts
         return Skipped(where, Code.INVALID_VALUE.value, "comments, groups or parts are nested too deeply")
-    return imported(where, {**fields, "collection": collection}, limits=limits)
+    named = {"message_id": _message_id(headers), "item_id": fields["item_id"], "file": where}
+    return making.item(where, fields, named)
 
 
 def _fields(headers: Message, message: bytes, rule: Rule | None) -> dict[str, Any]:
@@ -153,11 +160,16 @@ def _head(message: bytes) -> bytes:
 
 def _identity(headers: Message, message: bytes) -> dict[str, str]:
     """The Message-ID and a URI for it; without a usable one, a digest that does not depend on line ends."""
-    message_id = str(headers.get("Message-ID", "")).strip().strip("<>")
-    if message_id.isprintable() and 0 < len(message_id) <= ID_LENGTH:
+    if message_id := _message_id(headers):
         return {"item_id": message_id, "uri": "mid:" + quote(message_id, safe="@$.+-_!*")}
     text = message.replace(b"\r\n", b"\n").strip()
     return {"item_id": f"sha256:{hashlib.sha256(text).hexdigest()}"}
+
+
+def _message_id(headers: Message) -> str | None:
+    """The Message-ID without its brackets, or None where no id can be made of it."""
+    message_id = str(headers.get("Message-ID", "")).strip().strip("<>")
+    return message_id if message_id.isprintable() and 0 < len(message_id) <= ID_LENGTH else None
 
 
 def _addresses(headers: Message, *names: str) -> tuple[str, ...]:

@@ -1,15 +1,15 @@
 """What importers yield, and how they open files."""
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
-from haystream.errors import Code, Rejected
+from haystream.errors import Code
 from haystream_service.errors import UserError
-from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, Limits, encode_record, item_record
+from haystream_service.wire import ItemRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,6 @@ Imported = ItemRecord | Skipped
 
 class ImportFailed(UserError):  # noqa: N818 - it reads as what happened
     """The source as a whole cannot be read."""
-
-
-def imported(where: str, fields: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -> Imported:
-    """The item with these fields, or why it is none."""
-    try:
-        record = item_record(fields, limits=limits)
-    except Rejected as rejected:
-        return Skipped(where, rejected.code.value, rejected.detail)
-    size = len(encode_record(record))
-    if size > limits.message_bytes:
-        return too_large(where, f"the item would have {size} bytes, at most {limits.message_bytes} are taken")
-    return record
 
 
 def too_large(where: str, detail: str) -> Skipped:

@@ -1,4 +1,8 @@
-"""Item tables: CSV with the columns item_id, sent_at, sender, recipients, or participants; and relevant."""
+"""Item tables: CSV with the columns item_id, sender and recipients, or participants.
+
+And, where there are such columns: sent_at, uri, relevant, and on request (`Making.text`) subject and text. A URI
+(`Making.uri`) may name any column.
+"""
 
 import csv
 import io
@@ -6,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from haystream_service.importers.results import Imported, ImportFailed, Skipped, imported, opened, too_large
-from haystream_service.wire import DEFAULT_LIMITS, Limits
+from haystream_service.importers.contents import bounded
+from haystream_service.importers.making import PLAIN, Making
+from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
 
 SEPARATOR = ";"
 """Between the people in one cell."""
@@ -60,14 +65,12 @@ class Lines:
         raise RowTooLarge
 
 
-def read_csv(
-    path: Path, *, collection: str = "default", labels: Sequence[str] = (), limits: Limits = DEFAULT_LIMITS
-) -> Iterator[Imported]:
+def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) -> Iterator[Imported]:
     """The table's items, one row at a time; UTF-8, unpacked where the name ends in .gz.
 
     Cells of `recipients` and `participants` hold ids with `;` between. `relevant` (1, 0, true, false, …) is
     kept in the item's labels, and so is the text of the columns named in `labels`. Other columns are left alone.
-    Raises `ImportFailed`, also while iterating.
+    Raises `UserError`, also while iterating.
     """
     # Bytes that are not UTF-8 become lone surrogates, which the record's validation refuses row by row.
     with (
@@ -76,7 +79,11 @@ def read_csv(
     ):
         lines = Lines(path, text)
         rows = csv.reader(lines)
+        csv.field_size_limit(ROW)  # of all tables that the process reads: rows are bounded in any case
         columns = _columns(path, rows, labels)
+        making.check(columns)
+        if making.text and not {"subject", "text"} & set(columns):
+            raise ImportFailed(f"{path} has neither a column subject nor a column text")
         while True:
             lines.begin_row()
             try:
@@ -96,7 +103,7 @@ def read_csv(
                 yield Skipped(where, "unreadable", f"more cells than the {len(columns)} columns")
                 continue
             row = dict.fromkeys(columns) | dict(zip(columns, cells, strict=False))
-            yield imported(where, _fields(row, collection, labels), limits=limits)
+            yield making.item(where, _fields(row, labels, contents=making.text), row)
 
 
 def _columns(path: Path, rows: Iterator[list[str]], labels: Sequence[str]) -> list[str]:
@@ -121,10 +128,12 @@ def _columns(path: Path, rows: Iterator[list[str]], labels: Sequence[str]) -> li
     return columns
 
 
-def _fields(row: dict[str, str | None], collection: str, labels: Sequence[str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {"item_id": (row["item_id"] or "").strip(), "collection": collection}
-    if row.get("sent_at"):
-        fields["sent_at"] = (row["sent_at"] or "").strip()
+def _fields(row: dict[str, str | None], labels: Sequence[str], *, contents: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {"item_id": (row["item_id"] or "").strip()}
+    for name in ("sent_at", "uri"):
+        fields[name] = (row.get(name) or "").strip() or None
+    if contents:
+        fields |= bounded(row.get("subject") or "", row.get("text") or "")._asdict()
     if row.get("participants"):
         fields["participants"] = _people(row["participants"])
     else:

@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from haystream.events import Item, LeaseFact, Query, Verdict
+from haystream.events import ItemFact, LeaseFact, Query, Verdict
 from haystream.posterior_tables import Changes, Tables
 from haystream_service.store.claims import Claims, Offers
 
 
 class Appended(Enum):
-    """What became of an item offered to a collection's log."""
+    """What became of what a record says of an item."""
 
     ADDED = "added"
+    """It is new, and the log has an entry with all that is known of the item now."""
     KNOWN = "known"
-    """The same item, with the same content, is already there."""
+    """All of it was known."""
     CONFLICT = "conflict"
-    """The id is there with other content, which stands."""
+    """The id is there with other people, who stand."""
     DELETED = "deleted"
     """The collection was deleted and takes nothing any more."""
 
@@ -36,7 +37,7 @@ class Position:
     queries_offset: int = -1
     verdicts_offset: int = -1
     cursor: int = 0
-    """Items of the collection's log that are folded in: the log's entries 1 … cursor."""
+    """How many entries of the collection's log are folded in: 1 … cursor."""
     leases_offset: int = -1
 
 
@@ -89,11 +90,13 @@ class Change:
     ranking: bytes
     """The value published to next-items, as JSON."""
     tables: Changes
-    """Row i is of the i-th participant or edge of the collection's log."""
+    """Row i is of the i-th participant or edge of the collection's log, as far as that is in the query's scope."""
     leases: Sequence[LeaseFact] = ()
     """New facts only."""
     ended: Sequence[str] = ()
     """Leases, by id, that are over by a verdict."""
+    whole: bool = False
+    """Whether `tables` has every row, and no other is to stay."""
     offers: Offers | None = None
     """What may be claimed; None of a query that had no leases yet: then it is what the ranking says."""
 
@@ -177,24 +180,39 @@ class Store(Protocol):
         """The leases of the queries that are saved here."""
         ...
 
-    async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
-        """Append what is new to the collection's log, in the given order; one answer per item. Idempotent."""
+    async def append_items(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
+        """Take what records say of items; one answer for each. Idempotent.
+
+        Where it is new, all that is known of the item then (`haystream.merging`) becomes an entry of the
+        collection's log.
+        """
         ...
 
-    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
-        """Entries after+1 … after+limit of the collection's log; waits up to `wait` seconds for a first one."""
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
+        """Entries after+1 … after+limit of the collection's log; waits up to `wait` seconds for a first one.
+
+        An entry is all that was known of an item when it was appended: the last one on an item holds.
+        """
+        ...
+
+    async def entry_count(self, collection: str) -> int:
+        """The number of entries in the collection's log."""
         ...
 
     async def item_count(self, collection: str) -> int:
-        """The number of entries in the collection's log."""
+        """The number of items in the collection's log, also those withdrawn."""
         ...
 
     async def has_item(self, collection: str, item_id: str) -> bool:
         """Whether the collection's log holds the item."""
         ...
 
-    async def find_item(self, collection: str, item_id: str) -> Item | None:
-        """The item as the collection's log holds it; None where it does not."""
+    async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
+        """All that is known of the item; None where nothing is."""
+        ...
+
+    async def find_items(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
+        """The same of several."""
         ...
 
     async def delete_collection(self, collection: str) -> None:
@@ -205,8 +223,8 @@ class Store(Protocol):
         """Whether the collection was deleted."""
         ...
 
-    async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
-        """Keep bytes that can be computed again, beside the collection's log."""
+    async def save_snapshot(self, collection: str, name: str, raw: bytes, *, seconds: int | None = None) -> None:
+        """Keep bytes that can be computed again, beside the collection's log; at least for so many seconds."""
         ...
 
     async def read_snapshot(self, collection: str, name: str) -> bytes | None:

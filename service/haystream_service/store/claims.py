@@ -8,7 +8,7 @@ idempotent.
 There is one clock, the store's: it says when a lease began and when it is over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -157,3 +157,19 @@ class Claims(Protocol):
     async def published(self, query_id: str, entries: Sequence[str]) -> None:
         """Confirm that these records of the outbox are in the topic."""
         ...
+
+
+PUBLISHED_AT_ONCE = 500
+"""Records of an outbox that are written to the topic in one go."""
+
+
+async def publish_outbox(
+    claims: Claims, publish: Callable[[Sequence[Outgoing]], Awaitable[None]], query_id: str
+) -> None:
+    """Return when all that is in the query's outbox now is in the topic, and confirmed.
+
+    Once more does no harm where this raised: it raises what the store and `publish` do.
+    """
+    while records := await claims.outbox(query_id, PUBLISHED_AT_ONCE):
+        await publish(records)
+        await claims.published(query_id, [record.entry for record in records])

@@ -4,23 +4,59 @@ They were checked when they came in, and a cold start reads them by the million.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
-from haystream.events import Action, Item, LeaseFact, Outcome, Verdict
+from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes
 from haystream_service.store.base import Note, Position, Quarantine, Span
-from haystream_service.wire import finite, times
+from haystream_service.wire import finite, times, who_is_on
 
 
-def read_item(raw: bytes) -> Item:
-    """What `wire.encode_item` wrote."""
+def encode_entry(fact: ItemFact) -> bytes:
+    """An entry of a collection's log: who is on the item as in the wire's form, and what else is known."""
+    value = who_is_on(fact)
+    if isinstance(fact, Withdrawal):
+        return orjson.dumps(value)
+    details = {
+        "sent_at": fact.sent_at,
+        "uri": fact.uri,
+        "labels": fact.labels or None,
+        "subject_at": fact.subject_at and tuple(fact.subject_at),
+        "text_at": fact.text_at and tuple(fact.text_at),
+        "withdrawn": fact.withdrawn or None,
+    }
+    value |= {name: detail for name, detail in details.items() if detail is not None}
+    return orjson.dumps(value)
+
+
+def read_entry(raw: bytes) -> ItemFact:
+    """What `encode_entry` wrote."""
     value = orjson.loads(raw)
+    if len(value) == 4 and "sender" in value:  # as most are, and a cold start reads millions
+        return Item(value["item_id"], value["collection"], value["sender"], tuple(value["recipients"]))
     sender = value.get("sender")
-    people = value["participants"] if sender is None else value["recipients"]
-    return Item(value["item_id"], value["collection"], sender, tuple(people))
+    people = value.get("participants") if sender is None else value["recipients"]
+    if people is None:
+        return Withdrawal(value["item_id"], value["collection"])
+    return Item(
+        value["item_id"],
+        value["collection"],
+        sender,
+        tuple(people),
+        sent_at=value.get("sent_at"),
+        uri=value.get("uri"),
+        labels=tuple((key, label) for key, label in value.get("labels", ())),
+        subject_at=_place(value.get("subject_at")),
+        text_at=_place(value.get("text_at")),
+        withdrawn=value.get("withdrawn", False),
+    )
+
+
+def _place(value: list[Any] | None) -> RecordPlace | None:
+    return None if value is None else RecordPlace(*value)
 
 
 def read_verdict(raw: bytes) -> Verdict:

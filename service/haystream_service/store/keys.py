@@ -2,9 +2,10 @@
 
 | key | type | holds |
 |---|---|---|
-| `P:{c:NAME}:log` | stream | the collection's items in order, entry ids 1-0, 2-0, …; field `item`, JSON |
-| `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of the content, then the entry's number in decimal |
+| `P:{c:NAME}:log` | stream | entries 1-0, 2-0, …: what is known of an item from then on; field `item`, JSON |
+| `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of its people, then its last entry's number in decimal |
 | `P:{c:NAME}:inverse:δ:TOL` | string | (Q⁻¹) on the graph for correlation δ and tolerance TOL (`snapshots`) |
+| `P:{c:NAME}:inverse:δ:TOL:KEY` | string | the same of the items in a scope, by `Scope.key`, for a month |
 | `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings, offsets, cursor, touched, shared and others |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
@@ -28,6 +29,10 @@
 
 Of a collection that was deleted there is no log, and `ids` has the empty id alone. Of a query that was deleted
 there is `meta`, without what is shared, with settings that say so and nothing else.
+
+Rows are numbered by the log's items that are in the query's scope, where it has one. Where its collection was made
+afresh by entry n (`Collection.left_at`), rows of a query whose cursor is below n are as the entries up to its
+cursor number them.
 
 Where there is no room in `P:unknown:N` for more queries, the empty id stands for all the others.
 

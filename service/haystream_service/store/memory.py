@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from haystream.events import Item, LeaseFact, Query, Status, Verdict
+from haystream.errors import Rejected
+from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
+from haystream.merging import ItemLog
 from haystream.models.common import Common
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
 from haystream_service.store.base import (
@@ -34,8 +36,8 @@ from haystream_service.store.tables import fingerprint, packed, runs, table
 
 @dataclass(slots=True)
 class _Log:
-    items: list[Item] = field(default_factory=list)
-    known: dict[str, Item] = field(default_factory=dict)
+    entries: list[ItemFact] = field(default_factory=list)
+    known: ItemLog = field(default_factory=ItemLog)
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -75,46 +77,54 @@ class MemoryStore(Store):
         return self._claims
 
     @override
-    async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
+    async def append_items(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
         if collection in self._deleted_collections:
-            return [Appended.DELETED] * len(items)
+            return [Appended.DELETED] * len(facts)
         log = self._logs[collection]
         answers = []
-        for item in items:
-            known = log.known.get(item.item_id)
-            if known is None:
-                log.known[item.item_id] = item
-                log.items.append(item)
-                answers.append(Appended.ADDED)
-            else:
-                same = (known.sender, known.participants) == (item.sender, item.participants)
-                answers.append(Appended.KNOWN if same else Appended.CONFLICT)
+        for fact in facts:
+            try:
+                entry = log.known.add(fact)
+            except Rejected:
+                answers.append(Appended.CONFLICT)
+                continue
+            answers.append(Appended.KNOWN if entry is None else Appended.ADDED)
+            if entry is not None:
+                log.entries.append(entry)
         if Appended.ADDED in answers:
             log.grown.set()
             log.grown = asyncio.Event()
         return answers
 
     @override
-    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
         log = self._logs[collection]
-        if len(log.items) <= after and wait > 0:
+        if len(log.entries) <= after and wait > 0:
             try:
                 await asyncio.wait_for(log.grown.wait(), wait)
             except TimeoutError:
                 return []
-        return log.items[after : after + limit]
+        return log.entries[after : after + limit]
+
+    @override
+    async def entry_count(self, collection: str) -> int:
+        return len(self._logs[collection].entries)
 
     @override
     async def item_count(self, collection: str) -> int:
-        return len(self._logs[collection].items)
+        return len(self._logs[collection].known)
 
     @override
     async def has_item(self, collection: str, item_id: str) -> bool:
         return item_id in self._logs[collection].known
 
     @override
-    async def find_item(self, collection: str, item_id: str) -> Item | None:
+    async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
         return self._logs[collection].known.get(item_id)
+
+    @override
+    async def find_items(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
+        return [await self.find_item(collection, item_id) for item_id in item_ids]
 
     @override
     async def delete_collection(self, collection: str) -> None:
@@ -128,7 +138,7 @@ class MemoryStore(Store):
         return collection in self._deleted_collections
 
     @override
-    async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
+    async def save_snapshot(self, collection: str, name: str, raw: bytes, *, seconds: int | None = None) -> None:
         self._snapshots[collection, name] = raw
 
     @override
@@ -190,6 +200,9 @@ class MemoryStore(Store):
             held.merge(fact)
         for lease_id in change.ended:
             held.end(lease_id)
+        if change.whole:
+            saved.participants.clear()
+            saved.edges.clear()
         _patch(saved.participants, tables.participants)
         _patch(saved.edges, tables.edges)
 

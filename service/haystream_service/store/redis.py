@@ -30,7 +30,7 @@ from redis.asyncio.cluster import RedisCluster
 from typing_extensions import override
 
 from haystream.errors import Rejected
-from haystream.events import Item, LeaseFact, Query, Status, Verdict
+from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
@@ -51,7 +51,6 @@ from haystream_service.store.facts import (
     encode_quarantine,
     encode_shared,
     encode_span,
-    read_item,
     read_lease,
     read_meta,
     read_note,
@@ -62,18 +61,15 @@ from haystream_service.store.facts import (
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis_calls import RedisCalls, Script
 from haystream_service.store.redis_claims import LEASE_PARTS, RedisClaims
-from haystream_service.store.tables import DIGEST_BYTES, digest, fingerprint, packed, table
-from haystream_service.wire import decode_stored_query, encode_item, encode_query, encode_verdict
+from haystream_service.store.redis_log import RedisLog
+from haystream_service.store.tables import fingerprint, packed, table
+from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
 
-ITEMS_A_SCRIPT = 500
-"""A script holds up every other client while it runs: this many items take about 2 ms."""
 KEYS_A_SCAN = 1000
 HEADS_AT_ONCE = 500
 
 SAVED_PARTS = (*LEASE_PARTS, "verdicts", "ranking", "participants", "edges", "offers")
 """The keys of a query that a save writes, in the order in which `save.lua` has them."""
-
-_ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT, -2: Appended.DELETED}
 
 
 class RedisStore(Store):
@@ -93,8 +89,7 @@ class RedisStore(Store):
         self._keys = Keys(prefix)
         calls = RedisCalls(client, self._keys, timeout, answered)
         self._redis, self._run, self._answering = calls.redis, calls.run, calls.answering
-        self._claims = RedisClaims(calls)
-        self._append = Script("append.lua")
+        self._claims, self._log = RedisClaims(calls), RedisLog(calls)
         self._save = Script("save.lua", leases=True)
         self._keep_leases = Script("keep_leases.lua", leases=True)
         self._load = Script("load.lua")
@@ -134,49 +129,32 @@ class RedisStore(Store):
         return self._claims
 
     @override
-    async def append_items(self, collection: str, items: Sequence[Item]) -> list[Appended]:
-        keys = (self._keys.log(collection), self._keys.ids(collection))
-        answers: list[Appended] = []
-        for start in range(0, len(items), ITEMS_A_SCRIPT):
-            arguments: list[bytes] = []
-            for item in items[start : start + ITEMS_A_SCRIPT]:
-                arguments += (item.item_id.encode(), digest(item), encode_item(item))
-            answers += (_ANSWERS[answer] for answer in await self._run(self._append, keys, arguments))
-        return answers
+    async def append_items(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
+        return await self._log.append(collection, facts)
 
     @override
-    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[Item]:
-        log = self._keys.log(collection)
-        if wait <= 0:
-            async with self._answering():
-                entries = await self._redis.xrange(log, min=f"{after + 1}-0", count=limit)
-        else:
-            # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
-            async with self._answering(wait):
-                block = max(1, int(wait * 1000))
-                streams = await self._redis.xread({log: f"{after}-0"}, count=limit, block=block)
-            entries = streams[0][1] if streams else []
-        return [read_item(fields[b"item"]) for _, fields in entries]
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
+        return await self._log.read(collection, after, limit=limit, wait=wait)
+
+    @override
+    async def entry_count(self, collection: str) -> int:
+        return await self._log.length(collection)
 
     @override
     async def item_count(self, collection: str) -> int:
-        async with self._answering():
-            return int(await self._redis.xlen(self._keys.log(collection)))
+        return await self._log.items(collection)
 
     @override
     async def has_item(self, collection: str, item_id: str) -> bool:
-        async with self._answering():
-            return bool(await self._redis.hexists(self._keys.ids(collection), item_id))
+        return await self._log.has(collection, item_id)
 
     @override
-    async def find_item(self, collection: str, item_id: str) -> Item | None:
-        async with self._answering():
-            known = await self._redis.hget(self._keys.ids(collection), item_id)
-            if not item_id or known is None:  # the empty id: that the collection was deleted
-                return None
-            entry = f"{int(known[DIGEST_BYTES:])}-0"
-            entries = await self._redis.xrange(self._keys.log(collection), min=entry, max=entry)
-        return read_item(entries[0][1][b"item"]) if entries else None
+    async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
+        return (await self._log.find(collection, [item_id]))[0]
+
+    @override
+    async def find_items(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
+        return await self._log.find(collection, item_ids)
 
     @override
     async def delete_collection(self, collection: str) -> None:
@@ -189,9 +167,9 @@ class RedisStore(Store):
         return await self.has_item(collection, "")
 
     @override
-    async def save_snapshot(self, collection: str, name: str, raw: bytes) -> None:
+    async def save_snapshot(self, collection: str, name: str, raw: bytes, *, seconds: int | None = None) -> None:
         async with self._answering():
-            await self._redis.set(self._keys.snapshot(collection, name), raw)
+            await self._redis.set(self._keys.snapshot(collection, name), raw, ex=seconds)
 
     @override
     async def read_snapshot(self, collection: str, name: str) -> bytes | None:
@@ -268,6 +246,7 @@ class RedisStore(Store):
             len(change.leases),
             len(change.ended),
             "" if offers is None else f"{change.revision} {int(offers.complete)}",
+            "1" if change.whole else "",
         ]
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))

@@ -4,8 +4,9 @@
 --       6 verdicts offset, 7 cursor, 8 when an event was last saved (milliseconds), 9 settings ('' = as they were),
 --       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, 14 leases
 --       offset, 15 '1' where nothing may be claimed, 16 how many verdicts, 17 how many facts about leases, 18 how many
---       leases ended with a verdict, 19 the offers' head ('' = none are kept), then (verdict id, wire JSON) for each
---       new verdict, (lease id, '1' where it is over, lease) for each fact, the ids of those that ended, the offers.
+--       leases ended with a verdict, 19 the offers' head ('' = none are kept), 20 '1' where no other rows are to stay
+--       than those given, then (verdict id, wire JSON) for each new verdict, (lease id, '1' where it is over, lease)
+--       for each fact, the ids of those that ended, the offers.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
@@ -43,7 +44,7 @@ end
 if ARGV[15] == '1' then
   redis.call('HSET', meta, 'rebuilding', '1')
 end
-local at = 20
+local at = 21
 for _ = 1, ARGV[16] do
   redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
   at = at + 2
@@ -68,6 +69,9 @@ if ARGV[19] ~= '' then
   end
 end
 redis.call('SET', KEYS[7], ARGV[11])
+if ARGV[20] == '1' then
+  redis.call('DEL', KEYS[8], KEYS[9])
+end
 apply(KEYS[8], ARGV[12])
 apply(KEYS[9], ARGV[13])
 return nil

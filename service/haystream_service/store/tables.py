@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from haystream.events import Item
+from haystream.events import ItemFact, Withdrawal
 from haystream.posterior_tables import Rows
 from haystream_service.store.base import Change
 
@@ -48,8 +48,14 @@ def table(raw: bytes, columns: int) -> NDArray[np.float64]:
     return np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(-1, columns)
 
 
-def digest(item: Item) -> bytes:
-    """What an item says, in 16 bytes. Two items with one id and different digests are in conflict."""
+NOBODY = bytes(DIGEST_BYTES)
+"""The digest of an item of which nothing is known but that it is withdrawn."""
+
+
+def digest(item: ItemFact) -> bytes:
+    """Who is on an item, in 16 bytes. Two with one id and different digests, neither NOBODY, are in conflict."""
+    if isinstance(item, Withdrawal):
+        return NOBODY
     content = orjson.dumps([item.sender, item.participants])
     return blake2b(content, digest_size=DIGEST_BYTES).digest()
 

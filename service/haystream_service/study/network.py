@@ -13,7 +13,7 @@ from haystream.collection import Collection
 from haystream.events import Item
 from haystream.item_sets import share_of
 from haystream_service.errors import UserError
-from haystream_service.importers import Skipped, read_csv
+from haystream_service.importers import Making, Skipped, read_csv
 from haystream_service.importers.tables import FALSE, TRUE
 from haystream_service.sources import Source, read_source
 from haystream_service.wire import to_item
@@ -135,7 +135,7 @@ def read_topics(path: Path, columns: Sequence[str], *, two_party: bool = False) 
     items: dict[str, Item] = {}
     cells: dict[str, dict[str, object]] = {}
     skipped: Counter[str] = Counter()
-    for row in read_csv(path, collection=COLLECTION, labels=columns):
+    for row in read_csv(path, Making(COLLECTION), labels=columns):
         if isinstance(row, Skipped):
             skipped[row.code] += 1
             continue

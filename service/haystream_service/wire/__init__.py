@@ -25,6 +25,7 @@ from haystream_service.wire.encoding import (
     encode_ranking,
     encode_record,
     encode_verdict,
+    who_is_on,
 )
 from haystream_service.wire.fields import as_id
 from haystream_service.wire.fitting import fit_letter, fit_ranking
@@ -73,4 +74,5 @@ __all__ = [
     "read_record",
     "to_item",
     "to_verdict",
+    "who_is_on",
 ]

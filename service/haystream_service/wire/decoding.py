@@ -1,8 +1,9 @@
 """From the wire's bytes to the core's events."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import replace
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
@@ -10,23 +11,30 @@ from pydantic import ValidationError
 
 from haystream.errors import Code, Rejected
 from haystream.events import (
+    MOST_LABELS,
     NO_OVERRIDES,
     TABLE_1,
     TABLE_2,
     Conditional,
     Item,
+    ItemFact,
     LeaseFact,
     Policy,
     Prior,
     Query,
+    RecordPlace,
     Verdict,
+    Withdrawal,
 )
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
+from haystream.scope import Scope, scope
 from haystream_service.wire import times
+from haystream_service.wire.labels import labels_of
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read, rejection, short
 from haystream_service.wire.records import (
+    PEOPLE,
     ConditionalRecord,
     DeadLetter,
     ItemRecord,
@@ -35,11 +43,15 @@ from haystream_service.wire.records import (
     PolicyRecord,
     PriorRecord,
     QueryRecord,
+    ScopeRecord,
     VerdictRecord,
 )
 
 NOT_NUMBERS = ("conditional", "covariance")
 """Models' settings that are said in another way, or not at all."""
+
+Offset = tuple[int, int]
+"""A partition of a topic, and a place in it."""
 
 TABLES = {"table-1": TABLE_1, "table-2": TABLE_2}
 
@@ -57,13 +69,18 @@ def decode_stored_query(value: bytes | None, key: bytes | None, *, limits: Limit
     return _query(record, limits)
 
 
-def decode_item(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Item:
-    """An item. The key, where there is one, must be its item_id. Raises `Rejected`."""
+def decode_item(
+    value: bytes | None, key: bytes | None, *, at: Offset | None = None, limits: Limits = DEFAULT_LIMITS
+) -> ItemFact:
+    """An item, or that it is withdrawn. The key, where there is one, must be its item_id. Raises `Rejected`.
+
+    `at` is where the record lies: without it, the item does not know where its subject and text are.
+    """
     _check_key_size(key, limits.key_bytes)
     record = read(ItemRecord, value, limit=limits.message_bytes)
     if key is not None:
         _check_key(key, "item_id", record.item_id)
-    return to_item(record, limits=limits)
+    return to_item_fact(record, at=at, limits=limits)
 
 
 def decode_verdict(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
@@ -129,9 +146,19 @@ def to_lease(record: LeaseRecord) -> LeaseFact:
     return LeaseFact(**record.model_dump(exclude={"at", "until"}), at=at, until=until)
 
 
-def to_item(record: ItemRecord, *, limits: Limits = DEFAULT_LIMITS) -> Item:
-    """The item as the core knows it: people distinct and sorted, the sender not among the recipients."""
-    _check_sent_at(record.sent_at)
+def to_item_fact(record: ItemRecord, *, at: Offset | None = None, limits: Limits = DEFAULT_LIMITS) -> ItemFact:
+    """What the record says, as the core knows it: the item, or only that it is withdrawn. Raises `Rejected`."""
+    if record.withdrawn and all(getattr(record, name) is None for name in PEOPLE):
+        return Withdrawal(record.item_id, record.collection)
+    return to_item(record, at=at, limits=limits)
+
+
+def to_item(record: ItemRecord, *, at: Offset | None = None, limits: Limits = DEFAULT_LIMITS) -> Item:
+    """The item as the core knows it: people distinct and sorted, the sender not among the recipients.
+
+    Raises `Rejected`; MISSING_FIELD also of a withdrawal that names nobody.
+    """
+    sent_at = _sent_at(record.sent_at)
     sender, people = record.sender, record.participants
     if people is None:
         if sender is None:
@@ -150,7 +177,18 @@ def to_item(record: ItemRecord, *, limits: Limits = DEFAULT_LIMITS) -> Item:
         enough = len(others) >= 2
     if not enough:
         raise Rejected(Code.TOO_FEW_PARTICIPANTS, "an item needs at least two distinct participants")
-    return Item(record.item_id, record.collection, sender, tuple(sorted(others)))
+    return Item(
+        record.item_id,
+        record.collection,
+        sender,
+        tuple(sorted(others)),
+        sent_at=sent_at,
+        uri=record.uri or None,
+        labels=labels_of(record.labels),
+        subject_at=_place(record.subject, at),
+        text_at=_place(record.text, at),
+        withdrawn=record.withdrawn,
+    )
 
 
 _OUR_OWN = 1 << 30
@@ -169,17 +207,33 @@ def _check_key(key: bytes | None, name: str, value: str) -> None:
         raise Rejected(Code.KEY_MISMATCH, f"the key {short(key)} is not the {name}, {short(value)}")
 
 
-def _check_size(name: str, people: tuple[str, ...], limit: int) -> None:
-    if len(people) > limit:
-        raise Rejected(Code.TOO_LARGE, f"{name}: has {len(people)} entries, at most {limit} are taken")
+def _check_size(name: str, entries: Sized, limit: int) -> None:
+    if len(entries) > limit:
+        raise Rejected(Code.TOO_LARGE, f"{name}: has {len(entries)} entries, at most {limit} are taken")
 
 
-def _check_sent_at(text: str | None) -> None:
-    if text:
-        try:
-            times.parse(text)
-        except ValueError:
-            raise Rejected(Code.INVALID_VALUE, f"sent_at: should be ISO 8601, got {short(text)}") from None
+def _sent_at(text: str | None) -> int | None:
+    """Microseconds since the epoch; mail has dates of any year."""
+    if not text:
+        return None
+    try:
+        moment = times.parse(text)
+    except ValueError:
+        raise Rejected(Code.INVALID_VALUE, f"sent_at: should be ISO 8601, got {short(text)}") from None
+    if not times.has_year(moment):
+        raise Rejected(Code.OUT_OF_RANGE, f"sent_at: should lie in the years 1 to 9999, got {short(text)}")
+    return times.to_microseconds(moment)
+
+
+def _place(content: str | None, at: Offset | None) -> RecordPlace | None:
+    if not content or at is None:
+        return None
+    return RecordPlace(content_digest(content), *at)
+
+
+def content_digest(content: str) -> str:
+    """What a subject or a text is known by, 32 hexadecimal digits."""
+    return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
 def _moment(name: str, text: str) -> int:
@@ -209,7 +263,22 @@ def _query(record: QueryRecord, limits: Limits) -> Query:
         engine=record.engine,
         top=record.top,
         status=record.status,
+        scope=_scope(record.scope, limits),
     )
+
+
+def _scope(record: ScopeRecord | None, limits: Limits) -> Scope | None:
+    if record is None:
+        return None
+    for name, people in (("with", record.anybody), ("without", record.nobody)):
+        _check_size(f"scope.{name}", people, limits.scope)
+    _check_size("scope.labels", record.labels, MOST_LABELS)
+    sent = record.sent or (None, None)
+    since, before = (None if text is None else _moment(f"scope.sent[{n}]", text) for n, text in enumerate(sent))
+    if since is not None and before is not None and since >= before:
+        raise Rejected(Code.INVALID_VALUE, "scope.sent: nothing can be sent then: the first time should be earlier")
+    labels = labels_of(record.labels)
+    return scope(since=since, before=before, anybody=record.anybody, nobody=record.nobody, labels=labels)
 
 
 def _prior(record: PriorRecord, limits: Limits) -> Prior:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from haystream.errors import Code, QueryFailed
+from haystream.events import ItemFact, Withdrawal
 from haystream.models import MODELS
 from haystream_service.wire import finite, times
 from haystream_service.wire.fitting import fit_ranking
@@ -16,8 +16,9 @@ from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from haystream.errors import Rejected
-    from haystream.events import Item, LeaseFact, Prior, Query, Verdict
+    from haystream.events import LeaseFact, Prior, Query, Verdict
     from haystream.ranking.ranked import RankedItem, Ranking
+    from haystream.scope import Scope
     from haystream_service.wire.records import ItemRecord
 
 DETAIL = 2000
@@ -27,38 +28,54 @@ DETAIL = 2000
 def encode_query(query: Query) -> bytes:
     """A value of the topic `queries`. Raises ValueError for an explicit covariance, which the wire has not, and
     for a number that is not finite."""
-    return finite.dumps(
-        {
-            "query_id": query.query_id,
-            "collection": query.collection,
-            "prior": _prior(query.prior),
-            "policy": {
-                "name": query.policy.name,
-                "epsilon": query.policy.epsilon,
-                "seed": query.policy.seed,
-                "horizon": query.policy.horizon,
-            },
-            "engine": query.engine,
-            "top": query.top,
-            "status": query.status,
-        }
-    )
+    value = {
+        "query_id": query.query_id,
+        "collection": query.collection,
+        "prior": _prior(query.prior),
+        "policy": {
+            "name": query.policy.name,
+            "epsilon": query.policy.epsilon,
+            "seed": query.policy.seed,
+            "horizon": query.policy.horizon,
+        },
+        "engine": query.engine,
+        "top": query.top,
+        "status": query.status,
+    }
+    raw = finite.dumps(value)
+    # A scope has no number that could be other than finite, and may have nulls, which stand for those elsewhere.
+    return raw if query.scope is None else orjson.dumps({**value, "scope": _scope(query.scope)})
 
 
-def encode_item(item: Item) -> bytes:
-    """A value of the topic `items`."""
+def who_is_on(item: ItemFact) -> dict[str, Any]:
+    """The fields of an item that say which it is and who is on it; of a withdrawal, which item and that."""
     value: dict[str, Any] = {"item_id": item.item_id, "collection": item.collection}
+    if isinstance(item, Withdrawal):
+        return {**value, "withdrawn": True}
     if item.sender is None:
-        value["participants"] = item.participants
-    else:
-        value["sender"] = item.sender
-        value["recipients"] = item.participants
+        return {**value, "participants": item.participants}
+    return {**value, "sender": item.sender, "recipients": item.participants}
+
+
+def encode_item(item: ItemFact) -> bytes:
+    """A value of the topic `items`, with all that is known but subject and text."""
+    value = who_is_on(item)
+    if isinstance(item, Withdrawal):
+        return orjson.dumps(value)
+    if item.sent_at is not None:
+        value["sent_at"] = times.to_text(item.sent_at)
+    if item.uri is not None:
+        value["uri"] = item.uri
+    if item.labels:
+        value["labels"] = {key: orjson.Fragment(label) for key, label in item.labels}
+    if item.withdrawn:
+        value["withdrawn"] = True
     return orjson.dumps(value)
 
 
 def encode_record(record: ItemRecord) -> bytes:
     """A value of the topic `items` with all that the record has, such as `sent_at` and `labels`."""
-    return orjson.dumps(record.model_dump(exclude_none=True))
+    return orjson.dumps(record.model_dump(exclude_none=True, exclude=None if record.withdrawn else {"withdrawn"}))
 
 
 def encode_verdict(verdict: Verdict) -> bytes:
@@ -102,9 +119,6 @@ def encode_ranking(
 
     Of an item with more participants than `limits.named` the others are counted, and so are items that do not fit
     into `limits.ranking_bytes`.
-
-    `Ranking` and what it holds have the wire's field names, so orjson writes them as they are: this runs
-    once per published verdict.
 
     Raises:
         QueryFailed: NOT_FINITE; nothing that could be mistaken for a ranking is published.
@@ -162,11 +176,36 @@ def _dumped(ranking: dict[str, Any]) -> bytes:
         raise QueryFailed(Code.NOT_FINITE, f"the ranking cannot be told: {error}") from None
 
 
-def _ranked(item: RankedItem, named: int) -> RankedItem | dict[str, Any]:
+def _ranked(item: RankedItem, named: int) -> dict[str, Any]:
+    """What is said of an item: of what nobody knows, nothing."""
+    value: dict[str, Any] = {
+        "item_id": item.item_id,
+        "rank": item.rank,
+        "score": item.score,
+        "mean": item.mean,
+        "sd": item.sd,
+        "participants": item.participants,
+        "because": item.because,
+    }
     more = len(item.participants) - named
-    if more <= 0:
-        return item
-    return {**asdict(item), "participants": item.participants[:named], "participants_cut": more}
+    if more > 0:
+        value |= {"participants": item.participants[:named], "participants_cut": more}
+    if item.sent_at is not None:
+        value["sent_at"] = times.to_text(item.sent_at)
+    if item.uri is not None:
+        value["uri"] = item.uri
+    return value
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    sent = scope.since, scope.before
+    value = {
+        "sent": None if sent == (None, None) else [None if at is None else times.to_text(at) for at in sent],
+        "with": sorted(scope.anybody),
+        "without": sorted(scope.nobody),
+        "labels": {key: orjson.Fragment(text) for key, text in scope.labels},
+    }
+    return {name: what for name, what in value.items() if what}
 
 
 def _prior(prior: Prior) -> dict[str, Any]:

@@ -1,15 +1,46 @@
 """The types of the wire's fields, with their ranges."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from haystream_service.wire.labels import LABEL_LENGTH, canonical
 
 ID_LENGTH = 512
+SUBJECT_LENGTH = 1024
+TEXT_LENGTH = 262_144
 NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=ID_LENGTH, pattern=NO_CONTROL_CHARACTERS)]
 """1 to 512 characters, none of them a control character: ids end up in keys, logs and terminals."""
 Text = Annotated[str, StringConstraints(max_length=4096)]
+Subject = Annotated[str, StringConstraints(max_length=SUBJECT_LENGTH)]
+Body = Annotated[str, StringConstraints(max_length=TEXT_LENGTH)]
+"""What an item says. The bound of the whole message may be reached before: a character may take four bytes."""
+LabelKey = Annotated[str, StringConstraints(max_length=LABEL_LENGTH)]
+
+
+def _askable(value: Any) -> Any:
+    if canonical(value) is None:
+        raise ValueError(f"should be a string of at most {LABEL_LENGTH} characters, a number, true or false")
+    return value
+
+
+LabelValue = Annotated[
+    Any,
+    AfterValidator(_askable),
+    WithJsonSchema({"type": ["string", "number", "boolean"], "maxLength": LABEL_LENGTH}),
+]
+"""A label's value that a scope can ask for."""
 # These three are what any version took; a model's own ranges (`Model.ranges`) are closer.
 Probability = Annotated[float, Field(gt=0, lt=1)]
 """Strictly between 0 and 1: certainty could never be moved by a verdict."""

@@ -17,6 +17,8 @@ class Limits:
     """Of one item without roles. It lies on all pairs: 64 people are 2,016 edges."""
     watch_list: int = 10_000
     """Participants with a prior mean of their own, in one query."""
+    scope: int = 1000
+    """Participants in each of the two lists of one query's scope."""
     dead_letter_bytes: int = 512 << 10
     """Of a rejected payload, kept in its dead letter. Base64 adds a third, and all must fit in a record."""
     ranking_bytes: int = (16 << 20) - 4096

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from haystream.events import Event
-from haystream_service.wire.decoding import to_item, to_lease, to_query, to_verdict
+from haystream_service.wire.decoding import to_item_fact, to_lease, to_query, to_verdict
 from haystream_service.wire.fields import Record
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read
@@ -31,7 +31,7 @@ def decode_line(line: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Event:
         case "queries":
             return to_query(read(QueryRecord, value, limit=limits.message_bytes), limits=limits)
         case "items":
-            return to_item(read(ItemRecord, value, limit=limits.message_bytes), limits=limits)
+            return to_item_fact(read(ItemRecord, value, limit=limits.message_bytes), limits=limits)
         case "verdicts":
             return to_verdict(read(VerdictRecord, value, limit=limits.message_bytes))
         case "leases":

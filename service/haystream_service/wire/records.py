@@ -1,6 +1,6 @@
 """The values of the six topics, as pydantic models. The JSON Schemas are generated from these."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
@@ -9,14 +9,18 @@ from haystream.events import Action, Outcome, Prior, Status
 from haystream.models import MODELS
 from haystream.models.ranges import Ranges
 from haystream_service.wire.fields import (
+    Body,
     Concentration,
     Correlation,
     Count,
     Id,
+    LabelKey,
+    LabelValue,
     Probability,
     Record,
     Seed,
     Share,
+    Subject,
     Text,
     Top,
 )
@@ -105,6 +109,19 @@ class PolicyRecord(Record):
     horizon: Top = 20
 
 
+class ScopeRecord(Record):
+    """Which items of its collection there are for a query: all that is given has to hold of an item.
+
+    `sent`: from when, included, until when, excluded; either may be null. `with`: anybody of these is on it;
+    `without`: nobody of these. `labels`: values that its labels have to have.
+    """
+
+    sent: tuple[Text | None, Text | None] | None = None
+    anybody: tuple[Id, ...] = Field(default=(), alias="with")
+    nobody: tuple[Id, ...] = Field(default=(), alias="without")
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+
+
 class QueryRecord(Record):
     """A value of the topic `queries`, keyed by query_id."""
 
@@ -115,14 +132,30 @@ class QueryRecord(Record):
     engine: Literal["local", "reference"] = "local"
     top: Top = 50
     status: Status = Status.OPEN
+    scope: ScopeRecord | None = None
+
+
+PEOPLE: Final = ("sender", "recipients", "participants")
+
+
+def _who() -> list[JsonValue]:
+    """What the JSON Schema says of an item's people, and of a withdrawal, which needs none."""
+    nobody: JsonValue = {"anyOf": [{"required": [name]} for name in PEOPLE]}
+    withdrawn: JsonValue = {"withdrawn": {"const": True}}
+    return [
+        {"required": ["sender", "recipients"]},
+        {"required": ["participants"]},
+        {"required": ["withdrawn"], "properties": withdrawn, "not": nobody},
+    ]
 
 
 class ItemRecord(Record):
-    """A value of the topic `items`, keyed by item_id: either `sender` and `recipients`, or `participants`."""
+    """A value of the topic `items`, keyed by item_id: either `sender` and `recipients`, or `participants`.
 
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["sender", "recipients"]}, {"required": ["participants"]}]}
-    )
+    With `withdrawn` it needs neither.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _who()})
 
     item_id: Id
     collection: Id = "default"
@@ -132,6 +165,9 @@ class ItemRecord(Record):
     sent_at: Text | None = None
     uri: Text | None = None
     labels: JsonValue = None
+    subject: Subject | None = None
+    text: Body | None = None
+    withdrawn: bool = False
 
 
 class VerdictRecord(Record):
@@ -191,6 +227,8 @@ class RankedItemRecord(Record):
     participants_cut: Count = 0
     """How many more there are than `participants` names."""
     because: tuple[ShareRecord, ...]
+    sent_at: Text | None = None
+    uri: Text | None = None
 
 
 class NextItems(Record):

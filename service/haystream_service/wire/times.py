@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 END = datetime(2100, 1, 1, tzinfo=UTC)
 """The latest verdict holds: one from the year 9999 could never be overruled."""
 
@@ -22,6 +23,11 @@ def in_range(moment: datetime) -> bool:
     return EPOCH <= moment < END
 
 
+def has_year(moment: datetime) -> bool:
+    """Whether the moment, in UTC, lies in the years 1 to 9999: what can be written down again."""
+    return FIRST <= moment <= LAST
+
+
 def to_microseconds(moment: datetime) -> int:
     """Microseconds since the epoch, exact."""
     return (moment - EPOCH) // MICROSECOND
@@ -30,4 +36,4 @@ def to_microseconds(moment: datetime) -> int:
 def to_text(microseconds: int) -> str:
     """ISO 8601 in UTC with all six digits of the fraction, so that texts sort as times do."""
     moment = EPOCH + timedelta(microseconds=microseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

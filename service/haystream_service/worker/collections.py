@@ -10,7 +10,7 @@ from functools import partial
 
 from haystream.collection import Collection
 from haystream.errors import Code, Rejected
-from haystream.events import Item, Pair
+from haystream.events import Item, ItemFact, Pair, View
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
 from haystream_service.worker.exclusive import Exclusive, Turn
@@ -24,7 +24,7 @@ ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 2 ms."""
 SLICE_SECONDS = 0.02
 """What a query in memory takes to fold in a slice of growth, about: so long a verdict may wait for it."""
-LEAST_COST, MOST_COST = 32.0, 256.0
+LEAST_COST, MOST_COST = 64.0, 256.0
 """Bounds of a slice, in new pairs. With fewer than the least each costs several times as much."""
 KNOWN_COST = 0.1
 """An item on a pair that is known, in new pairs: it changes a count, and scores."""
@@ -32,6 +32,11 @@ STUCK_SECONDS = 1.0
 """A query that has not taken in a slice after so long is not waited for: it takes in several at once, later."""
 DECODED_AT_ONCE = 100
 """Items decoded between two looks at the event loop: some 2 ms."""
+REST = 3.0
+"""What trickles in is let in only after queries had so many times as long for verdicts as they took for what came
+before: a hundred of them take a third of a second."""
+LONGEST_REST_SECONDS = 1.0
+"""Where that took so long because the process stood still, or a query is stuck, there is nothing to rest from."""
 READS = 1000
 """So many reads of a collection's log are remembered, with their times."""
 WAIT_SECONDS = 2.0
@@ -39,11 +44,11 @@ WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NewItem:
-    """An item with the record it came in."""
+class NewFact:
+    """What a record says of an item, with the record."""
 
     record: Record
-    item: Item
+    fact: ItemFact
 
 
 class Intake:
@@ -66,29 +71,29 @@ class Intake:
         finally:
             self._in_hand -= len(records)
 
-    async def _decode(self, records: Sequence[Record]) -> dict[str, list[NewItem]]:
-        by_collection: dict[str, list[NewItem]] = {}
+    async def _decode(self, records: Sequence[Record]) -> dict[str, list[NewFact]]:
+        by_collection: dict[str, list[NewFact]] = {}
         for number, record in enumerate(records, start=1):
             try:
-                item = decode_item(record.value, record.key)
+                fact = decode_item(record.value, record.key, at=(record.partition, record.offset))
             except Rejected as error:
                 await self._shared.reject(record, error)
                 record.ack()
             else:
-                by_collection.setdefault(item.collection, []).append(NewItem(record, item))
+                by_collection.setdefault(fact.collection, []).append(NewFact(record, fact))
             if number % DECODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return by_collection
 
-    async def _append(self, collection: str, batch: Sequence[NewItem]) -> None:
+    async def _append(self, collection: str, batch: Sequence[NewFact]) -> None:
         shared = self._shared
-        items = [new.item for new in batch]
-        answers = await shared.retry(lambda: shared.store.append_items(collection, items))
+        facts = [new.fact for new in batch]
+        answers = await shared.retry(lambda: shared.store.append_items(collection, facts))
         came = min(new.record.timestamp for new in batch)
         shared.metrics.item_to_log.observe(max(0.0, shared.clock.now() - came))
         for new, answer in zip(batch, answers, strict=True):
             if answer is Appended.CONFLICT:
-                detail = f"item {new.item.item_id!r} is known with other content, which stands"
+                detail = f"item {new.fact.item_id!r} is known with other participants, who stand"
                 await shared.reject(new.record, Rejected(Code.ITEM_CONFLICT, detail))
             elif answer is Appended.DELETED:
                 await shared.reject(new.record, collection_deleted(collection))
@@ -99,11 +104,19 @@ class Intake:
             new.record.ack()
 
 
-class Follower:
-    """A collection in this process's memory, kept up with its log for the queries that are owned here."""
+class Stale(Exception):  # noqa: N818 - a state, not a failure
+    """A query's collection has to be made afresh, and the query with it: load it again."""
 
-    def __init__(self, name: str, shared: Shared) -> None:
-        self.collection = Collection(name)
+
+class Follower:
+    """A collection in this process's memory, kept up with its log for the queries that are owned here.
+
+    Once the collection is stale (`Collection.outgrown`) it is followed no further: its queries are to go over to
+    another follower's.
+    """
+
+    def __init__(self, collection: Collection, shared: Shared) -> None:
+        self.collection = collection
         self.exclusive = Exclusive()
         """For whoever works with the collection, or with the state of one of its queries."""
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
@@ -113,7 +126,7 @@ class Follower:
         """The queries that are in memory: at their pace it grows."""
         self._shared = shared
         self._reads: deque[tuple[int, float]] = deque(maxlen=READS)
-        """How many items there were after each of the last reads, and when that was."""
+        """How many entries were read after each of the last reads, and when that was."""
         self._grown = asyncio.Event()
         self._slices = Slices(self.collection)
         self._behind: set[str] = set()
@@ -125,9 +138,14 @@ class Follower:
         self._task = asyncio.create_task(self._follow(), context=Context())
 
     async def reach(self, count: int) -> None:
-        """Return when the collection holds the first `count` entries of its log."""
-        while len(self.collection) < count:
+        """Return when the first `count` entries of the log are read, or the collection is stale."""
+        while self.collection.entries < count and not self.stale:
             await self._grown.wait()
+
+    @property
+    def stale(self) -> bool:
+        """Whether the collection has to be made afresh."""
+        return bool(self.collection.outgrown)
 
     def left(self, query_id: str) -> None:
         """The query is in memory no more."""
@@ -144,7 +162,7 @@ class Follower:
             self._caught_up.set()
 
     def read_at(self, number: int) -> float | None:
-        """When that item of the log (from 1 on) was read, on the monotonic clock; None where that is long ago."""
+        """When that entry of the log (from 1 on) was read, on the monotonic clock; None where that is long ago."""
         if not self._reads or number <= self._reads[0][0]:
             return None
         return next((when for count, when in self._reads if number <= count), None)
@@ -157,29 +175,36 @@ class Follower:
 
     async def _follow(self) -> None:
         try:
-            while not self._closed:
+            while not self._closed and not self.stale:
                 await self._read_on()
         except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
             self._shared.on_bug(bug)
 
     async def _read_on(self) -> None:
         collection, store = self.collection, self._shared.store
-        after = len(collection)
+        after = collection.entries
         items = await self._shared.retry(
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
         )
         read_at, left = self._shared.clock.monotonic(), deque(items)
-        while left and not self._closed:
+        while left and not self._closed and not self.stale:
+            known = collection.changed
             some = self._slices.next(left) if self.followed_by else _first(left, ADDED_AT_ONCE)
             # Reading a whole log keeps the interpreter busy: in a thread it lets others have it in between.
             in_bulk = not self.followed_by
             await self.exclusive(partial(_add, collection, some), in_thread=in_bulk, turn=Turn.GROWTH)
-            self._reads.append((len(collection), read_at))
+            self._reads.append((collection.entries, read_at))
             self._grown.set()
             self._grown = asyncio.Event()
-            await self._until_caught_up()
+            if collection.changed > known:
+                await self._until_caught_up()
+            else:
+                await asyncio.sleep(0)
         if 0 < len(items) < CHUNK:
-            await asyncio.sleep(self._shared.limits.item_publish_seconds)  # a verdict's batch has none to take in
+            # Until then a verdict's batch has none to take in.
+            took = self._shared.clock.monotonic() - read_at
+            rest = min(REST * took, LONGEST_REST_SECONDS)
+            await asyncio.sleep(max(self._shared.limits.item_publish_seconds, rest))
 
     async def _until_caught_up(self) -> None:
         """Return when every query has taken in what was let in; one that is stuck is not waited for."""
@@ -206,8 +231,8 @@ class Slices:
         self._most = MOST_COST
         self._full = False
 
-    def next(self, left: deque[Item]) -> list[Item]:
-        """The items that come next, taken out of `left`: one at least."""
+    def next(self, left: deque[ItemFact]) -> list[ItemFact]:
+        """The entries that come next, taken out of `left`: one at least."""
         known, some = self._collection.graph.edge_between, [left.popleft()]
         cost = _cost(some[0], known)
         while left and len(some) < ADDED_AT_ONCE and cost + (more := _cost(left[0], known)) <= self._most:
@@ -224,19 +249,20 @@ class Slices:
             self._most = min(MOST_COST, 2 * self._most)
 
 
-def _first(left: deque[Item], most: int) -> list[Item]:
-    """The items that come next, taken out of `left`."""
+def _first(left: deque[ItemFact], most: int) -> list[ItemFact]:
+    """The entries that come next, taken out of `left`."""
     return [left.popleft() for _ in range(min(most, len(left)))]
 
 
-def _cost(item: Item, known: Callable[[Pair], int | None]) -> float:
-    """New pairs of the item; one that is known counts a part of one."""
-    return sum(1.0 if known(pair) is None else KNOWN_COST for pair in item.pairs())
+def _cost(entry: ItemFact, known: Callable[[Pair], int | None]) -> float:
+    """New pairs of the item; one that is known counts a part of one, and so does a withdrawal."""
+    pairs = entry.pairs() if isinstance(entry, Item) else ()
+    return max(KNOWN_COST, sum(1.0 if known(pair) is None else KNOWN_COST for pair in pairs))
 
 
-def _add(collection: Collection, items: Sequence[Item]) -> None:
-    for item in items:
-        collection.add(item)
+def _add(collection: Collection, entries: Sequence[ItemFact]) -> None:
+    for entry in entries:
+        collection.add(entry)
 
 
 def collection_deleted(name: str) -> Rejected:
@@ -245,36 +271,54 @@ def collection_deleted(name: str) -> Rejected:
 
 
 class Followers:
-    """The collections that are followed: those that have listeners, or had until a while ago."""
+    """The collections that are followed, each scope apart: those that have listeners, or had until a while ago."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._followers: dict[str, Follower] = {}
-        self._leaving: dict[str, asyncio.TimerHandle] = {}
-        """By collection that nobody listens to: what will let it go."""
+        self._followers: dict[View, Follower] = {}
+        self._stale: set[Follower] = set()
+        """Those that queries have still to leave for others."""
+        self._leaving: dict[View, asyncio.TimerHandle] = {}
+        """By what nobody listens to: what will let it go."""
 
-    def join(self, name: str, query_id: str, listener: Callable[[], bool]) -> Follower:
-        """Follow the collection on behalf of a query, until `leave`."""
-        follower = self._followers.get(name)
-        if follower is None:
-            follower = self._followers[name] = Follower(name, self._shared)
-        if name in self._leaving:
-            self._leaving.pop(name).cancel()
+    def join(self, view: View, query_id: str, listener: Callable[[], bool]) -> Follower:
+        """Follow the collection on behalf of a query, until `leave`; one that is stale is made afresh."""
+        follower = self._followers.get(view)
+        if view in self._leaving:
+            self._leaving.pop(view).cancel()
+        if follower is None or follower.stale:
+            collection = Collection(*view)
+            if follower is not None:
+                collection = follower.collection.afresh()
+                self._stale.add(follower)
+                self._close_if_left(follower)
+            follower = self._followers[view] = Follower(collection, self._shared)
         follower.listeners[query_id] = listener
         return follower
 
-    def leave(self, name: str, query_id: str) -> None:
+    def leave(self, follower: Follower, query_id: str) -> None:
         """The query needs the collection no more; after `idle_seconds` without a listener its memory is let go."""
-        follower = self._followers.get(name)
-        if follower is not None:
-            follower.left(query_id)
-            if not follower.listeners and name not in self._leaving:
-                loop, seconds = asyncio.get_running_loop(), self._shared.limits.idle_seconds
-                self._leaving[name] = loop.call_later(seconds, self._let_go, name)
+        follower.left(query_id)
+        view = View(follower.collection.name, follower.collection.scope)
+        if follower in self._stale:
+            self._close_if_left(follower)
+        elif self._followers.get(view) is follower and not follower.listeners and view not in self._leaving:
+            loop, seconds = asyncio.get_running_loop(), self._shared.limits.idle_seconds
+            self._leaving[view] = loop.call_later(seconds, self._let_go, view)
 
-    def _let_go(self, name: str) -> None:
-        del self._leaving[name]
-        self._followers.pop(name).close()
+    def _close_if_left(self, stale: Follower) -> None:
+        if not stale.listeners:
+            self._stale.discard(stale)
+            _forget(stale)
+
+    def _let_go(self, view: View) -> None:
+        del self._leaving[view]
+        _forget(self._followers.pop(view))
+
+    def changed(self, view: View, entries: int) -> int:
+        """The last entry of the log that came for queries of the view, as far as is known; else the log's last."""
+        follower = self._followers.get(view)
+        return entries if follower is None else follower.collection.changed
 
     def collections(self) -> list[Collection]:
         """Those that are in memory."""
@@ -285,6 +329,13 @@ class Followers:
         for leaving in self._leaving.values():
             leaving.cancel()
         self._leaving.clear()
-        for follower in self._followers.values():
+        for follower in (*self._followers.values(), *self._stale):
             follower.close()
         self._followers.clear()
+        self._stale.clear()
+
+
+def _forget(follower: Follower) -> None:
+    """Follow no more, and give memory back at once: what queries share refers to the collection, and it to that."""
+    follower.close()
+    follower.collection.shared.clear()

@@ -5,10 +5,10 @@ from haystream.events import LeaseFact
 from haystream.query_state import QueryState
 from haystream_service.metrics import QueryNumbers
 from haystream_service.store.base import Change, Deletion
+from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.folding import Folded, Loaded
-from haystream_service.worker.leasing import publish_outbox
 from haystream_service.worker.records import Kind
 from haystream_service.worker.shared import Shared
 
@@ -32,6 +32,7 @@ class Committing:
         # Before the save: what the saved position says was read is then sure to have its dead letter.
         await self._tell_rejected(batch)
         if loaded is not None:
+            await self._restate(loaded, batch)  # likewise: what is saved as read is not looked at again
             if folded is not None and folded.change is not None:
                 await self._save_and_publish(loaded, folded.change)
             else:
@@ -40,7 +41,6 @@ class Committing:
                     # The crash that brought these again may have come between the save and the publish.
                     await self.publish_again()
             loaded.published = True
-            await self._restate(loaded, batch)
         self._acknowledge(batch)
 
     async def delete(self, batch: Batch, deletion: Delivery) -> Deletion:
@@ -60,7 +60,8 @@ class Committing:
         if left.partition == self._partition:
             await self._tell_rejected(batch)
             await self.withdraw()
-            await publish_outbox(shared.store, shared.publisher, self._query_id, shared.retry)
+            claims, publish = shared.store.claims, shared.publisher.publish_leases
+            await shared.retry(lambda: publish_outbox(claims, publish, self._query_id))
             # What came in the same batch counted until then: a dead letter would only keep it.
             batch.applied.update(delivery for delivery in batch.deliveries if delivery not in batch.rejected)
             self._acknowledge(batch)
@@ -117,7 +118,7 @@ class Committing:
         except ValueError as error:
             raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
         loaded.revision, loaded.saved = change.revision, change.position
-        loaded.unsaved_settings = False
+        loaded.unsaved_settings = loaded.renumbered = False
         await self._publish(change.ranking)
         self.show(loaded.state)
 

@@ -22,6 +22,9 @@ LIGHT_EVENTS = 300
 """More new items than that are noted as an attempt before they are folded in (`Troubles.attempt`)."""
 LIGHT_SECONDS = 0.02
 """A query whose last batch took longer gets a thread: the reference engine, a policy that moves every score."""
+LONG_SECONDS = 0.5
+"""Of one whose last batch took longer, the next is noted as an attempt. That takes two round trips to the store: as
+long, beside a burst of new items, as the batch."""
 JUDGED_AT_ONCE = 4
 """Verdicts of a query that is loaded are taken in so many at a time: some 20 ms, which a verdict of another query
 of the collection may have to wait."""
@@ -45,6 +48,8 @@ class Loaded:
     """Where the settings that hold came from, or a later offset that is saved."""
     unsaved_settings: bool = False
     """Whether the state has other settings than the store: those could not be computed."""
+    renumbered: bool = False
+    """Whether what is stored are rows of another numbering, from before its collection was made afresh."""
     published: bool = False
     """Whether this process has published a ranking of the query."""
     finished: bool = False
@@ -71,7 +76,7 @@ class Loaded:
         """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
         ends = dict(zip(OWNED, self.backlog, strict=True))
         again = any(delivery.record.offset < ends[delivery.record.kind] for delivery in batch.deliveries)
-        slow = self.took > LIGHT_SECONDS and bool(batch.deliveries)
+        slow = self.took > LONG_SECONDS and bool(batch.deliveries)
         return again or ((self._much(batch) or slow) and not self.idle(batch))
 
     def _much(self, batch: Batch) -> bool:
@@ -87,7 +92,17 @@ class Loaded:
         return 1 if item is None else len(collection.sets.edges(collection.set_of(item)))
 
     def _new_items(self) -> int:
-        return len(self.state.collection) - self.state.cursor
+        return self.state.behind
+
+    @property
+    def unsaved_items(self) -> bool:
+        """Whether its collection got anything for it since the last save."""
+        return self.saved.cursor < self.state.collection.changed
+
+    @property
+    def cursor(self) -> int:
+        """Entries of its collection's log after which it is as it was saved: all, where nothing came for it."""
+        return self.saved.cursor if self.unsaved_items else self.state.collection.entries
 
     @property
     def follows(self) -> bool:
@@ -178,7 +193,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
             batch.rejected[delivery] = error
     folded = None
     facts = batch.applied > batch.quiet or loaded.unsaved_settings or loaded.revision == 0
-    if facts or loaded.finished or (loaded.follows and len(state.collection) != loaded.saved.cursor):
+    if facts or loaded.finished or (loaded.follows and loaded.unsaved_items):
         state.settle()
         seconds, touched = clock.monotonic() - began, state.touched
         loaded.put_off = None if facts else _due(loaded, began, pace)
@@ -258,6 +273,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Chang
         offers=_offers(state) if len(state.leases) else None,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
         tables=state.drain(tended=not loaded.owed),
+        whole=loaded.renumbered,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store
-from haystream_service.store.claims import Looked
+from haystream_service.store.claims import Looked, publish_outbox
 from haystream_service.worker.records import Publisher
 from haystream_service.worker.retry import Retry
 
@@ -18,7 +18,6 @@ LIST_SECONDS = 15.0
 """Between two looks at which queries were ever claimed from, and at the leases of those that had none."""
 ABANDONED_SECONDS = 1.0
 """Whoever claims publishes at once: a fact that is in the outbox for so long was left there."""
-PUBLISHED_AT_ONCE = 500
 
 
 class Leasing:
@@ -77,13 +76,5 @@ class Leasing:
         if seen.expired:
             self._metrics.leases_expired.inc(seen.expired)
         if seen.expired or seen.age >= ABANDONED_SECONDS:
-            await publish_outbox(self._store, self._publisher, query_id, self._retry)
+            await self._retry(lambda: publish_outbox(claims, self._publisher.publish_leases, query_id))
         return seen
-
-
-async def publish_outbox(store: Store, publisher: Publisher, query_id: str, retry: Retry) -> None:
-    """Return when all that is in the query's outbox now is in Kafka."""
-    claims = store.claims
-    while records := await retry(lambda: claims.outbox(query_id, PUBLISHED_AT_ONCE)):
-        await retry(lambda: publisher.publish_leases(records))
-        await retry(lambda: claims.published(query_id, [record.entry for record in records]))

@@ -4,8 +4,9 @@ from uuid import uuid4
 
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 
-FORMAT = 1
+FORMAT = 2
 """Of what the store holds. To be raised with whatever a worker of an earlier version would misread: that one ends.
+Since format 2 a collection's log may say more of an item that it has, and that it is withdrawn.
 
 Facts of every format up to this one have to be read. The rest (ranking, tables) is computed from them and written
 anew whenever a query is loaded."""

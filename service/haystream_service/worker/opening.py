@@ -76,6 +76,7 @@ class Opening:
             stored.touched,
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
+            renumbered=stored.position.cursor < follower.collection.left_at,
         )
 
     async def settings_or_all_read(self) -> None:
@@ -115,31 +116,34 @@ class Opening:
     def leave(self) -> None:
         """Let go of the collection."""
         if self.follower is not None:
-            self._followers.leave(self.follower.collection.name, self._query_id)
+            self._followers.leave(self.follower, self._query_id)
             self.follower = None
 
     async def _follow(self, settings: Query, *, at_least: int = 0) -> Follower:
         """The query's collection, with all that its log holds now."""
         shared, name = self._shared, settings.collection
-        count = await shared.retry(lambda: shared.store.item_count(name))
+        count = await shared.retry(lambda: shared.store.entry_count(name))
         if count < at_least:
             if await shared.retry(lambda: shared.store.is_deleted(name)):
                 refused = collection_deleted(name)
                 raise QueryFailed(refused.code, refused.detail)
-            raise StateLost(f"collection {name!r} has {count} items and query {self._query_id!r} saw {at_least}")
-        if self.follower is not None and self.follower.collection.name != name:
-            self.leave()  # of a query that was stopped while it was opened
-        follower = self.follower = self._followers.join(name, self._query_id, self._on_growth)
-        # Where other queries follow it, a burst of items is let in slowly: the rest comes to this one with it.
-        await follower.reach(at_least if follower.followed_by else count)
-        await follower.snapshots.recall(settings)
-        return follower
+            raise StateLost(f"the log of {name!r} has {count} entries and query {self._query_id!r} saw {at_least}")
+        while True:
+            follower = self._followers.join(settings.view, self._query_id, self._on_growth)
+            if self.follower not in {None, follower}:
+                self.leave()  # of a query that was stopped while it was opened, or what is stale
+            self.follower = follower
+            # Where other queries follow it, a burst of items is let in slowly: the rest comes to this one with it.
+            await follower.reach(max(at_least, follower.collection.left_at) if follower.followed_by else count)
+            await follower.snapshots.recall(settings)
+            if not follower.stale:
+                return follower
 
 
 def newest(settings: Query, again: Sequence[Delivery]) -> Query:
     """The last settings that would have been taken: it may be the old ones that cannot be computed."""
     for delivery in again:
-        if isinstance(delivery.event, Query) and delivery.event.collection == settings.collection:
+        if isinstance(delivery.event, Query) and delivery.event.view == settings.view:
             with suppress(Rejected):
                 check_supported(delivery.event)
                 settings = delivery.event

@@ -82,6 +82,12 @@ class Partitions:
         self._done: dict[TopicPartition, tuple[int, float]] = {}
         """The offset after the last record acknowledged, and when it last moved or had no lag."""
         self._waiting = Waiting(metrics, clock)
+        self._verdict_at = float("-inf")
+
+    @property
+    def since_verdict(self) -> float:
+        """Seconds since a verdict came."""
+        return self._clock.monotonic() - self._verdict_at
 
     def topic(self, kind: Kind) -> str:
         """The full name of the topic that brings this kind of record."""
@@ -126,6 +132,8 @@ class Partitions:
             release()
 
         ack = self._acks.setdefault(tp, OrderedAcks()).track(released)
+        if kind is Kind.VERDICT:
+            self._verdict_at = self._clock.monotonic()
         if kind is Kind.VERDICT and tp in self._consumers:  # of one that was taken away, nothing is answered here
             ack = _both(ack, self._waiting.came(tp, message.offset, timestamp))
         return Record(

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import LeaseFact, Query, Status, Verdict
+from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Head, Note, Position
+from haystream_service.store.base import Fenced, Head, Note
 from haystream_service.worker.batch import Batch, Delivery, decode
-from haystream_service.worker.collections import Followers
+from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, Folded, Loaded, Pace, fold
@@ -35,9 +35,9 @@ class Away:
 
     revision: int
     cursor: int
-    """Items of its collection that it has taken in."""
-    follows: str | None
-    """The collection whose new items are to be taken in; None of a query that is not open."""
+    """Entries of its collection's log after which it would be as it is."""
+    follows: View | None
+    """Whose new items are to be taken in; None of a query that is not open."""
 
 
 class QueryOwner:
@@ -111,7 +111,7 @@ class QueryOwner:
         loaded = self._loaded
         if loaded is None:
             return self.mailbox.idle
-        unsaved = loaded.finished or loaded.owed or loaded.saved.cursor < len(loaded.state.collection)
+        unsaved = loaded.finished or loaded.owed or loaded.unsaved_items
         return self.mailbox.idle and not unsaved and not loaded.state.unfinished
 
     @property
@@ -149,7 +149,7 @@ class QueryOwner:
             self._be_deleted(head.revision)
             self.publish_again()
             return
-        self.away = _away(head.settings, head.revision, head.position)
+        self.away = _away(head.settings, head.revision, head.position.cursor)
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         self.mailbox.poke()
 
@@ -243,6 +243,9 @@ class QueryOwner:
         except Fenced as fenced:
             self._shared.metrics.fenced_writes.inc()
             log.warning("%s; loading it again", fenced)
+            return False
+        except Stale as stale:
+            log.warning("%s; loading it again", stale)
             return False
         except QueryFailed as failure:
             await self._troubles.stop(failure)
@@ -350,13 +353,14 @@ class QueryOwner:
         pace = Pace(limits.item_publish_seconds, limits.totals_seconds) if self._stays(loaded) else AT_ONCE
         heavy, turn = loaded.heavy(batch), Turn.ANSWER if batch.deliveries else Turn.GROWTH
 
+        def work() -> Folded | None:
+            if follower.stale:  # of which nothing may be saved: rows are numbered otherwise from then on
+                raise Stale(f"query {self.query_id!r}: the items of its scope are counted anew")
+            return fold(loaded, batch, partition=self.partition, clock=clock, pace=pace)
+
         async def folded() -> Folded | None:
             with computing():
-                return await follower.exclusive(
-                    lambda: fold(loaded, batch, partition=self.partition, clock=clock, pace=pace),
-                    in_thread=heavy,
-                    turn=turn,
-                )
+                return await follower.exclusive(work, in_thread=heavy, turn=turn)
 
         if loaded.may_kill(batch):
             async with self._troubles.attempt(loaded.saved):
@@ -404,7 +408,7 @@ class QueryOwner:
             self._wake_after(self._shared.limits.item_publish_seconds if stays else 0.0)
         await follower.snapshots.keep(state.settings)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
-            self.away = _away(state.settings, loaded.revision, loaded.saved)
+            self.away = _away(state.settings, loaded.revision, loaded.cursor)
             self._let_go()
 
     def _stays(self, loaded: Loaded) -> bool:
@@ -451,9 +455,9 @@ class QueryOwner:
         self.wake()
 
 
-def _away(settings: Query | None, revision: int, position: Position) -> Away:
-    follows = settings.collection if settings is not None and settings.status == Status.OPEN else None
-    return Away(revision, position.cursor, follows)
+def _away(settings: Query | None, revision: int, cursor: int) -> Away:
+    follows = settings.view if settings is not None and settings.status == Status.OPEN else None
+    return Away(revision, cursor, follows)
 
 
 def wrong_partition(query_id: str, owner: int, here: int) -> Rejected:

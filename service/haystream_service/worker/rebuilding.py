@@ -17,11 +17,10 @@ from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
-from haystream_service.store.claims import Outgoing
+from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.wire import as_id, decode_dead_letter
 from haystream_service.worker import kafka
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.leasing import publish_outbox
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Kind, Offsets, Publisher, Record
 from haystream_service.worker.retry import Retry
@@ -175,9 +174,10 @@ class Rebuild:
 
     async def _close(self, query_ids: Iterable[str]) -> None:
         """Let nobody claim any more, and publish what was claimed: then all of it comes back with the topic."""
+        claims, publish = self._store.claims, self._publisher.publish_leases
         for query_id in query_ids:
             await self._retry(lambda q=query_id: self._store.let_claim(q, False))  # type: ignore[misc]
-            await publish_outbox(self._store, self._publisher, query_id, self._retry)
+            await self._retry(lambda q=query_id: publish_outbox(claims, publish, q))  # type: ignore[misc]
 
     async def _stopped(self) -> dict[str, str]:
         notes = {q: await self._retry(lambda q=q: self._store.read_note(q)) for q in await self._quarantined()}  # type: ignore[misc]

@@ -7,7 +7,9 @@ it back at any time (`QueryOwner`). Nobody waits for what is done here, so it is
 import asyncio
 from collections.abc import Callable, Iterable
 
+from haystream.events import View
 from haystream_service.process_memory import resident_bytes
+from haystream_service.worker.collections import Followers
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.shared import Shared
 
@@ -25,8 +27,9 @@ A_PART = 8
 class Residents:
     """Puts queries away, and brings them back for new items. `owners` are those of all queries of the worker."""
 
-    def __init__(self, shared: Shared, owners: Callable[[], Iterable[QueryOwner]]) -> None:
+    def __init__(self, shared: Shared, followers: Followers, owners: Callable[[], Iterable[QueryOwner]]) -> None:
         self._shared = shared
+        self._followers = followers
         self._owners = owners
         self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._refresh())]
 
@@ -69,16 +72,20 @@ class Residents:
             self._shared.on_bug(bug)
 
     async def _behind(self) -> list[QueryOwner]:
-        """The open queries that are put away and whose collection has grown since, by collection."""
+        """The open queries that are put away and whose collection has grown since, by what they rank.
+
+        Where that is followed, or was a while ago, it is known whether anything came for them. Else it may have.
+        """
         shared = self._shared
-        following: dict[str, list[QueryOwner]] = {}
+        following: dict[View, list[QueryOwner]] = {}
         for owner in self._owners():
             if owner.away is not None and owner.away.follows is not None:
                 following.setdefault(owner.away.follows, []).append(owner)
         behind = []
-        for collection, owners in following.items():
-            count = await shared.retry(lambda c=collection: shared.store.item_count(c))  # type: ignore[misc]
-            behind += [owner for owner in owners if owner.away is not None and owner.away.cursor < count]
+        for view, owners in following.items():
+            count = await shared.retry(lambda c=view.collection: shared.store.entry_count(c))  # type: ignore[misc]
+            last = self._followers.changed(view, count)
+            behind += [owner for owner in owners if owner.away is not None and owner.away.cursor < last]
         return behind
 
     async def _bring_back(self, owner: QueryOwner) -> None:

@@ -15,6 +15,10 @@ GROWN = 1.05
 """A new snapshot is taken when the graph has grown by this factor since the last one: a start then has to compute
 what the last twentieth of the edges touch."""
 
+SCOPE_SECONDS = 30 * 86_400
+"""Snapshots of scopes are let go then: of scopes there may be many, and when the last query of one is gone nobody
+notices."""
+
 
 class Snapshots:
     """Reads and writes the snapshots of one collection. They can be lost at no cost but time."""
@@ -32,7 +36,7 @@ class Snapshots:
         if correlation in self._edges or not _has_one(settings) or self._collection.graph.edges < LEAST_EDGES:
             return
         shared, tolerance = self._shared, self._shared.limits.tolerance
-        name = _name(correlation, tolerance)
+        name = self._name(correlation)
         self._edges[correlation] = 0
         raw = await shared.retry(lambda: shared.store.read_snapshot(self._collection.name, name))
         snapshot = read_snapshot(raw or b"")
@@ -48,19 +52,21 @@ class Snapshots:
         if not _has_one(settings) or graph.edges < max(LEAST_EDGES, GROWN * self._edges.get(correlation, 0)):
             return
         shared, tolerance = self._shared, self._shared.limits.tolerance
-        name = _name(correlation, tolerance)
+        name = self._name(correlation)
         precision = shared_precision(self._collection, correlation, tolerance)
         if precision.waiting:
             return
         snapshot = await self._exclusive(precision.snapshot, in_thread=False, turn=Turn.REST)
         raw = write_snapshot(snapshot)
-        await shared.retry(lambda: shared.store.save_snapshot(self._collection.name, name, raw))
+        seconds = None if self._collection.scope is None else SCOPE_SECONDS
+        await shared.retry(lambda: shared.store.save_snapshot(self._collection.name, name, raw, seconds=seconds))
         self._edges[correlation] = len(snapshot.on_edge)
+
+    def _name(self, correlation: float) -> str:
+        """A scope has a graph of its own, and so snapshots."""
+        name, scope = f"inverse:{correlation!r}:{self._shared.limits.tolerance!r}", self._collection.scope
+        return name if scope is None else f"{name}:{scope.key}"
 
 
 def _has_one(settings: Query) -> bool:
     return settings.engine == "local" and settings.prior.covariance is None
-
-
-def _name(correlation: float, tolerance: float) -> str:
-    return f"inverse:{correlation!r}:{tolerance!r}"

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreUnavailable
 from haystream_service.worker.batch import Batch
+from haystream_service.worker.collections import Stale
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
 from haystream_service.worker.records import OWNED, Kind
 from haystream_service.worker.shared import Shared
@@ -33,7 +34,7 @@ def computing() -> Iterator[None]:
     """For what is computed of one query, or decoded: what it raises is that query's trouble (`Broken`)."""
     try:
         yield
-    except (QueryFailed, Fenced, StateLost, StateNewer, TopicsReplaced, StoreUnavailable):
+    except (QueryFailed, Fenced, Stale, StateLost, StateNewer, TopicsReplaced, StoreUnavailable):
         raise
     except Rejected as rejected:
         raise QueryFailed(rejected.code, rejected.detail) from rejected

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 from haystream.errors import Rejected
 from haystream.events import Status
@@ -74,8 +75,10 @@ class Worker:
         metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False, deleted=False))
         metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
-        metrics.growth_backlog.set_function(lambda: sum(len(s.collection) - s.cursor for s in self._states()))
+        metrics.growth_backlog.set_function(lambda: sum(s.behind for s in self._states()))
         metrics.tending_backlog.set_function(lambda: sum(state.unfinished for state in self._states()))
+        for items, scoped in (("all", False), ("scope", True)):
+            metrics.collections.labels(items).set_function(partial(self._followed, scoped=scoped))
         metrics.collection_items.set_function(lambda: sum(map(len, self._followers.collections())))
         metrics.collection_edges.set_function(lambda: sum(c.graph.edges for c in self._followers.collections()))
 
@@ -149,7 +152,7 @@ class Worker:
         self._partitions = set(partitions)
         self._shared.ends.assign(self._partitions)
         if self._residents is None:
-            self._residents = Residents(self._shared, lambda: list(self._owners.values()))
+            self._residents = Residents(self._shared, self._followers, lambda: list(self._owners.values()))
         for owner in [o for o in self._owners.values() if o.partition not in self._partitions]:
             del self._owners[owner.query_id, owner.partition]
             await owner.suspend()
@@ -304,6 +307,9 @@ class Worker:
         """The number of queries that have these properties of their owners."""
         owners = list(self._owners.values())
         return sum(all(getattr(owner, name) == value for name, value in properties.items()) for owner in owners)
+
+    def _followed(self, *, scoped: bool) -> int:
+        return sum((collection.scope is not None) == scoped for collection in self._followers.collections())
 
     def _states(self) -> list[QueryState]:
         return [state for owner in list(self._owners.values()) if (state := owner.state) is not None]

@@ -23,7 +23,7 @@ from support.simulated.servers import Broker, Link
 
 T = TypeVar("T")
 
-READS = ("read_", "load_", "has_", "item_count", "query_ids", "generation", "ping")
+READS = ("read_", "load_", "has_", "item_count", "entry_count", "query_ids", "generation", "ping")
 """How the store's methods are called that write nothing."""
 RANKINGS = "next-items"
 WHO: "ContextVar[Process | None]" = ContextVar("WHO", default=None)

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from haystream.errors import Code
 from haystream.events import Status
+from haystream.merging import merge
 from haystream_service.commands.replay import Replayed, fold
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
@@ -279,8 +280,9 @@ class Schedule:
 
     def _in_store(self, record: Record) -> bool:
         if record.kind is Kind.ITEM:
-            item = decode_item(record.value, record.key)
-            return at_once(self.store.has_item(item.collection, item.item_id))
+            fact = decode_item(record.value, record.key)
+            known = at_once(self.store.find_item(fact.collection, fact.item_id))
+            return known is not None and merge(known, fact) == known
         assert record.key is not None
         stored = at_once(self.store.load_query(record.key.decode()))
         if stored is None:
@@ -292,6 +294,8 @@ class Schedule:
             return any(fact.lease_id == lease_id for fact in stored.leases)
         if record.kind is Kind.VERDICT:
             return decode_verdict(record.value, record.key) in stored.verdicts
+        if record.restates is not None:
+            return True  # it may be out of date, and then they are written once more
         # Settings that change nothing need not be saved.
         return stored.position.queries_offset >= record.offset or stored.settings == decode_query(
             record.value, record.key

@@ -1,13 +1,27 @@
-"""What is produced in one run: settings, items and verdicts, bad ones and repeated ones among them."""
+"""What is produced in one run: settings, items and verdicts, bad ones and repeated ones among them. More is said of
+some items later, and some are withdrawn."""
 
 from dataclasses import dataclass, replace
 from math import log10
 from random import Random
 
-from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Status, Verdict
+from haystream.events import (
+    Action,
+    Item,
+    ItemFact,
+    LeaseFact,
+    Outcome,
+    Policy,
+    Prior,
+    Query,
+    Status,
+    Verdict,
+    Withdrawal,
+)
 from haystream.models import DEFAULT_PRIORS, MODELS
 from haystream.models.ranges import Range
 from haystream.ranking.policies import POLICIES
+from haystream.scope import Scope, scope
 from haystream_service.wire import encode_item, encode_lease, encode_query, encode_verdict
 
 DECIDED = 1_700_000_000_000_000
@@ -31,10 +45,13 @@ def story(rng: Random) -> list[Said]:
     size = rng.choice((0.3, 0.3, 0.3, 1.0))  # short ones find as much in a third of the time
     people = _ids(rng, "p", rng.randint(4, 14))
     collections = _ids(rng, "c", rng.choice((1, 1, 1, 2)))
-    queries = [Query(name, collection=rng.choice(collections)) for name in _ids(rng, "q", rng.choice((1, 2, 2, 3)))]
-    items = [
-        _item(rng, name, people, rng.choice(collections)) for name in _ids(rng, "i", rng.randint(3, int(25 * size)))
+    scopes = None, _scope(rng, people)
+    queries = [
+        Query(name, collection=rng.choice(collections), scope=rng.choice(scopes))
+        for name in _ids(rng, "q", rng.choice((1, 2, 2, 3)))
     ]
+    names = _ids(rng, "i", rng.randint(3, int(25 * size)))
+    items = [_described(rng, _item(rng, name, people, rng.choice(collections))) for name in names]
     said: list[Said] = []
     for query in queries:
         settings = replace(
@@ -43,10 +60,12 @@ def story(rng: Random) -> list[Said]:
         said.append(_query(settings))
         if rng.random() < 0.5:
             said.append(_query(replace(settings, status=rng.choice(list(Status)))))
+            said.append(_query(replace(settings, scope=rng.choice(scopes), top=7)))
             said.append(
                 _query(replace(settings, prior=replace(settings.prior, participants=_watched(rng, people))))
             )
     facts = [_said_of_item(item) for item in items]
+    facts += [_said_of_item(_more(rng, rng.choice(items))) for _ in range(rng.randrange(6))]
     facts += [_verdict(_judged(rng, n, queries, items)) for n in range(rng.randint(0, int(40 * size)))]
     facts += [_lease(_leased(rng, queries, items)) for _ in range(rng.randint(0, int(30 * size)))]
     facts += [rng.choice(facts) for _ in range(rng.randrange(8))]  # a producer that does not know whether it has
@@ -74,6 +93,30 @@ def _item(rng: Random, name: str, people: list[str], collection: str) -> Item:
     if rng.random() < 0.8:
         return Item(name, collection, first, tuple(sorted(others)))
     return Item(name, collection, None, tuple(sorted({first, *others})))
+
+
+def _scope(rng: Random, people: list[str]) -> Scope | None:
+    """What asks for something that some items have."""
+    return scope(
+        since=rng.choice((None, None, 1, 2)),
+        before=rng.choice((None, None, None, 3)),
+        anybody=rng.choice(([], [], rng.sample(people, len(people) // 2))),
+        nobody=rng.choice(([], [], rng.sample(people, 1))),
+        labels=rng.choice(((), (), (("a", "2"),))),
+    )
+
+
+def _more(rng: Random, item: Item) -> ItemFact:
+    """What else is said of an item: that it is withdrawn, with its people or without, or details."""
+    if rng.random() < 0.3:
+        return Withdrawal(item.item_id, item.collection)
+    return replace(_described(rng, item), withdrawn=rng.random() < 0.3)
+
+
+def _described(rng: Random, item: Item) -> Item:
+    """The item with other details, or without."""
+    told = replace(item, sent_at=rng.choice((None, 1, 2, 3)), uri=rng.choice((None, "mail:1", "mail:2")))
+    return replace(told, labels=rng.choice(((), (("a", "1"),), (("a", "2"),), (("a", "2"),))))
 
 
 def _judged(rng: Random, number: int, queries: list[Query], items: list[Item]) -> Verdict:
@@ -152,7 +195,7 @@ def _query(query: Query) -> Said:
     return Said("queries", query.query_id.encode(), encode_query(query))
 
 
-def _said_of_item(item: Item) -> Said:
+def _said_of_item(item: ItemFact) -> Said:
     return Said("items", item.item_id.encode(), encode_item(item))
 
 

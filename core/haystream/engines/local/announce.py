@@ -4,22 +4,22 @@ One question has two answers: what is due now (`due`), and what there is when no
 `unmark_last` of `News.later` gives, and then again what is due).
 """
 
-from haystream.arrays import Ints, Marked, mark, members_of, unmark_all
+from haystream.arrays import Ints, Marked, mark, mark_as, members_of, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
 from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import System
-from haystream.engines.local.state import Edges, News, People, Told
+from haystream.engines.local.state import CLOSELY, COUNTED, Edges, News, People, Told
 from haystream.models.common import Common
+from haystream.overlay import entry, put
 
 
 @compiled
 def look_closely(news: News, participants: Ints) -> None:
     """Have `due` look at these and at all their edges, and let none of them wait."""
     for u in participants:
-        mark(news.moved, u)
-        news.closely[u] = 1
+        mark_as(news.moved, u, CLOSELY)
 
 
 @compiled
@@ -43,21 +43,21 @@ def tell_people(
     unmark_all(told)
     shift, variance, scale, last = common.mean_shift, common.variance, common.scale, news.told
     for u in members_of(news.moved):
-        closely = news.closely[u] != 0
-        news.closely[u] = 0
+        closely = news.moved.flags[u] == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
         spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
-        off_mean = mean - last.mean[u] + shift * (reach - last.reach[u])
-        off_spread = spread - last.variance[u] + variance * (reach * reach - last.reach[u] * last.reach[u])
-        difference = max(abs(off_mean), scale * max(abs(off_spread), abs(reach - last.reach[u])))
+        was = entry(last.reach, u)
+        off_mean = mean - entry(last.mean, u) + shift * (reach - was)
+        off_spread = spread - entry(last.variance, u) + variance * (reach * reach - was * was)
+        difference = max(abs(off_mean), scale * max(abs(off_spread), abs(reach - was)))
         differs = difference > tolerances.told
         if differs and not closely and difference <= tolerances.urgent * patience(system.degree[u]):
             mark(news.later, u)
             continue
         if differs:
-            last.mean[u] = mean
-            last.reach[u] = reach
-            last.variance[u] = spread
+            put(last.mean, u, mean)
+            put(last.reach, u, reach)
+            put(last.variance, u, spread)
             mark(told, u)
         first = system.start[u]
         for j in range(first, first + system.degree[u] if differs or closely else first):
@@ -78,10 +78,9 @@ def tell_edges(
     unmark_all(told)
     last = news.told
     for e in members_of(news.stale):
-        if news.counted[e] != 0 or scale * untold(edges, people, inverse, last, e) > tolerance:
-            last.covariance[e] = covariance(edges, people, inverse, e)
+        if news.stale.flags[e] == COUNTED or scale * untold(edges, people, inverse, last, e) > tolerance:
+            put(last.covariance, e, covariance(edges, people, inverse, e))
             mark(told, e)
-        news.counted[e] = 0
 
 
 @compiled
@@ -95,12 +94,12 @@ def patience(contacts: int) -> float:
 def covariance(edges: Edges, people: People, inverse: Inverse, edge: int) -> float:
     """D_u D_v (Λ⁻¹)_uv of an edge's ends."""
     scale = people.scale
-    both: float = scale[edges.tail[edge]] * scale[edges.head[edge]] * inverse.on_edge[edge]
+    both: float = scale[edges.tail[edge]] * scale[edges.head[edge]] * entry(inverse.on_edge, edge)
     return both
 
 
 @compiled
 def untold(edges: Edges, people: People, inverse: Inverse, told: Told, edge: int) -> float:
     """By how much an edge's covariance differs from what readers were last told of it, in units of σ²."""
-    difference: float = covariance(edges, people, inverse, edge) - told.covariance[edge]
+    difference: float = covariance(edges, people, inverse, edge) - entry(told.covariance, edge)
     return abs(difference)

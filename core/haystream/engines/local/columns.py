@@ -1,26 +1,41 @@
 """The local engine's arrays, which follow the graph with spare room so that growth is amortised."""
 
+from collections.abc import Callable
 from copy import copy
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Flags, Floats, Ints, marked
+from haystream.arrays import SPARE, Flags, Floats, Ints, marked
 from haystream.copies import Template
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.healing import Inverse, healing
-from haystream.engines.local.solve import DIAGONAL, fresh_cells, resized, scratch, system
-from haystream.engines.local.state import Data, Edges, News, People, Rooms, State, Sums, Told
+from haystream.engines.local.solve import fresh_steps, system
+from haystream.engines.local.state import (
+    NO_DATA,
+    NO_EDGES,
+    NO_ROOMS,
+    Data,
+    Edges,
+    News,
+    People,
+    State,
+    Sums,
+    Told,
+    Workspace,
+)
 from haystream.graph import Graph
+from haystream.overlay import Overlay, flat, over, whole
 
 _T = TypeVar("_T", bound=np.generic)
 
-Arrays = tuple[State, Floats, Floats, Flags, Floats]
-"""What `Columns` has of its own: all of it, but for the graph."""
+Arrays = tuple[State, Floats, Floats, Floats, Flags]
+"""What `Columns` has of its own: all of it, but for the graph and the rooms."""
 
-SPARE = 8
-"""Arrays that are too short get an eighth more than is needed: spare room is memory of every query."""
+PRIOR_COLUMNS, DATA_COLUMNS = 6, 6
+"""What an edge has by its prior (`Edges.prior_mean` to `residual`, and `Columns.used_edge`); and by its data
+(`Data` and `Edges.weight`), but for its coefficients."""
 
 
 def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
@@ -30,33 +45,55 @@ def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
     return grown
 
 
+def _wider(column: Overlay, room: int, fill: float = 0.0) -> Overlay:
+    """The same of a column, which is whole."""
+    return whole(_grown(flat(column), room, fill))
+
+
+def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
+    """The state with all its overlays changed."""
+    told = Told(*map(change, state.news.told))
+    inverse = state.inverse._replace(on_edge=change(state.inverse.on_edge))
+    return state._replace(inverse=inverse, news=state.news._replace(told=told))
+
+
+def _longer(rows: Floats, room: int) -> Floats:
+    """A copy with `room` rows, the new ones holding 0."""
+    longer = np.zeros((room, rows.shape[1]))
+    longer[: len(rows)] = rows
+    return longer
+
+
 class Columns:
-    """State and scratch of one engine. Arrays are longer than what is in use; `state` bundles them for the kernels,
-    and is a new object after `resize`.
+    """State of one engine, on rooms that others use, too. Arrays are longer than what is in use; `state` bundles
+    them for the kernels, and is a new object after `resize`.
     """
 
-    def __init__(self, sides: int, tolerances: Tolerances, entries: EntryTolerances) -> None:
+    def __init__(self, sides: int, tolerances: Tolerances, entries: EntryTolerances, workspace: Workspace) -> None:
         self.participants = 0
         self.edge_count = 0
-        none, ints, flags = np.zeros(0), np.zeros(0, np.int32), np.zeros(0, np.uint8)
+        self._workspace = workspace
+        self._steps = fresh_steps()
+        none = np.zeros(0)
         self.state = State(
-            system(Graph(), none),
-            Inverse(none, none, entries, healing(0)),
-            Edges(ints, ints, none, none, none, none, none, none, np.zeros((sides, 0))),
-            Data(none, none, none, none, none),
-            People(none, none, none, fresh_cells(sides, 0), np.zeros((0, sides))),
+            system(Graph(), none, none),
+            Inverse(none, whole(none), entries, healing(0)),
+            NO_EDGES,
+            NO_DATA,
+            People(none, none, none, np.zeros((sides, 0, 2)), np.zeros((0, sides))),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
-            News(Told(none, none, none, none), marked(0), flags, marked(0), marked(0), flags),
-            Rooms(scratch(0), scratch(0), marked(0), marked(0)),
+            News(Told(*map(whole, 4 * [none])), marked(0), marked(0), marked(0)),
+            NO_ROOMS,
             tolerances,
         )
+        self._prior_rows: Floats = np.zeros((0, PRIOR_COLUMNS))
+        self._data_rows: Floats = np.zeros((0, DATA_COLUMNS + sides))
+        """What the state has of each edge by its prior and by its data. Side by side it takes one page of a copy's
+        own, and not one for each number."""
         self.coefficients: Floats = np.zeros(sides)
-        self.used_edge: Floats = none
-        """The entry of Q⁻¹ that each edge's prior was made with."""
-        self.bound: Flags = flags
+        self.bound: Flags = np.zeros(0, np.uint8)
         """As in `models.base.Priors`, of each edge."""
-        self.shares: Floats = none
-        """Scratch, as long as there is room for edges."""
+        self.state = self._on(Graph())
 
     def resize(self, graph: Graph) -> None:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
@@ -69,7 +106,10 @@ class Columns:
 
     def template(self) -> Template[Arrays]:
         """The arrays as they are now, for `copy`."""
-        return Template((self._on(Graph()), self.coefficients, self.used_edge, self.bound, self.shares))
+        nothing = system(Graph(), self.state.system.off, self.state.system.diagonal)
+        alone = self.state._replace(system=nothing, edges=NO_EDGES, data=NO_DATA, rooms=NO_ROOMS)
+        alone = _changed(alone, lambda column: whole(flat(column)))
+        return Template((alone, self._prior_rows, self._data_rows, self.coefficients, self.bound))
 
     def copy(self, template: Template[Arrays], graph: Graph) -> "Columns":
         """The columns as they were when the template was made, which take memory where they are changed.
@@ -77,28 +117,37 @@ class Columns:
         They follow the graph (which is the same) from then on.
         """
         twin = copy(self)
-        twin.state, twin.coefficients, twin.used_edge, twin.bound, twin.shares = template.copy()
-        twin.state = twin._on(graph)
+        twin.state, twin._prior_rows, twin._data_rows, twin.coefficients, twin.bound = template.copy()
+        twin._steps = self._steps.copy()
+        twin.state = _changed(twin._on(graph), lambda column: over(column.below))
         return twin
 
+    @property
+    def used_edge(self) -> Floats:
+        """The entry of Q⁻¹ that each edge's prior was made with, shape (edges,)."""
+        return self._prior_rows[:, PRIOR_COLUMNS - 1]
+
     def _on(self, graph: Graph) -> State:
-        """The state, with this graph's arrays for the ends of edges and for contacts."""
-        state = self.state
+        """The state, with this graph's arrays for the ends of edges and for contacts, and rooms for it."""
+        state, prior, data = self.state, self._prior_rows.T, self._data_rows.T
+        mean, noise, on_tail, on_head, residual, _ = prior
+        n, y, offered, square, own, weight = data[:DATA_COLUMNS]
+        coefficient = data[DATA_COLUMNS:]
         return state._replace(
-            system=system(graph, state.system.off),
-            edges=state.edges._replace(tail=graph.tail, head=graph.head),
+            system=system(graph, state.system.off, state.system.diagonal),
+            edges=Edges(graph.tail, graph.head, mean, noise, on_tail, on_head, residual, weight, coefficient),
+            data=Data(n, y, offered, square, own),
+            rooms=self._workspace.rooms(graph, self._steps),
         )
 
     def _grow_people(self, room: int) -> None:
         state = self.state
-        people, inverse, news, rooms = state.people, state.inverse, state.news, state.rooms
+        people, inverse, news = state.people, state.inverse, state.news
         known = len(people.scale)
-        sides = fresh_cells(len(people.sides), room)
+        sides = np.zeros((len(people.sides), room, 2))
         sides[:, :known] = people.sides
-        column, other = resized(rooms.column, room), resized(rooms.other, room)
-        for cells in (column.cells, other.cells):
-            cells[:known, DIAGONAL] = sides[0, :known, DIAGONAL]
         self.state = state._replace(
+            system=state.system._replace(diagonal=_grown(state.system.diagonal, room, 1.0)),
             people=People(
                 prior_mean=_grown(people.prior_mean, room, 0.5),
                 scale=_grown(people.scale, room, 0.5),
@@ -111,34 +160,28 @@ class Columns:
             ),
             news=news._replace(
                 told=news.told._replace(
-                    mean=_grown(news.told.mean, room, np.inf),
-                    reach=_grown(news.told.reach, room),
-                    variance=_grown(news.told.variance, room, np.inf),
+                    mean=_wider(news.told.mean, room, np.inf),
+                    reach=_wider(news.told.reach, room),
+                    variance=_wider(news.told.variance, room, np.inf),
                 ),
                 moved=marked(room, news.moved),
-                closely=_grown(news.closely, room),
                 later=marked(room, news.later),
             ),
-            rooms=rooms._replace(column=column, other=other, people=marked(room)),
         )
 
     def _grow_edges(self, room: int) -> None:
         state = self.state
-        edges, inverse, news = state.edges, state.inverse, state.news
+        inverse, news = state.inverse, state.news
         self.state = state._replace(
             system=state.system._replace(off=_grown(state.system.off, room)),
-            edges=Edges(edges.tail, edges.head, *(_grown(a, room) for a in edges[2:])),
-            inverse=inverse._replace(on_edge=_grown(inverse.on_edge, room)),
-            data=Data(*(_grown(a, room) for a in state.data)),
+            inverse=inverse._replace(on_edge=_wider(inverse.on_edge, room)),
             news=news._replace(
-                told=news.told._replace(covariance=_grown(news.told.covariance, room, np.inf)),
+                told=news.told._replace(covariance=_wider(news.told.covariance, room, np.inf)),
                 stale=marked(room, news.stale),
-                counted=_grown(news.counted, room),
             ),
-            rooms=state.rooms._replace(edges=marked(room)),
         )
-        self.used_edge, self.bound = _grown(self.used_edge, room), _grown(self.bound, room)
-        self.shares = np.zeros(room)
+        self._prior_rows, self._data_rows = _longer(self._prior_rows, room), _longer(self._data_rows, room)
+        self.bound = _grown(self.bound, room)
 
     def everyone(self) -> Ints:
         """The indexes of all participants, ascending."""

@@ -11,6 +11,7 @@ from haystream.engines.local.solve import VALUE
 from haystream.engines.local.state import Data, Edges, People, State
 from haystream.models.common import Common
 from haystream.models.concentration import LEAST_DIVISOR, add_likelihood, learned_concentration, no_likelihood
+from haystream.overlay import entry
 
 LEARNED_AT_ONCE = 4096
 """Up to so many screened edges the concentration is learned anew for every ranking: a third of a millisecond. With
@@ -120,5 +121,5 @@ def fit(edges: Edges, people: People, inverse: Inverse, e: int, common: Common) 
     reach = edge_reach(edges, people, e)
     by_ends = on_u * people.sides[MEAN, u, VALUE] + on_v * people.sides[MEAN, v, VALUE]
     own = on_u * on_u * inverse.on_participant[u] + on_v * on_v * inverse.on_participant[v]
-    own += 2.0 * on_u * on_v * inverse.on_edge[e]
+    own += 2.0 * on_u * on_v * entry(inverse.on_edge, e)
     return by_ends + reach * common.mean_shift, own + reach * reach * common.variance, reach

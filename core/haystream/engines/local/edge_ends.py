@@ -8,6 +8,7 @@ from haystream.engines.local.solve import VALUE
 from haystream.engines.local.state import Edges, People
 from haystream.models.base import Ends
 from haystream.models.common import Common
+from haystream.overlay import entry
 
 
 @compiled
@@ -55,7 +56,7 @@ def edge_ends(
         out.mean_head[i] = mean_v
         out.variance_tail[i] = scale * (D_u * D_u * inverse.on_participant[u] + reach_u * reach_u * variance)
         out.variance_head[i] = scale * (D_v * D_v * inverse.on_participant[v] + reach_v * reach_v * variance)
-        out.covariance[i] = scale * (D_u * D_v * inverse.on_edge[e] + reach_u * reach_v * variance)
+        out.covariance[i] = scale * (D_u * D_v * entry(inverse.on_edge, e) + reach_u * reach_v * variance)
         out.variance_tail[i] += off_u * off_u * inflation
         out.variance_head[i] += off_v * off_v * inflation
         out.covariance[i] += off_u * off_v * inflation

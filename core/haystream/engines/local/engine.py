@@ -11,7 +11,7 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark_all, members_of, unmark_all, unmark_last
+from haystream.arrays import Floats, Ints, mark_all, mark_as, members_of, unmark_all, unmark_last
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, Moved
 from haystream.engines.local.announce import look_closely, tell_edges, tell_people
@@ -30,8 +30,7 @@ from haystream.engines.local.prior_inverse import Change, Precision
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.sides import COMMON
-from haystream.engines.local.solve import DIAGONAL
-from haystream.engines.local.state import OWN, SQUARE
+from haystream.engines.local.state import COUNTED, OWN, SQUARE
 from haystream.engines.local.update_growth import (
     follow_residuals,
     push_ends,
@@ -46,6 +45,7 @@ from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Priors
 from haystream.models.graph_prior import prior_means
+from haystream.overlay import put_all
 
 
 class LocalEngine:
@@ -69,7 +69,7 @@ class LocalEngine:
             3 if self._model.common_weight else 2,
             posterior_entries(tolerance, self._model.prior_scale),
         )
-        self._columns = Columns(sides, tolerances(tolerance, entries, sides), entries)
+        self._columns = Columns(sides, tolerances(tolerance, entries, sides), entries, precision.workspace)
         self._build = 0
         self._estimated = False
         self._offered_total = 0.0
@@ -97,8 +97,9 @@ class LocalEngine:
             self.readings.pending.add(edge, pending)
         if screened != 0.0 or relevant != 0.0 or offered != 0.0:
             self._follow_data(edge)
-        if screened != 0.0 or relevant != 0.0:
-            news.counted[edge] = news.stale.flags[edge]  # an edge that is not let in is not stale
+        counted = screened != 0.0 or relevant != 0.0
+        if counted and news.stale.flags[edge]:  # an edge that is not let in is not
+            mark_as(news.stale, edge, COUNTED)
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update for all."""
@@ -230,8 +231,9 @@ class LocalEngine:
         columns, told = self._columns, self._columns.state.news.told
         everyone, edges = columns.everyone(), columns.everywhere()
         self.readings.take_step()
-        told.mean[everyone], told.reach[everyone], told.variance[everyone] = self.readings.given_common(everyone)
-        told.covariance[edges] = self.readings.covariances(edges)
+        for column, values in zip(told[:3], self.readings.given_common(everyone), strict=True):
+            put_all(column, everyone, values)
+        put_all(told.covariance, edges, self.readings.covariances(edges))
         return Moved(everyone, edges, edges)
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
@@ -244,12 +246,12 @@ class LocalEngine:
         healed = state.rooms.people
         worst = heal(state.system, state.inverse, most, state.rooms.column, healed, stop)
         count = int(healed.size[0])
+        look_closely(state.news, members_of(healed))
+        unmark_all(healed)
         self.readings.check_solves()
         if count and not estimated:
             # Of a variance, less D².
             self.drift = worst * self._tolerance / state.inverse.tolerances.corrected
-        look_closely(state.news, members_of(healed))
-        unmark_all(healed)
         look_closely(state.news, unmark_last(state.news.later, 0 if stop[0] else most - count))
 
     @property
@@ -318,8 +320,8 @@ class LocalEngine:
         if change.row is None:
             self._estimated = True
             inverse.healing.fresh[:] = 0
-            diagonal, ends_wait = rooms.other.cells[:, DIAGONAL], False  # Q⁻¹ is healed there, and Λ⁻¹ follows
-            change_entries(system, inverse, edges, deltas, diagonal, ends_wait, rooms.people)
+            ends_wait = False  # Q⁻¹ is healed there, and Λ⁻¹ follows
+            change_entries(system, inverse, edges, deltas, ends_wait, rooms.people)
         else:
             change_row(system, inverse, change.row, edges, deltas, rooms.column, rooms.other, rooms.people)
         push_ends(state, edges)

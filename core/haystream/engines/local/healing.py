@@ -22,6 +22,7 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
+from haystream.overlay import Overlay, entry, put
 
 AT_ONCE = 64
 """Where much is new, so many participants' entries are solved at once (some milliseconds); the others start
@@ -46,7 +47,7 @@ class Inverse(NamedTuple):
 
     on_participant: Floats
     """(Λ⁻¹)_uu, shape (participants,)."""
-    on_edge: Floats
+    on_edge: Overlay
     """(Λ⁻¹)_uv, shape (edges,)."""
     tolerances: EntryTolerances
     healing: Healing
@@ -109,9 +110,9 @@ def read_column(system: System, inverse: Inverse, u: int, column: Scratch) -> fl
     first = system.start[u]
     for i in range(first, first + system.degree[u]):
         v, e = system.contact[i], system.incident[i]
-        entry = cells[v, VALUE] + cells[v, RESIDUAL] / cells[v, DIAGONAL]
-        drift = max(drift, abs(entry - on_edge[e]))
-        on_edge[e] = entry
+        afresh = cells[v, VALUE] + cells[v, RESIDUAL] / cells[v, DIAGONAL]
+        drift = max(drift, abs(afresh - entry(on_edge, e)))
+        put(on_edge, e, afresh)
     return drift
 
 
@@ -134,7 +135,7 @@ def heal(system: System, inverse: Inverse, most: int, room: Scratch, healed: Mar
         queue.strain[u] = 0.0
         queue.fresh[u] = 1
         was = inverse.on_participant[u]
-        begin(room, u, 1.0)
+        begin(system, room, u, 1.0)
         solve(system, tolerances.healed, room)
         drift = read_column(system, inverse, u, room)
         moved = abs(inverse.on_participant[u] - was)

@@ -7,7 +7,6 @@ from haystream.compiled import compiled
 from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.healing import Inverse, add_strain, left_out
 from haystream.engines.local.solve import (
-    DIAGONAL,
     VALUE,
     Scratch,
     System,
@@ -17,6 +16,7 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
+from haystream.overlay import entry, put
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
@@ -59,15 +59,15 @@ def change_row(
             unit = max(unit, abs(deltas[i]))
     least = tolerances.corrected
     loose = min(least / max(abs(unit), least), tolerances.new if new else LOOSEST_COLUMN)
-    begin(column, participant, 1.0)
+    begin(system, column, participant, 1.0)
     solve(system, loose, column)
     for i in range(len(edges)):
-        begin(other, other_end(system, edges[i], participant), 1.0 if new else deltas[i] / unit)
+        begin(system, other, other_end(system, edges[i], participant), 1.0 if new else deltas[i] / unit)
     solve(system, loose, other)
     at_u, at_a = column.cells[:, VALUE], other.cells[:, VALUE]
     if new:
         v = other_end(system, first_edge, participant)
-        on_edge[first_edge] = at_u[v] + left_out(column, at_a)
+        put(on_edge, first_edge, at_u[v] + left_out(column, at_a))
     s11, s12, s22 = at_u[participant], 1.0, 0.0
     for i in range(len(edges)):
         v = other_end(system, edges[i], participant)
@@ -76,22 +76,22 @@ def change_row(
     determinant = s11 * s22 - s12 * s12
     kk, kl, ll = s22 / determinant, -s12 * unit / determinant, s11 * unit * unit / determinant
     for t in touched_by(column):
-        touch(other.cells, other, t)
+        touch(system, other, t, 0.0)
     for t in touched_by(other):
         if at_u[t] == 0.0 and at_a[t] == 0.0:
             continue
         change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
         # No diagonal entry is below 1/Λ_tt; one that is still an estimate might be corrected to below that.
-        on_participant[t] = max(on_participant[t] - change, 1.0 / column.cells[t, DIAGONAL])
+        on_participant[t] = max(on_participant[t] - change, 1.0 / system.diagonal[t])
         factor = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
         add_strain(inverse.healing, t, 2.0 * loose * factor, tolerances.strain)
         first = system.start[t]
         for j in range(first, first + system.degree[t]):
             v = system.contact[j]
             if v > t and (at_u[v] != 0.0 or at_a[v] != 0.0):
-                on_edge[system.incident[j]] -= (
-                    kk * at_u[t] * at_u[v] + kl * (at_u[t] * at_a[v] + at_a[t] * at_u[v]) + ll * at_a[t] * at_a[v]
-                )
+                e, across = system.incident[j], at_u[t] * at_a[v] + at_a[t] * at_u[v]
+                less = kk * at_u[t] * at_u[v] + kl * across + ll * at_a[t] * at_a[v]
+                put(on_edge, e, entry(on_edge, e) - less)
         if abs(change) > tolerances.negligible or t == participant:
             mark(touched, t)
     for i in range(len(edges)):
@@ -106,7 +106,6 @@ def change_entries(
     inverse: Inverse,
     edges: Ints,
     deltas: Floats,
-    diagonal: Floats,
     ends_wait: bool,
     touched: Marked,
 ) -> None:
@@ -115,23 +114,24 @@ def change_entries(
     At an edge and its ends as if there were nobody else: with V the block of Λ⁻¹ there and E the change of Λ,
     V' = V (I + E V)⁻¹. That costs no solve. Whom an estimate misses too much of waits for healing, and if
     `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by more than what is
-    negligible, are `touched`. `diagonal`: of Λ, shape (participants,).
+    negligible, are `touched`.
     """
     unmark_all(touched)
     on_participant, on_edge, tolerances = inverse.on_participant, inverse.on_edge, inverse.tolerances
     for i in range(len(edges)):
         e, delta = edges[i], deltas[i]
         u, v = system.tail[e], system.head[e]
-        a, b, s = on_participant[u], on_participant[v], on_edge[e]
+        a, b, s = on_participant[u], on_participant[v], entry(on_edge, e)
         new = system.off[e] == 0.0
         if new:
             s = 0.0
         less = max((1.0 + delta * s) ** 2 - delta * delta * a * b, LEAST_DETERMINANT)
-        on_edge[e] = (s * (1.0 + delta * s) - delta * a * b) / less
-        on_participant[u] = max(a / less, 1.0 / diagonal[u])
-        on_participant[v] = max(b / less, 1.0 / diagonal[v])
+        shared = (s * (1.0 + delta * s) - delta * a * b) / less
+        put(on_edge, e, shared)
+        on_participant[u] = max(a / less, 1.0 / system.diagonal[u])
+        on_participant[v] = max(b / less, 1.0 / system.diagonal[v])
         system.off[e] += delta
-        missed = 2.0 * abs(delta) * on_edge[e] * on_edge[e]
+        missed = 2.0 * abs(delta) * shared * shared
         for t, before in ((u, a), (v, b)):
             add_strain(inverse.healing, t, np.inf if new and ends_wait else missed, tolerances.strain)
             change = on_participant[t] - before
@@ -140,7 +140,7 @@ def change_entries(
             if abs(change) > tolerances.corrected * before:
                 first = system.start[t]
                 for j in range(first, first + system.degree[t]):
-                    part = on_edge[system.incident[j]] / on_participant[t]
+                    part = entry(on_edge, system.incident[j]) / on_participant[t]
                     add_strain(inverse.healing, system.contact[j], part * part * abs(change), tolerances.strain)
 
 
@@ -165,4 +165,4 @@ def take_entries(
             v = system.contact[i]
             if abs(inverse.on_participant[v] - taken[v]) <= tolerance:
                 e = system.incident[i]
-                inverse.on_edge[e] = on_edge[e]
+                put(inverse.on_edge, e, on_edge[e])

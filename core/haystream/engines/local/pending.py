@@ -15,6 +15,7 @@ z = Rᵀ (1 − Bᵀx₂) and t = Rᵀ (BᵀΛ⁻¹h + L Var(η)),
 or when they are gone, is what it would be had there been none.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -31,14 +32,27 @@ from haystream.models.common import Common
 
 NOBODY = -1
 """The row of Z of whom the solves do not reach: its last one, which is zero."""
+LARGEST = 1.01
+"""On the diagonal of such an inverse (`inverse_root`) nothing is above 1. Where more is, under extreme settings, an
+eigenvalue has become too small."""
 
 
 @compiled
 def solve_edge(system: System, edges: Edges, edge: int, tolerance: float, room: Scratch) -> None:
     """Leave Λ⁻¹β̃ of an edge in `room`."""
-    begin(room, edges.tail[edge], edges.on_tail[edge])
-    begin(room, edges.head[edge], edges.on_head[edge])
+    begin(system, room, edges.tail[edge], edges.on_tail[edge])
+    begin(system, room, edges.head[edge], edges.on_head[edge])
     solve(system, tolerance, room)
+
+
+def inverse_root(matrix: Floats) -> Floats:
+    """R with R Rᵀ the inverse of a symmetric matrix whose eigenvalues are 1 or more, but for what solves left."""
+    with suppress(np.linalg.LinAlgError):
+        root = np.linalg.inv(np.linalg.cholesky(matrix)).T
+        if (root * root).sum(axis=1).max(initial=0.0) < LARGEST:
+            return np.asarray(root)
+    values, Q = np.linalg.eigh(matrix)
+    return np.asarray(Q / np.sqrt(np.maximum(values, 1.0)))
 
 
 class Solved(NamedTuple):
@@ -140,8 +154,7 @@ class Pending:
         one = state.data.n[which] * residual + noise
         root = np.sqrt(p * noise / (one * (one + p * residual)))  # of Δw
         inner = on_tail[:, None] * K[row[tail]] + on_head[:, None] * K[row[head]]
-        values, Q = np.linalg.eigh(np.eye(len(which)) + 0.5 * root[:, None] * (inner + inner.T) * root)
-        R = root[:, None] * Q / np.sqrt(np.maximum(values, 1.0))  # none is less, but for what solves leave out
+        R = root[:, None] * inverse_root(np.eye(len(which)) + 0.5 * root[:, None] * (inner + inner.T) * root)
 
         def at_ends(side: int) -> Floats:
             x = people.sides[side, :, VALUE]

@@ -12,17 +12,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Growing, Ints, marked, members_of
+from haystream.arrays import SPARE, Floats, Growing, Ints, members_of, unmark_all
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_entries
 from haystream.engines.local.healing import AT_ONCE, Inverse, heal, healing, let_wait
 from haystream.engines.local.inverse_entries import change_entries, change_row
-from haystream.engines.local.solve import DIAGONAL, EXCEEDED, System, resized, scratch, system
+from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
+from haystream.engines.local.state import Workspace
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance
 from haystream.graph import Graph
 from haystream.models.graph_prior import dense_covariance
+from haystream.overlay import whole
 
 DEGREE_STEPS = 1024
 """A degree enters Q rounded down to so many steps to an octave (so below 2,048 it enters as it is): a contact more
@@ -113,6 +115,8 @@ class Precision(Protocol):
     builds: int
     """How often it changed throughout; between, `changes` says what happened to it."""
     changes: Changes
+    workspace: Workspace
+    """The rooms of all engines that have this precision."""
 
     @property
     def diagonal(self) -> Floats:
@@ -163,6 +167,7 @@ class GraphPrecision:
     def __init__(self, graph: Graph, correlation: float, tolerance: float) -> None:
         self.builds = 0
         self.changes = Changes()
+        self.workspace = Workspace()
         self.correlation = correlation
         self.tolerance = tolerance
         self._graph = graph
@@ -172,8 +177,8 @@ class GraphPrecision:
         self._off = Growing(np.float64)
         self._inverse_diagonal = Growing(np.float64, fill=1.0)
         self._inverse_edge = Growing(np.float64)
-        self._rooms = scratch(0), scratch(0)
-        self._touched = marked(0)
+        self._steps = fresh_steps()
+        self._rooms = self.workspace.rooms(graph, self._steps)
         self._healing = healing(0)
         self._tolerances = prior_entries(tolerance)
 
@@ -204,10 +209,10 @@ class GraphPrecision:
             of_people.resize(len(graph))
         for of_edges in (self._off, self._inverse_edge):
             of_edges.resize(graph.edges)
-        if len(self._touched.flags) < len(graph):
-            room = 2 * len(graph)
-            self._rooms = resized(self._rooms[0], room), resized(self._rooms[1], room)
-            self._touched, self._healing = marked(room), healing(room, self._healing)
+        if known_people < len(graph) or known < graph.edges:
+            self._rooms = self.workspace.rooms(graph, self._steps)
+        if len(self._healing.ring) < len(graph):
+            self._healing = healing(16 + len(graph) + len(graph) // SPARE, self._healing)
         new = graph.edges - known
         if not self.builds or (new > LET_IN_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
             self._join_all(known_people, known)
@@ -276,9 +281,9 @@ class GraphPrecision:
         changed = (deltas != 0.0) | (edges >= known)
         edges, deltas = edges[changed], deltas[changed]
         self._healing.fresh[:] = 0
-        diagonal, ends_wait = self._rooms[0].cells[:, DIAGONAL], True
-        change_entries(self._system, self._inverse, edges, deltas, diagonal, ends_wait, self._touched)
-        self.changes.append(Change(None, edges, deltas, members_of(self._touched).copy()))
+        ends_wait = True
+        change_entries(self._system, self._inverse, edges, deltas, ends_wait, self._rooms.people)
+        self.changes.append(Change(None, edges, deltas, self._touched()))
 
     def tend(self, most: int, stop: Ints) -> None:
         """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
@@ -293,19 +298,25 @@ class GraphPrecision:
     @property
     def given_up(self) -> bool:
         """Whether a solve took too many steps, ever."""
-        return any(room.steps[EXCEEDED] for room in self._rooms)
+        return bool(self._steps[EXCEEDED])
 
     @property
     def _system(self) -> System:
-        return system(self._graph, self.off)
+        return system(self._graph, self.off, self.diagonal)
 
     @property
     def _inverse(self) -> Inverse:
-        return Inverse(self.inverse_diagonal, self.inverse_edge, self._tolerances, self._healing)
+        return Inverse(self.inverse_diagonal, whole(self.inverse_edge), self._tolerances, self._healing)
 
     def _heal(self, most: int, stop: Ints) -> Ints:
-        heal(self._system, self._inverse, most, self._rooms[0], self._touched, stop)
-        return members_of(self._touched).copy()
+        heal(self._system, self._inverse, most, self._rooms.column, self._rooms.people, stop)
+        return self._touched()
+
+    def _touched(self) -> Ints:
+        """Whom a kernel has left in the room for people, which is empty then."""
+        touched = members_of(self._rooms.people).copy()
+        unmark_all(self._rooms.people)
+        return touched
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
@@ -334,8 +345,9 @@ class GraphPrecision:
             self._change(u, incident[changed], deltas[changed])
 
     def _change(self, participant: int, edges: Ints, deltas: Floats) -> None:
-        change_row(self._system, self._inverse, participant, edges, deltas, *self._rooms, self._touched)
-        self.changes.append(Change(participant, edges, deltas, members_of(self._touched).copy()))
+        column, other, touched = self._rooms.column, self._rooms.other, self._rooms.people
+        change_row(self._system, self._inverse, participant, edges, deltas, column, other, touched)
+        self.changes.append(Change(participant, edges, deltas, self._touched()))
 
 
 def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:
@@ -362,6 +374,7 @@ class ExplicitPrecision:
     def __init__(self, graph: Graph, covariance: Covariance) -> None:
         self.builds = 0
         self.changes = Changes()
+        self.workspace = Workspace()
         self.diagonal: Floats = np.zeros(0)
         self.off: Floats = np.zeros(0)
         self.inverse_diagonal: Floats = np.zeros(0)

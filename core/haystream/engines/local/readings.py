@@ -19,6 +19,7 @@ from haystream.events import Prior
 from haystream.models import MODELS
 from haystream.models.base import Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
+from haystream.overlay import entries
 
 
 class LocalReadings:
@@ -44,8 +45,7 @@ class LocalReadings:
 
     def check_solves(self) -> None:
         """Raise QueryFailed(TOO_MUCH_WORK) where a solve was given up."""
-        rooms = self._columns.state.rooms
-        if self._precision.given_up or rooms.column.steps[EXCEEDED] or rooms.other.steps[EXCEEDED]:
+        if self._precision.given_up or self._columns.state.rooms.column.steps[EXCEEDED]:
             people, pairs = self._columns.participants, self._columns.edge_count
             raise QueryFailed(
                 Code.TOO_MUCH_WORK,
@@ -85,7 +85,7 @@ class LocalReadings:
         """D_u D_v (Λ⁻¹)_uv."""
         state = self._columns.state
         D, of = state.people.scale, state.edges
-        return np.asarray(D[of.tail[edges]] * D[of.head[edges]] * state.inverse.on_edge[edges])
+        return np.asarray(D[of.tail[edges]] * D[of.head[edges]] * entries(state.inverse.on_edge, edges))
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
         """Constrained adjusted mean and variance: m̂ − v and Ĉ + v vᵀ / (1 + q)."""
@@ -209,7 +209,7 @@ class LocalReadings:
         """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local
         solve."""
         columns, shift = self._columns, self.known_common().mean_shift
-        found, values = columns.state.rooms.edges, columns.shares
+        found, values = columns.state.rooms.edges, columns.state.rooms.shares
         which = np.asarray(edges, dtype=np.int32)
         state, room = columns.state, columns.state.rooms.column
         tolerance, screened = state.tolerances.share, self.concentrations.screened

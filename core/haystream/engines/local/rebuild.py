@@ -8,9 +8,11 @@ from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import AT_ONCE, heal, healing, let_wait
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.sides import COMMON
-from haystream.engines.local.solve import ALLOWED, DIAGONAL, LISTED, MARK, RESIDUAL, ROUNDS, VALUE, relax, unmark
+from haystream.engines.local.solve import ALLOWED, RESIDUAL, ROUNDS, VALUE
 from haystream.engines.local.state import OWN, SQUARE, State
+from haystream.engines.local.update_growth import push_everybody
 from haystream.models.base import Priors
+from haystream.overlay import whole
 
 
 def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
@@ -54,28 +56,26 @@ def _solve_sides(columns: Columns, precision: Precision) -> None:
 
     diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     off[:count] = precision.off + weight * on_tail * on_head
-    for cells in (*people.sides, state.rooms.column.cells, room.cells):
-        cells[:m, DIAGONAL] = diagonal
+    state.system.diagonal[:m] = diagonal
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
-    for side, (cells, tolerance) in enumerate(zip(people.sides, state.tolerances.sides.tolist(), strict=True)):
+    for side, cells in enumerate(people.sides):
         c, x = edges.coefficient[side, :count], cells[:m, VALUE]
         people.rhs[:m, side] = at_people(c * on_tail, c * on_head)
         applied = diagonal * x + at_people(off[:count] * x[head], off[:count] * x[tail])
         cells[:m, RESIDUAL] = people.rhs[:m, side] - applied
-        cells[:m, MARK] = LISTED
-        room.touched[:m], room.listed[0] = columns.everyone(), m
-        relax(state.system, cells, tolerance, room, people.rhs[:, side], people.sides, np.empty(0))
-        unmark(cells, room)
+        push_everybody(state, side, m)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
 
 
 def _start_inverse(columns: Columns, precision: Precision) -> None:
     """Λ⁻¹ is Q⁻¹ but near data. Healing finds out how far that is."""
     m, count = columns.participants, columns.edge_count
-    inverse = columns.state.inverse._replace(healing=healing(len(columns.state.people.scale)))
+    on_edge = np.zeros(len(columns.state.system.off))
+    on_edge[:count] = precision.inverse_edge
+    waiting = healing(len(columns.state.people.scale))
+    inverse = columns.state.inverse._replace(healing=waiting, on_edge=whole(on_edge))
     columns.state = state = columns.state._replace(inverse=inverse)
     inverse.on_participant[:m] = state.people.prior_variance[:m] = precision.inverse_diagonal
-    inverse.on_edge[:count] = precision.inverse_edge
     screened = np.flatnonzero(state.edges.weight[:count])
     ends = np.union1d(state.edges.tail[screened], state.edges.head[screened])
     let_wait(inverse.healing, ends.astype(np.int32))
@@ -94,5 +94,3 @@ def _sum_up(columns: Columns) -> None:
     sums.data[SQUARE], sums.data[OWN] = state.data.square[:count].sum(), state.data.own[:count].sum()
     for listed in (news.moved, news.later, news.stale):
         unmark_all(listed)
-    news.closely[:] = 0
-    news.counted[:] = 0

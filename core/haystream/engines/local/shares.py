@@ -27,8 +27,8 @@ def collect_shares(
     for i in range(len(which)):
         e = which[i]
         part = (1.0 - edges.residual[e] * edges.weight[e]) / len(which)
-        begin(room, edges.tail[e], part * edges.on_tail[e])
-        begin(room, edges.head[e], part * edges.on_head[e])
+        begin(system, room, edges.tail[e], part * edges.on_tail[e])
+        begin(system, room, edges.head[e], part * edges.on_head[e])
     solve(system, tolerance, room)
     values, contacts = room.cells[:, VALUE], 0
     for t in touched_by(room):

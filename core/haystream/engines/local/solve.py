@@ -3,9 +3,10 @@
 Λ has the sparsity of the graph itself (docs/method.md, "Why the linear form"): a diagonal entry per participant and
 one off-diagonal entry per edge. A participant whose residual r = b − Λx exceeds tolerance × its diagonal takes the
 whole of it into x and hands the consequence to its contacts: Gauss-Seidel steps in the order in which they are
-needed, which converges for every such matrix and touches only a neighbourhood."""
+needed, which converges for every such matrix and touches only a neighbourhood.
 
-from math import prod
+A solve is done in a scratch, of whom it reaches: what was there before is only read."""
+
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,9 @@ from haystream.compiled import compiled
 from haystream.graph import Graph
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
-"""Columns of a participant's cell in a solve: x, r, Λ_uu, and whether it waits in the ring or is listed. They lie
-side by side because a push reads and writes all of them at once, of participants anywhere in memory."""
+"""Columns of a participant's cell: x and r, wherever a solution is kept; while it is solved for also Λ_uu, and
+whether the participant waits in the ring or is listed. They lie side by side because a push reads and writes all
+of them at once, of participants anywhere in memory."""
 
 UNMARKED, LISTED, QUEUED = 0.0, 1.0, 2.0
 """Marks. LISTED: in the list of the touched; QUEUED: there and in the ring."""
@@ -36,7 +38,7 @@ ALLOWED, EXCEEDED = 0, 1
 
 
 class System(NamedTuple):
-    """A matrix on the graph, but for its diagonal, which is in the cells of every solve.
+    """A matrix on the graph.
 
     The contacts of u are contact[start[u] … start[u] + degree[u] − 1], over the edges incident[…] (`graph.Graph`).
     """
@@ -49,10 +51,12 @@ class System(NamedTuple):
     head: Ints
     off: Floats
     """The off-diagonal entries, shape (edges,)."""
+    diagonal: Floats
+    """Shape (participants,)."""
 
 
 class Scratch(NamedTuple):
-    """Room for one local solve; values, residuals and marks are zero between solves.
+    """Room for one local solve; values and marks are zero between solves.
 
     A solve that takes more steps than are allowed is given up, and `steps` says so from then on: whatever was made
     with it is good for nothing.
@@ -70,46 +74,39 @@ class Scratch(NamedTuple):
     """Shape (2,): how many a solve is ALLOWED, and 1 once one has EXCEEDED that."""
 
 
-def system(graph: Graph, off: Floats) -> System:
-    """The matrix with these off-diagonal entries on the graph as it is now."""
-    return System(graph.start, graph.degree, graph.contact, graph.incident, graph.tail, graph.head, off)
+def system(graph: Graph, off: Floats, diagonal: Floats) -> System:
+    """The matrix with these entries on the graph as it is now."""
+    return System(graph.start, graph.degree, graph.contact, graph.incident, graph.tail, graph.head, off, diagonal)
 
 
-def fresh_cells(*shape: int) -> Floats:
-    """Cells of solves of x = 0 with a unit diagonal, shape (*shape, 4), none of them across two cache lines."""
-    line = 64
-    room = np.zeros(4 * prod(shape) + line // 8)
-    begin = -room.ctypes.data % line // 8
-    cells = room[begin : begin + 4 * prod(shape)].reshape(*shape, 4)
-    cells[..., DIAGONAL] = 1.0
-    return cells
+def fresh_steps() -> Longs:
+    """`Scratch.steps` before any solve."""
+    return np.array([MOST_STEPS, 0])
 
 
 def scratch(participants: int) -> Scratch:
-    """Fresh scratch for a matrix of unit diagonal."""
+    """Fresh scratch, none of its cells across two cache lines."""
+    line = 64
+    room = np.zeros(4 * participants + line // 8)
+    begin = -room.ctypes.data % line // 8
+    cells = room[begin : begin + 4 * participants].reshape(participants, 4)
     ring, touched = np.zeros((2, participants), np.int32)
-    steps = np.array([MOST_STEPS, 0])
-    return Scratch(fresh_cells(participants), ring, touched, np.zeros(1, np.int64), steps)
-
-
-def resized(room: Scratch, participants: int) -> Scratch:
-    """Fresh scratch of another size, in which what was exceeded still is."""
-    return scratch(participants)._replace(steps=room.steps)
+    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps())
 
 
 @compiled
 def relax(
-    system: System, cells: Floats, tolerance: float, room: Scratch, rhs: Floats, others: Floats, along: Floats
+    system: System, before: Floats, tolerance: float, room: Scratch, rhs: Floats, others: Floats, along: Floats
 ) -> float:
     """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up; return rhsᵀΔx.
 
-    `cells`, shape (participants, 4), change in place; they may be those of `room`. Every participant whose x or r
-    changes is put into `room.touched`; exactly those there are marked in `cells`, before and after. What is only
-    read, for sums: `rhs`, shape (participants,), and `others`, the cells of k solves on the same matrix, shape
-    (k, participants, 4). To `along`, shape (k,), is added the sum over all steps of the step times the residual of
-    each of `others` at that place and time.
+    Whoever is reached is put among the touched with his residual of `before`, shape (participants, 2), or 0 where
+    that has no rows; the solution moves by the values of `room.cells`. What else is only read, for sums: `rhs`,
+    shape (participants,), and `others`, the cells of k other solves on the same matrix, shape (k, participants,
+    2). To `along`, shape (k + 1,), is added the sum over all steps of the step times the residual at that place and
+    time, of each of `others` and then of this solve's own.
     """
-    ring, touched = room.ring, room.touched
+    ring, touched, cells, own = room.ring, room.touched, room.cells, len(others)
     size, listed = len(ring), room.listed[0]
     head, count, steps = 0, 0, room.steps[ALLOWED]
     for i in range(listed):
@@ -129,8 +126,9 @@ def relax(
         step = cells[u, RESIDUAL] / cells[u, DIAGONAL]
         if abs(step) <= tolerance:
             continue
-        for other in range(len(along)):
+        for other in range(own):
             along[other] += step * others[other, u, RESIDUAL]
+        along[own] += step * cells[u, RESIDUAL]
         cells[u, VALUE] += step
         cells[u, RESIDUAL] = 0.0
         gain += rhs[u] * step
@@ -141,14 +139,16 @@ def relax(
             break
         for i in range(first, first + system.degree[u]):
             v = system.contact[i]
-            residual = cells[v, RESIDUAL] - system.off[system.incident[i]] * step
-            cells[v, RESIDUAL] = residual
             mark = cells[v, MARK]
             if mark == UNMARKED:
                 touched[listed] = v
                 listed += 1
                 mark = LISTED
+                cells[v, RESIDUAL] = before[v, RESIDUAL] if len(before) > 0 else 0.0
+                cells[v, DIAGONAL] = system.diagonal[v]
                 cells[v, MARK] = LISTED
+            residual = cells[v, RESIDUAL] - system.off[system.incident[i]] * step
+            cells[v, RESIDUAL] = residual
             if mark == LISTED and abs(residual) > tolerance * cells[v, DIAGONAL]:
                 cells[v, MARK] = QUEUED
                 tail = head + count
@@ -165,21 +165,23 @@ def relax(
 @compiled
 def solve(system: System, tolerance: float, room: Scratch) -> None:
     """Solve in the scratch what `begin` put there."""
-    cells = room.cells
-    relax(system, cells, tolerance, room, cells[:, VALUE], cells[np.newaxis], np.empty(0))
+    relax(system, np.empty((0, 2)), tolerance, room, room.cells[:, VALUE], np.empty((0, 0, 2)), np.zeros(1))
 
 
 @compiled
-def begin(room: Scratch, u: int, value: float) -> None:
+def begin(system: System, room: Scratch, u: int, value: float) -> None:
     """Add `value` to the right-hand side of a solve in the scratch."""
+    touch(system, room, u, 0.0)
     room.cells[u, RESIDUAL] += value
-    touch(room.cells, room, u)
 
 
 @compiled
-def touch(cells: Floats, room: Scratch, u: int) -> None:
-    """Put u among the touched of a solve, once."""
+def touch(system: System, room: Scratch, u: int, residual: float) -> None:
+    """Put u among the touched of a solve with this residual, unless it is there."""
+    cells = room.cells
     if cells[u, MARK] == UNMARKED:
+        cells[u, RESIDUAL] = residual
+        cells[u, DIAGONAL] = system.diagonal[u]
         cells[u, MARK] = LISTED
         room.touched[room.listed[0]] = u
         room.listed[0] += 1
@@ -192,17 +194,10 @@ def touched_by(room: Scratch) -> Ints:
 
 
 @compiled
-def unmark(cells: Floats, room: Scratch) -> None:
-    """Take everybody out of the touched; values and residuals stay."""
-    for u in touched_by(room):
-        cells[u, MARK] = UNMARKED
-    room.listed[0] = 0
-
-
-@compiled
 def forget(room: Scratch) -> None:
     """Put the scratch back to zero, at the cost of what was touched."""
     for u in touched_by(room):
         room.cells[u, VALUE] = 0.0
         room.cells[u, RESIDUAL] = 0.0
-    unmark(room.cells, room)
+        room.cells[u, MARK] = UNMARKED
+    room.listed[0] = 0

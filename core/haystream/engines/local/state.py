@@ -5,14 +5,21 @@ Arrays have spare room, so that growth is amortised. `sides` are the right-hand 
 
 from typing import NamedTuple
 
-from haystream.arrays import Flags, Floats, Ints, Marked
+import numpy as np
+
+from haystream.arrays import SPARE, Floats, Ints, Longs, Marked, marked
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.healing import Inverse
-from haystream.engines.local.solve import Scratch, System
+from haystream.engines.local.solve import Scratch, System, scratch
+from haystream.graph import Graph
+from haystream.overlay import Overlay
 
 
 class Edges(NamedTuple):
-    """Per edge, shape (edges,) unless said otherwise. One without noise (0) is not let in yet."""
+    """Per edge, shape (edges,) unless said otherwise. One without noise (0) is not let in yet.
+
+    From `prior_mean` to `residual`, and from `weight` on with `Data`, what belongs to one edge lies side by side.
+    """
 
     tail: Ints
     head: Ints
@@ -55,7 +62,7 @@ class People(NamedTuple):
     prior_variance: Floats
     """(Q⁻¹)_uu, as it was last taken over."""
     sides: Floats
-    """Shape (sides, participants, 4): the cells of the solve of each right-hand side (`solve.relax`)."""
+    """Shape (sides, participants, 2): x and r of each right-hand side, a cell a participant (`solve`)."""
     rhs: Floats
     """Shape (participants, sides)."""
 
@@ -76,7 +83,7 @@ class Sums(NamedTuple):
     step: Floats
     """How far the solution went along the column K."""
     along: Floats
-    """bᵀK; or what a solve added up along its steps (`solve.relax`)."""
+    """bᵀK."""
     across: Floats
     """xᵀ times what K leaves unsolved."""
 
@@ -86,7 +93,7 @@ SQUARE, OWN = 0, 1
 
 
 class Rooms(NamedTuple):
-    """Room for what a kernel needs meanwhile; all of it is empty, or zero, between kernels."""
+    """Room for what is needed meanwhile; but for `shares` all of it is empty, or zero, when nobody works."""
 
     column: Scratch
     """For a column of Λ⁻¹."""
@@ -94,16 +101,45 @@ class Rooms(NamedTuple):
     """For another solve."""
     people: Marked
     edges: Marked
+    shares: Floats
+    """Shape (edges,)."""
+
+
+NO_DATA = Data(*np.zeros((5, 0)))
+_NONE, _NOBODY = np.zeros(0), np.zeros(0, np.int32)
+NO_EDGES = Edges(_NOBODY, _NOBODY, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, np.zeros((0, 0)))
+
+
+class Workspace:
+    """The rooms of all who work on one graph. Only one of them does at a time, so nobody needs any of his own."""
+
+    def __init__(self) -> None:
+        self._rooms = _rooms(0, 0)
+
+    def rooms(self, graph: Graph, steps: Longs) -> Rooms:
+        """As large as the graph asks for, and with somebody's own count of steps (`Scratch.steps`)."""
+        rooms, people, edges = self._rooms, len(graph), graph.edges
+        if len(rooms.column.ring) < people or len(rooms.shares) < edges:
+            rooms = self._rooms = _rooms(16 + people + people // SPARE, 16 + edges + edges // SPARE)
+        column, other = rooms.column._replace(steps=steps), rooms.other._replace(steps=steps)
+        return rooms._replace(column=column, other=other)
+
+
+def _rooms(people: int, edges: int) -> Rooms:
+    return Rooms(scratch(people), scratch(people), marked(people), marked(edges), np.zeros(edges))
+
+
+NO_ROOMS = _rooms(0, 0)
 
 
 class Told(NamedTuple):
     """What readers were last told of; inf before."""
 
-    mean: Floats
+    mean: Overlay
     """X, O and V of each participant (`contract.Engine`), every one of shape (participants,)."""
-    reach: Floats
-    variance: Floats
-    covariance: Floats
+    reach: Overlay
+    variance: Overlay
+    covariance: Overlay
     """D_u D_v (Λ⁻¹)_uv of each edge's ends, shape (edges,)."""
 
 
@@ -112,16 +148,16 @@ class News(NamedTuple):
 
     told: Told
     moved: Marked
-    """Participants whose reading may have moved."""
-    closely: Flags
-    """Shape (participants,). Of the moved: 1 for those whose reading may not wait, and the covariances of whose
-    edges may have moved alone."""
+    """Participants whose reading may have moved; flagged CLOSELY: may not wait, and the covariances of whose edges
+    may have moved alone."""
     later: Marked
     """Participants whose reading has moved by so little that it may wait until there is time."""
     stale: Marked
-    """Edges that are to be scored again."""
-    counted: Flags
-    """Shape (edges,). Of the stale: 1 for those of which screened or relevant items have been counted."""
+    """Edges that are to be scored again; flagged COUNTED: screened or relevant items have been counted."""
+
+
+CLOSELY = COUNTED = 2
+"""Flags."""
 
 
 class State(NamedTuple):

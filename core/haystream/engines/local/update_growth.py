@@ -4,10 +4,11 @@ from haystream.arrays import Flags, Floats, Ints, Marked, mark, members_of, unma
 from haystream.compiled import compiled
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON
-from haystream.engines.local.solve import DIAGONAL, RESIDUAL, VALUE, touch
+from haystream.engines.local.solve import RESIDUAL, VALUE, touch
 from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
-from haystream.engines.local.update_verdict import add_diagonal, coefficient_of, push_side, regress
+from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
 from haystream.models.base import Priors
+from haystream.overlay import entry, put
 
 
 @compiled
@@ -31,7 +32,8 @@ def push_ends(state: State, which: Ints) -> None:
 
     Whoever is in `rooms.people`, which this empties, has moved first.
     """
-    edges, sides, room, moved = state.edges, state.people.sides, state.rooms.other, state.news.moved
+    system, edges, sides, moved = state.system, state.edges, state.people.sides, state.news.moved
+    room = state.rooms.other
     for u in members_of(state.rooms.people):
         mark(moved, u)
     unmark_all(state.rooms.people)
@@ -39,19 +41,20 @@ def push_ends(state: State, which: Ints) -> None:
         cells, limit = sides[side], state.tolerances.sides[side]
         for e in which:
             for t in (edges.tail[e], edges.head[e]):
-                if abs(cells[t, RESIDUAL]) > limit * cells[t, DIAGONAL]:
-                    touch(cells, room, t)
-        push_side(state.system, state.people, state.sums, side, limit, room, moved)
+                if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
+                    touch(system, room, t, cells[t, RESIDUAL])
+        push_side(system, state.people, state.sums, side, limit, room, moved)
 
 
 @compiled
 def push_everybody(state: State, side: int, participants: int) -> None:
-    """Push the residuals of one side wherever they are above its tolerance, which has become closer."""
-    cells, limit, room = state.people.sides[side], state.tolerances.sides[side], state.rooms.other
+    """Push the residuals of one side wherever they are above its tolerance."""
+    system, cells, limit = state.system, state.people.sides[side], state.tolerances.sides[side]
+    room = state.rooms.other
     for u in range(participants):
-        if abs(cells[u, RESIDUAL]) > limit * cells[u, DIAGONAL]:
-            touch(cells, room, u)
-    push_side(state.system, state.people, state.sums, side, limit, room, state.news.moved)
+        if abs(cells[u, RESIDUAL]) > limit * system.diagonal[u]:
+            touch(system, room, u, cells[u, RESIDUAL])
+    push_side(system, state.people, state.sums, side, limit, room, state.news.moved)
 
 
 @compiled
@@ -87,11 +90,13 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
 
     Right-hand sides and residuals take the whole of the change, so solutions stay as exact as they were. Entries of
     Λ⁻¹ take it to first order, on the edge and at its ends; what its surroundings miss is strain. Edges for which
-    that is too rough are flagged in `rough`, shape (len(which),), and nothing is done to them.
+    that is too rough are flagged in `rough`, shape (len(which),), and nothing is done to them. What an edge has by
+    its data is written only where it changes, which it does not without data: memory that is written to is the
+    query's own from then on.
     """
     edges, people, data = state.edges, state.people, state.data
     sides, sums, tolerances = people.sides, state.sums, state.inverse.tolerances
-    V, covariance, column = state.inverse.on_participant, state.inverse.on_edge, state.rooms.column
+    V, covariance, diagonal = state.inverse.on_participant, state.inverse.on_edge, state.system.diagonal
     square, own = 0.0, 0.0
     for i in range(len(which)):
         e = which[i]
@@ -107,7 +112,8 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
         for side in range(len(sides)):
             cells = sides[side]
             c, new_c = edges.coefficient[side, e], coefficient_of(side, weight, deviation, left)
-            edges.coefficient[side, e] = new_c
+            if new_c != c:
+                edges.coefficient[side, e] = new_c
             to_u, to_v = new_c * new_u - c * at_u, new_c * new_v - c * at_v
             people.rhs[u, side] += to_u
             people.rhs[v, side] += to_v
@@ -123,26 +129,28 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
                 sums.border[side] += sums.change[side]
                 sums.border[side] -= sides[side, u, VALUE] * moved_u + sides[side, v, VALUE] * moved_v
         if weight != 0.0:
-            add_diagonal(people, state.rooms, u, uu)
-            add_diagonal(people, state.rooms, v, vv)
+            diagonal[u] += uu
+            diagonal[v] += vv
             state.system.off[e] += uv
-            shared = covariance[e]
-            least_u, least_v = 1.0 / column.cells[u, DIAGONAL], 1.0 / column.cells[v, DIAGONAL]
+            shared = entry(covariance, e)
+            least_u, least_v = 1.0 / diagonal[u], 1.0 / diagonal[v]
             less = uu * V[u] * shared + uv * (V[u] * V[v] + shared * shared) + vv * shared * V[v]
             less_u = uu * V[u] * V[u] + 2.0 * uv * V[u] * shared + vv * shared * shared
             less_v = uu * shared * shared + 2.0 * uv * shared * V[v] + vv * V[v] * V[v]
             V[u], V[v] = max(V[u] - less_u, least_u), max(V[v] - less_v, least_v)
-            covariance[e] -= less
+            put(covariance, e, shared - less)
             strain = (abs(uu) + 2.0 * abs(uv) + abs(vv)) * shared * shared
             for t in (u, v):
                 add_strain(state.inverse.healing, t, strain, tolerances.strain)
                 mark(state.news.moved, t)
-        edges.weight[e] = weight
+        if weight != w:
+            edges.weight[e] = weight
         take_prior(edges, e, priors, i)
         new_square, new_own = weight * deviation * deviation, data.offered[e] * left * priors.residual[i]
         square += new_square - data.square[e]
         own += new_own - data.own[e]
-        data.square[e], data.own[e] = new_square, new_own
+        if new_square != data.square[e] or new_own != data.own[e]:
+            data.square[e], data.own[e] = new_square, new_own
         mark(state.news.stale, e)
     push_ends(state, which)
     sums.data[SQUARE] += square

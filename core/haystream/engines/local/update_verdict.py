@@ -1,11 +1,12 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
+import numpy as np
+
 from haystream.arrays import Floats, Marked, mark
 from haystream.compiled import compiled
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
-    DIAGONAL,
     RESIDUAL,
     VALUE,
     Scratch,
@@ -16,9 +17,9 @@ from haystream.engines.local.solve import (
     solve,
     touch,
     touched_by,
-    unmark,
 )
-from haystream.engines.local.state import Data, People, Rooms, State, Sums
+from haystream.engines.local.state import Data, People, State, Sums
+from haystream.overlay import entry, put
 
 
 @compiled
@@ -46,20 +47,24 @@ def push_side(
     """Push a right-hand side's residuals, down to `limit` from those touched in `room` on, and keep the sums in
     step.
 
-    A step s at u moves bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whom that reaches has moved, but
+    A step s at u moves bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whoever takes a step has moved, but
     for REMAINING, which moves no reading."""
-    cells, sides = people.sides[side], len(people.sides)
-    first, last = (0, sides) if side == COMMON else (min(COMMON, sides), sides)
-    along = sums.along[first:last]
-    along[:] = 0.0
-    others = people.sides[first:last]
-    sums.form[side] += relax(system, cells, limit, room, people.rhs[:, side], others, along)
-    for i in range(len(along)):
+    cells, sides = people.sides[side], people.sides
+    first, last = (0, COMMON) if side == COMMON else (min(COMMON, len(sides)), len(sides))
+    along = np.zeros(last - first + 1)
+    sums.form[side] += relax(system, cells, limit, room, people.rhs[:, side], sides[first:last], along)
+    for i in range(last - first):
         sums.border[i if side == COMMON else side] -= along[i]
-    if side != REMAINING:
-        for u in touched_by(room):
-            mark(moved, u)
-    unmark(cells, room)
+    if side == COMMON:
+        sums.border[COMMON] -= along[-1]
+    for u in touched_by(room):
+        step = room.cells[u, VALUE]
+        cells[u, RESIDUAL] = room.cells[u, RESIDUAL]
+        if step != 0.0:
+            cells[u, VALUE] += step
+            if side != REMAINING:
+                mark(moved, u)
+    forget(room)
 
 
 @compiled
@@ -74,30 +79,31 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     u, v = edges.tail[edge], edges.head[edge]
     beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
     sides, rhs = people.sides, people.rhs
-    rooms, column, room = state.rooms, state.rooms.column, state.rooms.other
+    column, room = state.rooms.column, state.rooms.other
     dw = weight - edges.weight[edge]
     K, left, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 1.0
     if dw != 0.0:
-        begin(column, u, beta_u)
-        begin(column, v, beta_v)
+        begin(system, column, u, beta_u)
+        begin(system, column, v, beta_v)
         tolerance = inverse.tolerances.corrected
         solve(system, tolerance, column)
         gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
         shrink = dw / gamma
-        add_diagonal(people, rooms, u, dw * beta_u * beta_u)
-        add_diagonal(people, rooms, v, dw * beta_v * beta_v)
+        system.diagonal[u] += dw * beta_u * beta_u
+        system.diagonal[v] += dw * beta_v * beta_v
         for t in touched_by(column):
             if K[t] == 0.0:
                 continue
             mark(state.news.moved, t)
-            least = 1.0 / column.cells[t, DIAGONAL]  # of an estimate too (`change_row`)
+            least = 1.0 / system.diagonal[t]  # of an estimate too (`change_row`)
             inverse.on_participant[t] = max(inverse.on_participant[t] - shrink * K[t] * K[t], least)
             add_strain(inverse.healing, t, 2.0 * abs(shrink * K[t]) * tolerance, inverse.tolerances.strain)
             first = system.start[t]
             for j in range(first, first + system.degree[t]):
                 other = system.contact[j]
-                if other > t:
-                    inverse.on_edge[system.incident[j]] -= shrink * K[t] * K[other]
+                if other > t and K[other] != 0.0:
+                    e = system.incident[j]
+                    put(inverse.on_edge, e, entry(inverse.on_edge, e) - shrink * K[t] * K[other])
         system.off[edge] += dw * beta_u * beta_v
         edges.weight[edge] = weight
     back, own = 0.0, 0.0
@@ -134,21 +140,11 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
             continue
         cells, limit = sides[side], state.tolerances.sides[side]
         for t in touched_by(column):
-            if abs(cells[t, RESIDUAL]) > limit * cells[t, DIAGONAL]:
-                touch(cells, room, t)
+            if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
+                touch(system, room, t, cells[t, RESIDUAL])
         if dw == 0.0:
-            touch(cells, room, u)
-            touch(cells, room, v)
+            touch(system, room, u, cells[u, RESIDUAL])
+            touch(system, room, v, cells[v, RESIDUAL])
         push_side(system, people, sums, side, limit, room, state.news.moved)
     forget(column)
     mark(state.news.stale, edge)
-
-
-@compiled
-def add_diagonal(people: People, rooms: Rooms, participant: int, delta: float) -> None:
-    """Add to Λ_uu in all its copies."""
-    sides = people.sides
-    for side in range(len(sides)):
-        sides[side, participant, DIAGONAL] += delta
-    rooms.column.cells[participant, DIAGONAL] += delta
-    rooms.other.cells[participant, DIAGONAL] += delta

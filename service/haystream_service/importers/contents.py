@@ -1,0 +1,146 @@
+"""What a message says, as a person would read it: its subject, and its text without attachments.
+
+The text is the message's plain text; of parts that say the same in several ways (multipart/alternative) the plain
+one, or, where that is empty, the last; of HTML what is to be seen. Attachments, and messages in messages, are left
+out.
+"""
+
+import re
+from codecs import lookup
+from collections.abc import Iterator
+from email.header import decode_header, make_header
+from email.message import Message
+from email.parser import BytesParser
+from typing import NamedTuple
+
+from haystream_service.importers.html import plain_text
+from haystream_service.wire.fields import SUBJECT_LENGTH, TEXT_LENGTH
+
+SUBJECT_READ = 10_000
+"""Characters of a subject that are read: decoding takes time with the square of their number."""
+CUT = "\n[cut here when it was imported: the message goes on]"
+ANY_BYTES = "cp1252"
+"""What Latin-1 is taken for, and what nobody knows."""
+NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
+"""Python has these among its charsets. No mail means them, and the first two take long."""
+WIDER = {
+    "ascii": ANY_BYTES,
+    "iso8859-1": ANY_BYTES,
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    **dict.fromkeys(NO_CHARSETS, ANY_BYTES),
+}
+"""What is meant where mail says less than it holds, by Python's names, as browsers take it (WHATWG Encoding)."""
+# The parser that never raises; the modern policy's structured headers do, on mail as it is found.
+_PARSER = BytesParser()
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
+
+
+class Contents(NamedTuple):
+    """What a message or a row says; None where it says nothing."""
+
+    subject: str | None = None
+    text: str | None = None
+
+
+def contents(message: bytes) -> Contents:
+    """What the message says. Raises RecursionError where parts are nested too deeply."""
+    mail = _PARSER.parsebytes(message)
+    return bounded(subject(mail), text(mail))
+
+
+def bounded(subject: str, text: str) -> Contents:
+    """The two without control characters, no longer than an item's may be. A text that is cut says so."""
+    line = _CONTROLS.sub("", " ".join(_characters(subject).split()))[:SUBJECT_LENGTH]
+    whole = _EMPTY_LINES.sub("\n\n", _CONTROLS.sub("", _characters(text))).strip()
+    return Contents(line or None, cut(whole, TEXT_LENGTH) or None)
+
+
+def cut(text: str, length: int) -> str:
+    """The text in at most so many characters, of which the last say where it was cut."""
+    return text if len(text) <= length else text[: max(0, length - len(CUT))] + CUT
+
+
+def subject(mail: Message) -> str:
+    """The message's subject, decoded; as it stands where it cannot be."""
+    raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:SUBJECT_READ]
+    # Bytes that are not ASCII stand in it as lone surrogates.
+    line = raw if raw.isascii() else _decoded(raw.encode("utf-8", "surrogateescape"), "utf-8")
+    try:
+        return str(make_header(decode_header(line)))
+    except (ValueError, LookupError):
+        return line
+
+
+def text(mail: Message) -> str:
+    """The message's text, as the head of this file says."""
+    return "\n\n".join(found for part in _shown(mail) if (found := part_text(part).strip()))
+
+
+def part_text(part: Message) -> str:
+    """What a text part says, of HTML what is to be seen; nothing where the part is no text."""
+    if not _is_text(part):
+        return ""
+    payload = part.get_payload(decode=True)
+    if not isinstance(payload, bytes):
+        return ""
+    found = _decoded(payload, part.get_content_charset("us-ascii"))
+    return plain_text(found) if part.get_content_subtype() == "html" else found
+
+
+def _is_text(part: Message) -> bool:
+    return part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment"
+
+
+def _shown(part: Message) -> Iterator[Message]:
+    """The text parts that a reader is shown, in their order."""
+    inside = [one for one in part.get_payload() if isinstance(one, Message)] if part.is_multipart() else []
+    if not inside:
+        if part.get_content_type() in {"text/plain", "text/html"} and _is_text(part):
+            yield part
+    elif part.get_content_type() == "multipart/alternative":
+        yield from _best([list(_shown(way)) for way in inside])
+    elif part.get_content_type() == "multipart/related":
+        yield from _shown(inside[0])  # the others are what it shows: images, styles
+    elif part.get_content_maintype() == "multipart" and part.get_content_disposition() != "attachment":
+        for one in inside:
+            yield from _shown(one)
+
+
+def _best(ways: list[list[Message]]) -> list[Message]:
+    """Of several ways to say the same, the plain one, or the last: senders put the richest there."""
+    saying = [way for way in ways if any(part_text(part).strip() for part in way)]
+    for way in saying:
+        if all(part.get_content_subtype() == "plain" for part in way):
+            return way
+    return saying[-1] if saying else []
+
+
+def _decoded(raw: bytes, charset: str) -> str:
+    """The characters: of the charset if they can be, else of UTF-8, else of the charset as far as they go."""
+    name = _codec(charset)
+    # What claims to be ASCII or Latin-1 is often UTF-8, and Latin-1 hardly ever looks like it.
+    first = "utf-8" if name == ANY_BYTES else name
+    for codec, errors in ((first, "strict"), ("utf-8", "strict")):
+        try:
+            return raw.decode(codec, errors)
+        except ValueError:
+            continue
+    return raw.decode(name, errors="replace")
+
+
+def _codec(charset: str) -> str:
+    """Python's name of the charset, or of the one that is meant."""
+    try:
+        name = lookup(charset).name
+        "a".encode(name)  # some codecs are none of text
+    except (LookupError, ValueError):
+        return ANY_BYTES
+    return WIDER.get(name, name)
+
+
+def _characters(text: str) -> str:
+    """The text with ends of lines as one character, and none that UTF-8 does not have (lone surrogates)."""
+    whole = text.encode("utf-8", "replace").decode() if not text.isascii() else text
+    return whole.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,40 @@
+"""HTML as plain text: what a reader would see of it, without its layout."""
+
+import re
+from html import unescape
+
+HTML_LENGTH = 1 << 20
+"""Characters that are read: four times of what an item's text may have."""
+UNSEEN = frozenset({"head", "script", "style", "template", "title"})
+LINES = frozenset(
+    {"address", "article", "blockquote", "body", "br", "dd", "div", "dl", "dt", "footer", "form", "header", "hr"}
+    | {"h1", "h2", "h3", "h4", "h5", "h6", "html", "li", "ol", "p", "pre", "section", "table", "tr", "ul"}
+)
+"""What begins and ends a line; of a row of a table, cells are set apart by a space."""
+_SPACE = re.compile(r"[ \t\r\n\f]+")
+# Python's html.parser takes the square of the length for tags and comments that do not end, before 3.11.14. Here
+# every character is in one piece: a comment, a declaration, a tag (which may be cut off), or what is seen.
+_PIECE = re.compile(
+    r"<!--.*?(?:--!?>|\Z)|<[!?][^>]*(?:>|\Z)|<(?P<end>/?)(?P<tag>[a-zA-Z][a-zA-Z0-9]*)[^<>]*>?|</[^<>]*>?|(?P<seen><?[^<]*)",
+    re.DOTALL,
+)
+
+
+def plain_text(html: str) -> str:
+    """What the HTML says, its paragraphs as lines."""
+    pieces: list[str] = []
+    hidden: str | None = None
+    for piece in _PIECE.finditer(html[:HTML_LENGTH]):
+        tag = (piece["tag"] or "").lower()
+        if hidden is not None:
+            if tag == "body" or (tag == hidden and piece["end"]):  # a head may end without a word
+                hidden = None
+        elif tag in UNSEEN and not piece["end"]:
+            hidden = tag
+        elif tag in LINES:
+            pieces.append("\n")
+        elif tag in {"td", "th"}:
+            pieces.append(" ")
+        elif piece["seen"]:
+            pieces.append(unescape(_SPACE.sub(" ", piece["seen"])))
+    return "".join(pieces)

@@ -1,0 +1,193 @@
+"""What a message says: real shapes of mail, and what nobody should send."""
+
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haystream_service.importers import Making, read_csv, read_eml
+from haystream_service.importers.contents import CUT, Contents, contents
+from haystream_service.importers.html import HTML_LENGTH, plain_text
+from haystream_service.importers.results import ImportFailed
+from haystream_service.wire import ItemRecord, Limits, encode_record
+from haystream_service.wire.fields import SUBJECT_LENGTH, TEXT_LENGTH
+
+
+def message(*, subject: str = "lunch", plain: str = "At noon?") -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = "ann@example.org", "bob@example.org", subject
+    mail.set_content(plain)
+    return mail
+
+
+def raw(head: bytes, body: bytes = b"") -> bytes:
+    return b"From: a@x\nTo: b@x\n" + head + b"\n\n" + body
+
+
+def test_a_plain_message() -> None:
+    assert contents(bytes(message())) == Contents("lunch", "At noon?")
+
+
+def test_of_two_ways_to_say_it_the_plain_one_is_taken() -> None:
+    mail = message()
+    mail.add_alternative("<p>At <b>noon</b>, in HTML?</p>", subtype="html")
+    assert contents(bytes(mail)).text == "At noon?"
+
+
+def test_where_the_plain_way_says_nothing_the_other_is_taken() -> None:
+    mail = message(plain=" \n")
+    mail.add_alternative("<p>At <b>noon</b>?</p>", subtype="html")
+    mail.get_payload()[1].add_related(b"GIF89a", "image", "gif", cid="<x>")  # type: ignore[union-attr,index]
+    assert contents(bytes(mail)).text == "At noon?"
+
+
+def test_attachments_and_messages_in_messages_are_left_out_and_inline_parts_are_not() -> None:
+    mail = message()
+    mail.add_attachment(b"%PDF money", "application", "pdf", filename="a.pdf")
+    mail.add_attachment("attached text", filename="b.txt")
+    mail.add_attachment("<p>attached page</p>", subtype="html", filename="c.html")
+    mail.add_attachment("BEGIN:VCALENDAR", subtype="calendar", disposition="inline")
+    mail.add_attachment("and a dessert", disposition="inline")
+    mail.add_attachment(message(plain="forwarded"))
+    assert contents(bytes(mail)).text == "At noon?\n\nand a dessert"
+
+
+def test_a_signed_message_with_a_forwarded_page() -> None:
+    mail = raw(
+        b'Content-Type: multipart/signed; boundary="s"',
+        b'--s\nContent-Type: multipart/alternative; boundary="a"\n\n--a\nContent-Type: text/html\n\n'
+        b"<p>shown</p>\n--a--\n"
+        b"--s\nContent-Type: application/pgp-signature\n\nxxxx\n--s--\n",
+    )
+    assert contents(mail).text == "shown"
+
+
+@pytest.mark.parametrize(
+    ("charset", "body", "text"),
+    [
+        ("utf-8", "Grüße".encode(), "Grüße"),
+        ("us-ascii", "Grüße".encode(), "Grüße"),
+        ("iso-8859-1", "Grüße – “so”".encode("cp1252"), "Grüße – “so”"),
+        ("utf-8", "Grüße".encode("latin-1"), "Gr��e"),
+        ("gb2312", "会议€".encode("gb18030"), "会议€"),
+        ("koi8-r", "встреча".encode("koi8-r"), "встреча"),
+        ("iso-2022-jp", "会議".encode("iso-2022-jp"), "会議"),
+        ("x-unknown", "Grüße".encode(), "Grüße"),
+        ("x-unknown", b"caf\xe9", "café"),
+        ("rot13", b"money", "money"),
+        ("punycode", b"money-", "money-"),
+        ("utf-16", "Grüße".encode("utf-16"), "Grüße"),
+        ("utf-7", b"+2AA-x", "?x"),
+    ],
+)
+def test_charsets(charset: str, body: bytes, text: str) -> None:
+    head = f"Content-Type: text/plain; charset={charset}\nContent-Transfer-Encoding: 8bit"
+    if b"\x00" in body:  # a line end of UTF-16 is no line end of mail's
+        import base64
+
+        head, body = head.replace("8bit", "base64"), base64.b64encode(body)
+    assert contents(raw(head.encode(), body)).text == text
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (b"=?utf-8?q?Gr=C3=BC=C3=9Fe?=", "Grüße"),
+        (b"=?utf-8?b?R3LDvMOfZQ==?=\n =?utf-8?q?_an_alle?=", "Grüße an alle"),
+        (b"=?x-unknown?q?Gr=FC=DFe?=", "=?x-unknown?q?Gr=FC=DFe?="),
+        ("Grüße".encode(), "Grüße"),
+        (b"a\n\tlong\x07 one", "a long one"),
+        (b"", None),
+        (b"x" * 2000, "x" * SUBJECT_LENGTH),
+    ],
+)
+def test_subjects(subject: bytes, expected: str | None) -> None:
+    assert contents(raw(b"Subject: " + subject)).subject == expected
+
+
+def test_quoted_printable_and_line_ends() -> None:
+    head = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
+    assert contents(raw(head, b"Gr=C3=BC=\r\n=C3=9Fe\r\n\r\n\r\n\r\nAnn\x00\x1b[2J\r\n")).text == "Grüße\n\nAnn[2J"
+
+
+def test_html_is_what_is_to_be_seen_of_it() -> None:
+    page = """<!DOCTYPE html><html><head><title>t</title><style>p {color: red}</style></head><body>
+    <!-- hidden --><p>Dear&nbsp;Bob,<br>the &lt;plan&gt;:</p><script>alert(1)</script>
+    <table><tr><td>one</td><td>two</td></tr></table><![if !mso]>last<![endif]></body></html>"""
+    lines = [line.split() for line in plain_text(page).splitlines() if line.strip()]
+    assert lines == [["Dear", "Bob,"], ["the", "<plan>:"], ["one", "two"], ["last"]]
+
+
+@pytest.mark.parametrize(
+    "page", ["<style>x", "<head><title>a", "no tags & <", "<p", "</", "&#xd800;", "&#1114112;x"]
+)
+def test_broken_html_stops_nothing(page: str) -> None:
+    plain_text(page)
+
+
+def test_a_head_that_nobody_closes_hides_no_body() -> None:
+    assert plain_text("<head><meta x><body>seen").strip() == "seen"
+
+
+@pytest.mark.parametrize(
+    "piece", ["<!--", "<![CDATA[", "<<!---->!--", "<a ", "<a b='", "</a ", "&", "<script>", "<!"]
+)
+def test_html_costs_no_square_of_its_characters(piece: str) -> None:
+    """Of three of these a parser that goes back takes ten minutes, which is more than a test may take."""
+    assert len(plain_text(piece * (HTML_LENGTH // len(piece)))) <= HTML_LENGTH
+
+
+def test_a_text_that_is_cut_says_so() -> None:
+    found = contents(bytes(message(plain="x" * 70 + "\n" + ("word " * 60_000)))).text
+    assert found is not None
+    assert len(found) == TEXT_LENGTH
+    assert found.endswith(CUT)
+
+
+def test_a_text_is_cut_to_what_a_message_has_room_for(tmp_path: Path) -> None:
+    file = tmp_path / "1.eml"
+    file.write_bytes(bytes(message(plain='\U0001f600"\\' * 1000)))
+    (item,) = read_eml(file, Making(text=True, limits=Limits(message_bytes=4000)))
+    assert isinstance(item, ItemRecord)
+    assert item.text is not None
+    assert item.text.endswith(CUT)
+    assert 2000 < len(encode_record(item)) <= 4000
+
+
+def test_subject_and_text_are_taken_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "1.eml"
+    file.write_bytes(bytes(message()))
+    (without,) = read_eml(file)
+    (with_text,) = read_eml(file, Making(text=True))
+    assert isinstance(without, ItemRecord)
+    assert isinstance(with_text, ItemRecord)
+    assert (without.subject, without.text) == (None, None)
+    assert (with_text.subject, with_text.text) == ("lunch", "At noon?")
+
+
+def test_of_a_table_they_are_its_columns(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    long = "x" * (TEXT_LENGTH + 1)
+    file.write_text(f'item_id,sender,recipients,subject,text\nm1,a,b,"lu\nnch","At\nnoon?"\nm2,a,b,,{long}\n')
+    first, second = read_csv(file, Making(text=True))
+    assert isinstance(first, ItemRecord)
+    assert isinstance(second, ItemRecord)
+    assert (first.subject, first.text) == ("lu nch", "At\nnoon?")
+    assert second.subject is None
+    assert second.text is not None
+    assert second.text.endswith(CUT)
+    file.write_text("item_id,sender,recipients\nm1,a,b\n")
+    with pytest.raises(ImportFailed, match="neither a column subject nor a column text"):
+        list(read_csv(file, Making(text=True)))
+
+
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(["", "Content-Type: text/html\n", "Content-Type: text/x; charset=\x00\n"]),
+)
+def test_any_bytes_are_some_message(body: bytes, head: str) -> None:
+    found = contents(head.encode() + b"Subject: " + body + b"\n\n" + body)
+    for said in found:
+        assert said is None or said.encode().decode() == said

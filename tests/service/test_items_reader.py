@@ -1,0 +1,71 @@
+"""How many items are read at once, while verdicts come and while none do."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from prometheus_client import CollectorRegistry
+
+from haystream_service.metrics import Metrics
+from haystream_service.settings import Settings
+from haystream_service.worker.items import AT_ONCE_AMONG_VERDICTS, RECENT_SECONDS, ItemsReader
+from haystream_service.worker.partitions import Partitions
+from haystream_service.worker.records import Kind, Record
+
+pytestmark = pytest.mark.asyncio
+
+MAX_BATCH = 3 * AT_ONCE_AMONG_VERDICTS
+
+
+def message(topic: str, offset: int) -> Any:
+    return SimpleNamespace(topic=topic, partition=0, offset=offset, timestamp=0, key=b"k", value=b"v", headers=())
+
+
+class Clock:
+    time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+class Consumer:
+    """A partition of items that has no end."""
+
+    offset = 0
+    committed = 0
+
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[Any]]:
+        begin, self.offset = self.offset, self.offset + max_records
+        return {TopicPartition("items", 0): [message("items", o) for o in range(begin, self.offset)]}
+
+    async def commit(self) -> None:
+        self.committed = self.offset
+
+
+async def test_among_verdicts_items_are_read_by_small_lots() -> None:
+    clock, lots = Clock(), list[int]()
+    partitions = Partitions(Settings(), Metrics(CollectorRegistry(), labelled_queries=0), clock, SimpleNamespace())
+    reader: ItemsReader
+
+    async def on_items(records: Sequence[Record]) -> None:
+        lots.append(len(records))
+        if len(lots) == 1:
+            partitions.record(Kind.VERDICT, message("verdicts", 0), 0.0)
+        elif len(lots) == 2:
+            clock.time += RECENT_SECONDS
+        else:
+            reader.stop()
+
+    worker: Any = SimpleNamespace(on_items=on_items)
+    reader = ItemsReader(Settings(max_batch=MAX_BATCH), worker, partitions, SimpleNamespace())
+    consumer = Consumer()
+    async with asyncio.timeout(10.0):
+        await reader._take_in(consumer)  # type: ignore[arg-type]
+    assert lots == [MAX_BATCH, AT_ONCE_AMONG_VERDICTS, MAX_BATCH]
+    assert consumer.committed == sum(lots)
