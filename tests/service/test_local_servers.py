@@ -167,3 +167,8 @@ def test_free_ports_are_free_and_below_the_ephemeral_range() -> None:
     port = free_port()
     with socket.create_server((HOST, port)):
         assert 1024 < port < 32_768
+
+
+def test_ports_of_servers_that_are_yet_to_start_differ() -> None:
+    drawn = [free_port() for _ in range(500)]
+    assert len(set(drawn)) == 500

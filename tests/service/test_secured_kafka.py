@@ -30,6 +30,22 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
         yield server
 
 
+@pytest_asyncio.fixture(autouse=True)
+async def connections_closed() -> AsyncIterator[None]:
+    """End a test's event loop when its connections are closed, not before.
+
+    A TLS connection is closed when the broker has closed its side too, and aiokafka does not wait for that
+    where it was not let in. A loop that ends first leaves a socket open.
+    """
+    yield
+    sockets = asyncio.get_running_loop()._selector.get_map()  # type: ignore[attr-defined]
+
+    async def only_the_loops_own() -> bool:
+        return len(sockets) == 1
+
+    await until(only_the_loops_own, "the broker has closed the connections", patience=35.0)
+
+
 @pytest.fixture
 def settings_for(
     secured: SecuredKafka, valkey: ValkeyServer, topic_prefix: str, tmp_path: Path

@@ -25,6 +25,8 @@ LOG_LINES = 15
 # Below every usual range of ephemeral ports. In that range a client that keeps dialling a stopped server can
 # be given the server's own port as its source port, connect to itself, and keep the server from coming back.
 _PORTS = range(20_000, 32_000)
+_given: set[int] = set()
+"""Ports that this process has been given: several are drawn before the first is listened on."""
 
 
 class ServerUnavailable(Exception):  # noqa: N818 - it says what the user meets
@@ -32,14 +34,17 @@ class ServerUnavailable(Exception):  # noqa: N818 - it says what the user meets
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    """A TCP port of 127.0.0.1 that nobody listened on a moment ago, and that was not returned before."""
     for _ in range(200):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise ServerUnavailable(f"no free port of {HOST} between {_PORTS.start} and {_PORTS.stop}")
 
