@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream_service.importers import Making, read_csv, read_eml
+from haystream_service.importers import Making, money_or_finance, read_csv, read_eml
 from haystream_service.importers.contents import CUT, Contents, contents
 from haystream_service.importers.html import HTML_LENGTH, plain_text
 from haystream_service.importers.results import ImportFailed
@@ -97,6 +97,7 @@ def test_charsets(charset: str, body: bytes, text: str) -> None:
         (b"=?utf-8?q?Gr=C3=BC=C3=9Fe?=", "Grüße"),
         (b"=?utf-8?b?R3LDvMOfZQ==?=\n =?utf-8?q?_an_alle?=", "Grüße an alle"),
         (b"=?x-unknown?q?Gr=FC=DFe?=", "=?x-unknown?q?Gr=FC=DFe?="),
+        (b"=?utf-8?b?a?=", "=?utf-8?b?a?="),
         ("Grüße".encode(), "Grüße"),
         (b"a\n\tlong\x07 one", "a long one"),
         (b"", None),
@@ -125,6 +126,24 @@ def test_html_is_what_is_to_be_seen_of_it() -> None:
 )
 def test_broken_html_stops_nothing(page: str) -> None:
     plain_text(page)
+
+
+def test_a_character_may_be_a_long_number() -> None:
+    zeros = "0" * 10_000
+    assert plain_text(f"&#65;&#{zeros}65;&#{zeros};&#{'9' * 10_000};&#x{zeros}41;") == "AA\ufffd\ufffdA"
+
+
+@pytest.mark.parametrize(
+    "broken", [b"charset*=utf-8''koi8-r; charset*0=koi8-r", b"charset*" + b"9" * 5000 + b"=koi8-r"]
+)
+def test_parameters_that_cannot_be_read_are_as_good_as_absent(broken: bytes) -> None:
+    mail = raw(b"Content-Type: text/plain; " + broken, "Grüße".encode())
+    assert contents(mail).text == "Grüße"
+    assert money_or_finance(mail.replace(b"\n\n", b"\n\nmoney "))
+    bound = broken.replace(b"charset", b"boundary").replace(b"koi8-r", b"b")
+    body = b"--b\nContent-Type: text/plain; " + broken + b"\n\nseen\n--b--\n"
+    assert contents(raw(b"Content-Type: multipart/mixed; " + bound, body)).text is None
+    assert contents(raw(b"Content-Type: multipart/mixed; boundary=b", body)).text == "seen"
 
 
 def test_a_head_that_nobody_closes_hides_no_body() -> None:

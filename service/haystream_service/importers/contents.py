@@ -8,10 +8,13 @@ out.
 import re
 from codecs import lookup
 from collections.abc import Iterator
+from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesParser
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from haystream_service.importers.html import plain_text
 from haystream_service.wire.fields import SUBJECT_LENGTH, TEXT_LENGTH
@@ -31,8 +34,6 @@ WIDER = {
     **dict.fromkeys(NO_CHARSETS, ANY_BYTES),
 }
 """What is meant where mail says less than it holds, by Python's names, as browsers take it (WHATWG Encoding)."""
-# The parser that never raises; the modern policy's structured headers do, on mail as it is found.
-_PARSER = BytesParser()
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
@@ -44,9 +45,27 @@ class Contents(NamedTuple):
     text: str | None = None
 
 
+class Mail(Message):
+    """A message whose parameters are as good as absent where Python cannot read them."""
+
+    @override
+    def get_param(self, *given: Any, **named: Any) -> Any:
+        """As the base class does; that raises for a number of 5,000 digits, and for one name with and without."""
+        try:
+            return super().get_param(*given, **named)
+        except (TypeError, ValueError):
+            return given[1] if len(given) > 1 else named.get("failobj")
+
+
+def parsed(message: bytes) -> Message:
+    """The message with its parts. Raises RecursionError where these are nested too deeply."""
+    # The parser that never raises; the modern policy's structured headers do, on mail as it is found.
+    return BytesParser(Mail).parsebytes(message)
+
+
 def contents(message: bytes) -> Contents:
-    """What the message says. Raises RecursionError where parts are nested too deeply."""
-    mail = _PARSER.parsebytes(message)
+    """What the message says. Raises what `parsed` does."""
+    mail = parsed(message)
     return bounded(subject(mail), text(mail))
 
 
@@ -69,7 +88,7 @@ def subject(mail: Message) -> str:
     line = raw if raw.isascii() else _decoded(raw.encode("utf-8", "surrogateescape"), "utf-8")
     try:
         return str(make_header(decode_header(line)))
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, HeaderParseError):
         return line
 
 

@@ -11,6 +11,8 @@ LINES = frozenset(
     | {"h1", "h2", "h3", "h4", "h5", "h6", "html", "li", "ol", "p", "pre", "section", "table", "tr", "ul"}
 )
 """What begins and ends a line; of a row of a table, cells are set apart by a space."""
+_NUMBER = re.compile(r"&#0*([0-9]+)")
+"""Of a character. Python refuses to read very long ones; eight digits are more than any character has."""
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 # Python's html.parser takes the square of the length for tags and comments that do not end, before 3.11.14. Here
 # every character is in one piece: a comment, a declaration, a tag (which may be cut off), or what is seen.
@@ -36,5 +38,6 @@ def plain_text(html: str) -> str:
         elif tag in {"td", "th"}:
             pieces.append(" ")
         elif piece["seen"]:
-            pieces.append(unescape(_SPACE.sub(" ", piece["seen"])))
+            seen = _NUMBER.sub(lambda number: f"&#{number[1][:8]}", piece["seen"])
+            pieces.append(unescape(_SPACE.sub(" ", seen)))
     return "".join(pieces)

@@ -4,12 +4,10 @@ A mail archive holds no verdicts. The demo and experiments need a known truth, a
 """
 
 import re
-from email.parser import BytesParser
 
-from haystream_service.importers.contents import part_text, subject
+from haystream_service.importers.contents import parsed, part_text, subject
 
 MONEY_OR_FINANCE = re.compile(r"\b(money|finance)\b", re.IGNORECASE)
-_PARSER = BytesParser()
 
 
 def money_or_finance(message: bytes) -> bool:
@@ -18,5 +16,5 @@ def money_or_finance(message: bytes) -> bool:
     Upper and lower case are the same; parts of longer words ("financed", "moneys") do not count. The body is
     every text part that is no attachment, decoded; of HTML what is to be seen.
     """
-    mail = _PARSER.parsebytes(message)
+    mail = parsed(message)
     return any(MONEY_OR_FINANCE.search(text) for text in (subject(mail), *map(part_text, mail.walk())))
