@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream_service.importers import Making, money_or_finance, read_csv, read_eml
+from haystream_service.importers import Making, Skipped, money_or_finance, read_csv, read_eml
+from haystream_service.importers import contents as module
 from haystream_service.importers.contents import CUT, Contents, contents
 from haystream_service.importers.html import HTML_LENGTH, plain_text
 from haystream_service.importers.results import ImportFailed
@@ -150,12 +151,53 @@ def test_a_head_that_nobody_closes_hides_no_body() -> None:
     assert plain_text("<head><meta x><body>seen").strip() == "seen"
 
 
+def test_what_looks_like_a_tag_in_a_script_is_none() -> None:
+    page = '<head><STYLE><!-- p {} </style ><script>x = "<!--<body>" + "</scripts>"</script></head>seen'
+    assert plain_text(page + "<style>hidden") == "seen"
+
+
 @pytest.mark.parametrize(
     "piece", ["<!--", "<![CDATA[", "<<!---->!--", "<a ", "<a b='", "</a ", "&", "<script>", "<!"]
 )
 def test_html_costs_no_square_of_its_characters(piece: str) -> None:
     """Of three of these a parser that goes back takes ten minutes, which is more than a test may take."""
     assert len(plain_text(piece * (HTML_LENGTH // len(piece)))) <= HTML_LENGTH
+
+
+def test_ways_in_ways_are_read_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    mail, read = b"Content-Type: text/html\n\n<p>seen", list[str]()
+    for n in range(40):
+        b = b"b%d" % n
+        mail = b"Content-Type: multipart/alternative; boundary=" + b + b"\n\n--" + b + b"\n" + mail + b"\n"
+    monkeypatch.setattr(module, "plain_text", lambda html: (read.append(html), plain_text(html))[1])
+    assert contents(b"From: a@x\n" + mail).text == "seen"
+    assert len(read) == 1
+
+
+def test_of_many_parts_of_html_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HTML_READ", 100)
+    part = b"--b\nContent-Type: text/html\n\n<p>" + b"x" * 60 + b"\n"
+    plain = b"--b\n\nand the end\n"
+    found = contents(raw(b"Content-Type: multipart/mixed; boundary=b", 3 * part + plain)).text
+    assert found == f"{'x' * 60}\n\n{'x' * 60}\n\nand the end"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"--b\n\nx\n" * 12, "the message has more than 10 parts"),
+        (b"\r\n" * 40 + b"\n" * 40 + b"\r" * 40, "the message has 124 lines, at most 100 are taken"),
+    ],
+)
+def test_what_has_more_than_any_mail_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, problem: str
+) -> None:
+    monkeypatch.setattr(module, "MOST_PARTS", 10)
+    monkeypatch.setattr(module, "MOST_LINES", 100)
+    file = tmp_path / "1.eml"
+    file.write_bytes(raw(b"Content-Type: multipart/mixed; boundary=b", body))
+    assert list(read_eml(file, Making(text=True))) == [Skipped("1.eml", "too_large", problem)]
+    assert isinstance(next(read_eml(file)), ItemRecord)
 
 
 def test_a_text_that_is_cut_says_so() -> None:

@@ -7,18 +7,23 @@ out.
 
 import re
 from codecs import lookup
-from collections.abc import Iterator
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesParser
+from itertools import count
 from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from haystream_service.importers.html import plain_text
+from haystream_service.importers.html import HTML_LENGTH, plain_text
 from haystream_service.wire.fields import SUBJECT_LENGTH, TEXT_LENGTH
 
+MOST_LINES, MOST_PARTS = 2_000_000, 10_000
+"""Of a message: some 50 bytes of memory each while it is read, and a thousand. What is encoded by lines of 76
+characters has 900,000 where a message is as long as it may be."""
+HTML_READ = 4 * HTML_LENGTH
+"""Characters of HTML that are read of one message, in whatever parts: some seconds."""
 SUBJECT_READ = 10_000
 """Characters of a subject that are read: decoding takes time with the square of their number."""
 CUT = "\n[cut here when it was imported: the message goes on]"
@@ -57,10 +62,24 @@ class Mail(Message):
             return given[1] if len(given) > 1 else named.get("failobj")
 
 
+class TooMuch(Exception):  # noqa: N818 - it becomes a `Skipped`
+    """The message has more than any mail has: to read it would take all memory."""
+
+
 def parsed(message: bytes) -> Message:
-    """The message with its parts. Raises RecursionError where these are nested too deeply."""
+    """The message with its parts. Raises `TooMuch`, and RecursionError where parts are nested too deeply."""
+    lines = message.count(b"\n") + message.count(b"\r") - message.count(b"\r\n")
+    if lines > MOST_LINES:
+        raise TooMuch(f"the message has {lines} lines, at most {MOST_LINES} are taken")
+    numbers = count()
+
+    def part(**named: Any) -> Mail:
+        if next(numbers) > MOST_PARTS:  # the first is the message
+            raise TooMuch(f"the message has more than {MOST_PARTS} parts")
+        return Mail(**named)
+
     # The parser that never raises; the modern policy's structured headers do, on mail as it is found.
-    return BytesParser(Mail).parsebytes(message)
+    return BytesParser(part).parsebytes(message)
 
 
 def contents(message: bytes) -> Contents:
@@ -94,7 +113,7 @@ def subject(mail: Message) -> str:
 
 def text(mail: Message) -> str:
     """The message's text, as the head of this file says."""
-    return "\n\n".join(found for part in _shown(mail) if (found := part_text(part).strip()))
+    return "\n\n".join(said.text for said in _Reader().shown(mail))
 
 
 def part_text(part: Message) -> str:
@@ -112,28 +131,46 @@ def _is_text(part: Message) -> bool:
     return part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment"
 
 
-def _shown(part: Message) -> Iterator[Message]:
-    """The text parts that a reader is shown, in their order."""
-    inside = [one for one in part.get_payload() if isinstance(one, Message)] if part.is_multipart() else []
-    if not inside:
-        if part.get_content_type() in {"text/plain", "text/html"} and _is_text(part):
-            yield part
-    elif part.get_content_type() == "multipart/alternative":
-        yield from _best([list(_shown(way)) for way in inside])
-    elif part.get_content_type() == "multipart/related":
-        yield from _shown(inside[0])  # the others are what it shows: images, styles
-    elif part.get_content_maintype() == "multipart" and part.get_content_disposition() != "attachment":
-        for one in inside:
-            yield from _shown(one)
+class _Said(NamedTuple):
+    """What a part says, without white space around it."""
+
+    plain: bool
+    text: str
 
 
-def _best(ways: list[list[Message]]) -> list[Message]:
+class _Reader:
+    """Reads each part of one message once, and no more HTML than `HTML_READ`."""
+
+    def __init__(self) -> None:
+        self._html_left = HTML_READ
+
+    def shown(self, part: Message) -> list[_Said]:
+        """What a reader is shown of the part, in its order; nothing empty."""
+        inside = [one for one in part.get_payload() if isinstance(one, Message)] if part.is_multipart() else []
+        if not inside:
+            return self._leaf(part)
+        if part.get_content_type() == "multipart/alternative":
+            return _best([self.shown(way) for way in inside])
+        if part.get_content_type() == "multipart/related":
+            return self.shown(inside[0])  # the others are what it shows: images, styles
+        if part.get_content_maintype() == "multipart" and part.get_content_disposition() != "attachment":
+            return [said for one in inside for said in self.shown(one)]
+        return []
+
+    def _leaf(self, part: Message) -> list[_Said]:
+        plain = part.get_content_type() == "text/plain"
+        if not plain:
+            if part.get_content_type() != "text/html" or self._html_left <= 0:
+                return []
+            self._html_left -= len(part.get_payload())
+        found = part_text(part).strip()
+        return [_Said(plain, found)] if found else []
+
+
+def _best(ways: list[list[_Said]]) -> list[_Said]:
     """Of several ways to say the same, the plain one, or the last: senders put the richest there."""
-    saying = [way for way in ways if any(part_text(part).strip() for part in way)]
-    for way in saying:
-        if all(part.get_content_subtype() == "plain" for part in way):
-            return way
-    return saying[-1] if saying else []
+    saying = [way for way in ways if way]
+    return next((way for way in saying if all(said.plain for said in way)), saying[-1] if saying else [])
 
 
 def _decoded(raw: bytes, charset: str) -> str:

@@ -5,7 +5,9 @@ from html import unescape
 
 HTML_LENGTH = 1 << 20
 """Characters that are read: four times of what an item's text may have."""
-UNSEEN = frozenset({"head", "script", "style", "template", "title"})
+UNSEEN = frozenset({"head", "template"})
+RAW = {tag: re.compile(rf"</{tag}(?![a-z0-9])[^>]*>?", re.IGNORECASE) for tag in ("script", "style", "title")}
+"""What is not seen either and has no tags or comments: all is its text, up to its end."""
 LINES = frozenset(
     {"address", "article", "blockquote", "body", "br", "dd", "div", "dl", "dt", "footer", "form", "header", "hr"}
     | {"h1", "h2", "h3", "h4", "h5", "h6", "html", "li", "ol", "p", "pre", "section", "table", "tr", "ul"}
@@ -26,9 +28,14 @@ def plain_text(html: str) -> str:
     """What the HTML says, its paragraphs as lines."""
     pieces: list[str] = []
     hidden: str | None = None
-    for piece in _PIECE.finditer(html[:HTML_LENGTH]):
+    html, at = html[:HTML_LENGTH], 0
+    while at < len(html) and (piece := _PIECE.match(html, at)):
+        at = piece.end()
         tag = (piece["tag"] or "").lower()
-        if hidden is not None:
+        if tag in RAW and not piece["end"]:
+            end = RAW[tag].search(html, at)
+            at = end.end() if end else len(html)
+        elif hidden is not None:
             if tag == "body" or (tag == hidden and piece["end"]):  # a head may end without a word
                 hidden = None
         elif tag in UNSEEN and not piece["end"]:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from haystream.errors import Code
-from haystream_service.importers.contents import contents
+from haystream_service.importers.contents import TooMuch, contents
 from haystream_service.importers.making import PLAIN, Making
 from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
 from haystream_service.wire.fields import ID_LENGTH
@@ -135,6 +135,8 @@ def _item(where: str, message: bytes, *, making: Making, rule: Rule | None) -> I
             fields |= contents(message)._asdict()
     except RecursionError:  # Python's parsers call themselves for comments in comments, and for parts in parts
         return Skipped(where, Code.INVALID_VALUE.value, "comments, groups or parts are nested too deeply")
+    except TooMuch as too_much:
+        return too_large(where, str(too_much))
     named = {"message_id": _message_id(headers), "item_id": fields["item_id"], "file": where}
     return making.item(where, fields, named)
 
