@@ -20,7 +20,7 @@ from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem, Share
 from haystream.ranking.scoring import Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
-from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament
+from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament, as_compared
 from haystream.ranking.turns import Turns
 
 SHARES_NAMED = 5
@@ -97,12 +97,14 @@ class Queue:
         self._step = -1
         self._common: Common | None = None
         """What all share, as scores were last made with."""
+        self._first: _First | None = None
+        """Who leads, as it was last asked for; None where that may have changed."""
         self._reasons: dict[int, _Reasons] = {}
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
         self._policy = policy
-        self._step, self._common = -1, None
+        self._step, self._common, self._first = -1, None, None
 
     def add(self, begin: int, end: int) -> None:
         """New items, at places begin … end − 1 of the collection; unscreened."""
@@ -212,6 +214,11 @@ class Queue:
         return at
 
     @property
+    def _scores(self) -> Floats:
+        """The score of each set that is owned."""
+        return self._tournament.leaves.score
+
+    @property
     def _tie(self) -> Hashes:
         """The hash of the first item of each set that is owned."""
         return self._tournament.leaves.tie
@@ -243,6 +250,8 @@ class Queue:
         for which in list(rescored):
             del self._reasons[which]
         self._score_own(engine, at, step)
+        if moved or (self._first and self._first.changes_with(self._set.data[at], self._scores[at])):
+            self._first = None
         if self._prior is not None:
             new = self._set.view()[0 if moved else self._scored :]
             base = self._base = self._prior.at(self._policy, common) if moved or self._base is None else self._base
@@ -346,6 +355,12 @@ class Queue:
             for item, which in self._merged(list(scores)):
                 yield item, which, scores[which]
 
+    def first(self, most: int) -> Sequence[tuple[int, int, float]]:
+        """The first `most` of `items`, or all that there are. Costs nothing where nobody has come or gone since."""
+        if self._first is None or self._first.most < most:
+            self._first = _First(most, list(islice(self.items(most), most)))
+        return self._first.items[:most]
+
     def _leaders(self, most: int) -> Iterator[tuple[float, int, int, float]]:
         """(rounded score, negative; tie hash; set; score) of the best sets, in rank order, at least so many."""
         at, leaves = self._tournament.leaders(most), self._tournament.leaves
@@ -369,7 +384,7 @@ class Queue:
 
     def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
         """The first `top` items, with what made their scores."""
-        items = list(islice(self.items(top), top))
+        items = self.first(top)
         sets = list(dict.fromkeys(which for _, which, _ in items))
         mean, variance = self.moments(engine, sets)
         shift = engine.readings.known_common().mean_shift
@@ -395,6 +410,20 @@ class Queue:
             shares = sorted(moved, key=lambda pair: -abs(pair[1]))
         names = self._collection.graph.names
         return tuple(Share(names(edge), share) for edge, share in shares)
+
+
+class _First:
+    """The first items of a queue, as they were."""
+
+    def __init__(self, most: int, items: list[tuple[int, int, float]]) -> None:
+        self.most = most
+        self.items = items
+        self._sets = np.unique(np.array([which for _, which, _ in items], dtype=np.int32))
+        self._least = as_compared(items[-1][2]) if len(items) == most and items else -math.inf
+
+    def changes_with(self, sets: Ints, score: Floats) -> bool:
+        """Whether these may be others, now that some sets have been scored again."""
+        return bool((score >= self._least - RESOLUTION).any() or np.isin(sets, self._sets).any())
 
 
 @dataclass(frozen=True, slots=True)

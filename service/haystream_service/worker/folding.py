@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
 from haystream.collection import Collection
@@ -215,7 +214,7 @@ def _due(loaded: Loaded, now: float, pace: Pace) -> float | None:
 def _top(state: QueryState) -> tuple[str, ...]:
     """The ids of the items that a ranking would offer, in order. The state is settled."""
     top, ids = state.settings.top, state.collection.item_ids
-    return tuple(ids[item] for item, _, _ in islice(state.queue.items(top), top)) if is_open(state) else ()
+    return tuple(ids[item] for item, _, _ in state.queue.first(top)) if is_open(state) else ()
 
 
 def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:
@@ -289,7 +288,7 @@ def _offers(state: QueryState) -> Offers:
     if not is_open(state):
         return Offers([], complete=True)
     most = max(state.settings.top, 2 * state.leases.live + SPARE_OFFERS)
-    found = list(islice(state.queue.items(most + 1), most + 1))
+    found = state.queue.first(most + 1)
     sets = list(dict.fromkeys(which for _, which, _ in found[:most]))
     mean = dict(zip(sets, state.queue.moments(state.engine, sets)[0].tolist(), strict=True))
     ids = state.collection.item_ids
