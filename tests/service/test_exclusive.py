@@ -19,7 +19,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking
 from haystream_service.worker.collections import STUCK_SECONDS
-from haystream_service.worker.exclusive import Exclusive
+from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.folding import LIGHT_EVENTS
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.shared import Limits
@@ -202,3 +202,28 @@ async def test_what_the_work_raises_is_raised_and_the_turn_passes_on(in_thread: 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await exclusive(lambda: 1 / 0, in_thread=in_thread)
+
+
+async def test_whoever_somebody_begins_to_wait_for_goes_before_those_that_came_earlier() -> None:
+    exclusive, entered, go = Exclusive(), asyncio.Event(), threading.Event()
+    loop, order = asyncio.get_running_loop(), list[str]()
+
+    def long() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go.wait(30)
+
+    def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
+        return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
+
+    tasks = [asyncio.create_task(exclusive(long, in_thread=True))]
+    await entered.wait()
+    tasks += [waiting("a", Turn.GROWTH), waiting("b", Turn.GROWTH), waiting("c", Turn.GROWTH)]
+    await asyncio.sleep(0)
+    exclusive.hurry("nobody")
+    exclusive.hurry("c")
+    exclusive.hurry("c")
+    go.set()
+    await asyncio.gather(*tasks)
+    assert order == ["c", "a", "b"]
+    await exclusive(lambda: order.append("last"), in_thread=False)
+    assert order[-1] == "last"

@@ -244,6 +244,8 @@ class Queue:
         moved, self._common = common != self._common, common
         self._flags.view()[:] |= moved
         at = np.flatnonzero(self._flags.view().view(np.bool_)).astype(np.int32)
+        if not len(at) and not moved:
+            return
         self._flags.data[at] = 0
         # What moved no edge of a set by the tolerance has not moved its shares either.
         rescored = self._reasons.keys() if moved else self._reasons.keys() & self._set.data[at].tolist()

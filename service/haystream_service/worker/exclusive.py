@@ -42,17 +42,21 @@ class Exclusive:
         """How many wait for a turn, but for those at rest: long work that can stop early looks at it."""
         self._taken = False
         self._waiting: list[tuple[Turn, int, asyncio.Future[None]]] = []
+        self._by_whom: dict[str, asyncio.Future[None]] = {}
+        """Those of them that have said who they are."""
         self._numbers = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="collection")
         self._closed = False
 
-    async def __call__(self, work: Callable[[], T], *, in_thread: bool, turn: Turn = Turn.ANSWER) -> T:
-        """The work's result, when its turn has come.
+    async def __call__(
+        self, work: Callable[[], T], *, in_thread: bool, turn: Turn = Turn.ANSWER, who: str | None = None
+    ) -> T:
+        """The work's result, when its turn has come; `hurry` may be told `who` waits.
 
         Cancelled, this returns at once; work that is in a thread by then goes on to its end, and nobody else
         gets a turn before that. Its result is lost.
         """
-        await self._acquire(turn)
+        await self._acquire(turn, who)
         if not in_thread or self._closed:
             try:
                 return work()
@@ -67,13 +71,21 @@ class Exclusive:
         self._closed = True
         self._thread.shutdown(wait=False)
 
-    async def _acquire(self, turn: Turn) -> None:
+    def hurry(self, who: str) -> None:
+        """Have whoever waits by this name go where those go whom somebody waits for: somebody does now."""
+        mine = self._by_whom.get(who)
+        if mine is not None:
+            heappush(self._waiting, (Turn.ANSWER, next(self._numbers), mine))
+
+    async def _acquire(self, turn: Turn, who: str | None) -> None:
         if not self._taken:
             self._taken = True
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (turn, next(self._numbers), mine))
         self.wanted += turn < Turn.REST
+        if who is not None:
+            self._by_whom[who] = mine
         try:
             await mine
         except asyncio.CancelledError:
@@ -82,6 +94,8 @@ class Exclusive:
             raise
         finally:
             self.wanted -= turn < Turn.REST
+            if who is not None:
+                del self._by_whom[who]
 
     def _release(self) -> None:
         while self._waiting:

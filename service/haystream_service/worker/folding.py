@@ -17,6 +17,8 @@ from haystream_service.worker.records import OWNED, Clock, Offsets
 LIGHT_PAIRS = 20
 """So many pairs may be judged where the event loop runs: some milliseconds. A thread would cost a lone verdict a
 tenth of a millisecond, and more where many run."""
+LIGHT_ITEMS = 50
+"""So many new items may be folded in there, where all are on pairs that are known: a millisecond or two."""
 LIGHT_EVENTS = 300
 """More new items than that are noted as an attempt before they are folded in (`Troubles.attempt`)."""
 LIGHT_SECONDS = 0.02
@@ -59,6 +61,8 @@ class Loaded:
     """The items of the ranking that was saved last, in order, where this process made it."""
     saved_at: float = float("-inf")
     """When that was, on the monotonic clock."""
+    pairs: int = 0
+    """How many its collection had when the last batch was folded in."""
     put_off: float | None = None
     """When items that are folded in are to be saved and published, on the monotonic clock, where that can wait."""
     took: float = 0.0
@@ -69,7 +73,8 @@ class Loaded:
 
     def heavy(self, batch: Batch) -> bool:
         """Whether folding the batch in may take so long that the event loop should not wait for it."""
-        return self._much(batch) or self.took > LIGHT_SECONDS or self._new_items() > 0
+        new_pairs = self.state.collection.graph.edges > self.pairs
+        return self._much(batch) or self.took > LIGHT_SECONDS or new_pairs or self._new_items() > LIGHT_ITEMS
 
     def may_kill(self, batch: Batch) -> bool:
         """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
@@ -198,7 +203,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
         loaded.put_off = None if facts else _due(loaded, began, pace)
         change = _change(loaded, batch, partition, clock) if loaded.put_off is None else None
         folded = Folded(change, seconds, touched)
-    loaded.took = clock.monotonic() - began
+    loaded.took, loaded.pairs = clock.monotonic() - began, state.collection.graph.edges
     return folded
 
 

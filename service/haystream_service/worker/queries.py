@@ -135,6 +135,8 @@ class QueryOwner:
             self._opening.settings_came.set()
         self.touched, self._leaving = self._shared.clock.monotonic(), False
         self.mailbox.post(Delivery(record, event))
+        if self._opening.follower is not None:  # else it would wait until all before it have taken in new items
+            self._opening.follower.exclusive.hurry(self.query_id)
 
     def put_down(self, head: Head) -> None:
         """Take that the query is stored, after an assignment. Unless it is in memory, it is put away.
@@ -360,7 +362,7 @@ class QueryOwner:
 
         async def folded() -> Folded | None:
             with computing():
-                return await follower.exclusive(work, in_thread=heavy, turn=turn)
+                return await follower.exclusive(work, in_thread=heavy, turn=turn, who=self.query_id)
 
         if loaded.may_kill(batch):
             async with self._troubles.attempt(loaded.saved):
