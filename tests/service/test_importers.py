@@ -118,6 +118,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path, read):
     file.write_bytes(b"no gzip")
     with pytest.raises(ImportFailed, match=r"cannot read .*t\.gz: Not a gzipped file"):
         list(read(file))
+    packed = bytearray(gzip.compress(bytes(range(256)) * 99))
+    packed[20:40] = bytes(20)
+    file.write_bytes(packed)
+    with pytest.raises(ImportFailed, match=r"cannot read .*t\.gz: .* decompressing"):
+        list(read(file))
     file.write_bytes(gzip.compress(b"item_id,sender,recipients\n" * 9)[:-9])
     with pytest.raises(ImportFailed, match=r"cannot read .*t\.gz|is not an mbox"):
         list(read(file))

@@ -1,6 +1,7 @@
 """What importers yield, and how they open files."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,6 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             yield cast(IO[bytes], file)
-    except (OSError, EOFError) as error:  # EOFError: a .gz that ends too early
+    except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that ends too early
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ImportFailed(f"cannot read {path}: {reason}") from None
