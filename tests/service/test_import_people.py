@@ -61,8 +61,10 @@ def test_who_writes_to_an_address_of_her_own_writes_to_nobody(tmp_path: Path) ->
         ('{"address": "a@x", "person": "ann"}\n{"address": "a@x"}\n', 2, "the strings address, person"),
         ('{"address": "a@x", "person": "ann"}\nb@x,bob\n', 2, "no JSON"),
         ("address,person\na@x,\x07\n", 2, "person should be"),
+        ("address,person\na@x,Ann@x\nb@x,ann@x\n", 3, "the person 'ann@x' is 'Ann@x' in line 2"),
+        ("address,person\n" + "a" * 600 + ",ann\n", 2, "got 'aaaaaaaaaaaa...aaaaaaaaaaaaa'"),
     ],
-    ids=["two people", "chain", "cycle", "empty", "field", "form", "control character"],
+    ids=["two people", "chain", "cycle", "empty", "field", "form", "control character", "two spellings", "long"],
 )
 def test_what_cannot_be_meant_is_told_with_its_line(tmp_path: Path, text: str, line: int, problem: str) -> None:
     file = written(tmp_path / "people.csv", text)
@@ -75,6 +77,13 @@ def test_what_cannot_be_meant_is_told_with_its_line(tmp_path: Path, text: str, l
 def test_a_person_may_be_called_by_an_address_of_her_own_and_lines_may_come_twice(tmp_path: Path) -> None:
     text = "person,address\nann@x,ann@x\nann@x,ann@y\nann@x,ann@y\n"
     assert read_aliases(written(tmp_path / "a.csv", text)).person("ann@y") == "ann@x"
+
+
+def test_a_person_who_is_named_by_an_address_is_meant_by_it_in_any_case(tmp_path: Path) -> None:
+    making = Making(aliases=read_aliases(written(tmp_path / "a.csv", "address,person\na@x,Ann.Lee@Example.org\n")))
+    (mail,) = read_eml(written(tmp_path / "1.eml", "From: Ann.Lee@Example.org\nTo: b@x, a@x\n\n"), making)
+    assert isinstance(mail, ItemRecord)
+    assert (mail.sender, mail.recipients) == ("Ann.Lee@Example.org", ("b@x", "Ann.Lee@Example.org"))
 
 
 @pytest.mark.parametrize("text", ["", "from,to\n", "address\n"])

@@ -15,6 +15,7 @@ import orjson
 
 from haystream_service.importers.results import ImportFailed, opened
 from haystream_service.wire import as_id
+from haystream_service.wire.reading import short
 
 COLUMNS = ("address", "person")
 
@@ -57,6 +58,8 @@ def read_aliases(path: Path) -> Aliases:
             earlier = lines.setdefault(comparable(line.address), line)
             if earlier.person != line.person:
                 raise _wrong(path, line, f"{line.address!r} is {earlier.person!r} in line {earlier.number}")
+    people: dict[str, str] = {}
+    spelt: dict[str, _Line] = {}
     for line in lines.values():
         further = lines.get(comparable(line.person), line)
         if further.person != line.person:
@@ -66,7 +69,12 @@ def read_aliases(path: Path) -> Aliases:
                 f"the person {line.person!r} is an address of {further.person!r} in line {further.number}: "
                 "name who it is in the end",
             )
-    return Aliases(MappingProxyType({address: line.person for address, line in lines.items()}))
+        # The person's name may be an address, too, that no line gives: whatever case mail writes it in, it is hers.
+        earlier = spelt.setdefault(comparable(line.person), line)
+        if earlier.person != line.person:
+            raise _wrong(path, line, f"the person {line.person!r} is {earlier.person!r} in line {earlier.number}")
+        people[comparable(line.address)] = people[comparable(line.person)] = line.person
+    return Aliases(MappingProxyType(people))
 
 
 def _lines(path: Path, text: list[str]) -> Iterator[_Line]:
@@ -76,7 +84,9 @@ def _lines(path: Path, text: list[str]) -> Iterator[_Line]:
         found = [str(row.get(name) or "").strip() for name in COLUMNS]
         for name, value in zip(COLUMNS, found, strict=True):
             if as_id(value.encode("utf-8", "surrogateescape")) is None:
-                raise ImportFailed(f"{path}, line {number}: {name} should be 1 to 512 characters, got {value!r}")
+                raise ImportFailed(
+                    f"{path}, line {number}: {name} should be 1 to 512 characters, got {short(value)}"
+                )
         yield _Line(number, *found)
 
 
