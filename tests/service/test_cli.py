@@ -192,6 +192,35 @@ def test_a_file_that_cannot_be_written_is_named(haystream, tmp_path):
     assert "cannot write" in err
 
 
+def test_an_import_that_cannot_begin_destroys_nothing(haystream, tmp_path):
+    table, log, aliases = tmp_path / "mails.csv", tmp_path / "items.jsonl", tmp_path / "people.csv"
+    before = {table: TABLE, log: "kept\n", aliases: "address,person\na@x,ann\n"}
+    for file, text in before.items():
+        file.write_text(text)
+    linked = tmp_path / "linked.csv"
+    linked.symlink_to(table)
+    for arguments, problem in (
+        (("--to", table), "that is what is read"),
+        (("--to", linked), "that is what is read"),
+        (("--to", aliases, "--aliases", aliases), "that is what is read"),
+        (("--to", log, "--uri", "x:{nothing}"), "there is no nothing"),
+        (("--to", log, "--text"), "neither a column subject nor a column text"),
+        (("--to", log, "--collection", "a\x1bb"), r"--collection 'a\x1bb': expected 1 to 512 characters"),
+    ):
+        code, out, err = haystream("import", "csv", table, *arguments)
+        assert (code, out) == (2, "")
+        assert problem in err
+        assert {file: file.read_text() for file in before} == before
+
+
+def test_a_name_in_an_archive_moves_no_cursor(haystream, tmp_path):
+    (tmp_path / "\x1b[2Jred").write_text("Subject: nobody\n\n")
+    code, _, err = haystream("import", "maildir", tmp_path)
+    assert code == 0
+    assert "[2Jred: sender: needed" in err
+    assert "\x1b" not in err
+
+
 def test_bad_settings_are_named(haystream, tmp_path, monkeypatch):
     (tmp_path / "mails.csv").write_text(TABLE)
     monkeypatch.setenv("HAYSTREAM_KAFKA", "nowhere")

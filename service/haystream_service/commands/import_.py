@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import orjson
 from rich.markup import escape
 
-from haystream_service.commands.console import notes, progress, write_json
+from haystream_service.commands.console import notes, progress, shown, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers import (
     Aliases,
@@ -28,7 +29,7 @@ from haystream_service.importers import (
     read_mbox,
 )
 from haystream_service.settings import Settings, load
-from haystream_service.wire import ItemRecord, encode_line, encode_record
+from haystream_service.wire import ItemRecord, as_id, encode_line, encode_record
 
 Kind = Literal["csv", "mbox", "maildir", "eml"]
 READERS: dict[Kind, Callable[..., Iterator[Imported]]] = {
@@ -79,6 +80,17 @@ def run(
     """Import and say what was done. Raises `UserError`."""
     if not path.exists():
         raise UserError(f"there is no {path}")
+    if as_id(collection.encode(errors="surrogateescape")) is None:
+        raise UserError(
+            f"--collection {collection!r}: expected 1 to 512 characters, none of them a control character"
+        )
+    if (
+        to
+        and to != "kafka"
+        and Path(to).exists()
+        and any(Path(to).samefile(read) for read in (path, aliases) if read)
+    ):
+        raise UserError(f"--to {to}: that is what is read; it would be lost")
     making = Making(
         collection,
         text=text,
@@ -88,13 +100,15 @@ def run(
     tally = Tally()
     items = tally.items(READERS[kind](path, making))
     with closing(items):
+        # What ends an import before its first item leaves a file as it was.
+        begun = chain([first], items) if (first := next(items, None)) else items
         if to == "kafka":
             settings = load(config)
             destination = f"{settings.topic('items')} at {settings.kafka}"
-            asyncio.run(_to_kafka(items, settings))
+            asyncio.run(_to_kafka(begun, settings))
         else:
             destination = to or "standard output"
-            _to_file(items, Path(to) if to else None)
+            _to_file(begun, Path(to) if to else None)
     if json:
         _write_summary(tally, destination, beside_items=to is None)
     else:
@@ -171,4 +185,4 @@ def _print_summary(tally: Tally, destination: str) -> None:
         codes = ", ".join(f"{count} {code}" for code, count in tally.skipped.most_common())
         notes.print(f"{tally.skipped.total()} skipped ({codes}), the first of them:")
         for skipped in tally.first:
-            notes.print(f"  {escape(skipped.where)}: {escape(skipped.detail)}")
+            notes.print(f"  {escape(shown(skipped.where))}: {escape(shown(skipped.detail))}")
