@@ -106,6 +106,23 @@ async def test_of_a_record_that_is_gone_nothing_is_told(
     assert found["uri"] == SAYING["uri"]
 
 
+@pytest.mark.parametrize(
+    "odd", ['"x": NaN', '"x": 1e999', f'"labels": [{"9" * 30}]', '"text": 7, "text": "At noon?"']
+)
+async def test_whatever_record_was_taken_can_be_read(kim: httpx.AsyncClient, world: World, odd: str) -> None:
+    value = line(1, text="At noon?").removesuffix(b"}") + f", {odd}}}".encode()
+    world.broker.produce("items", b"item-1", value)
+    await world.processes[0].settled()
+    found = (await shown(kim, 1)).json()
+    assert (found["contents"], found["text"]) == ("here", "At noon?")
+
+
+async def test_a_label_may_be_any_number(ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World) -> None:
+    labels = {"large": 10**30, "small": -(10**30), "exact": 2**64 - 1}
+    await sent(ingest, world, line(1, labels=labels))
+    assert (await shown(kim, 1)).json()["labels"] == {"large": 1e30, "small": -1e30, "exact": float(2**64)}
+
+
 async def claimed(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
     found = await client.post("/v1/queries/q/claims", params={"with": "text"}, json=body)
     assert found.status_code == 200, found.text

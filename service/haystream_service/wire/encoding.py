@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic_core import to_json
 
 from haystream.errors import Code, QueryFailed
 from haystream.events import ItemFact, Withdrawal
@@ -75,7 +76,8 @@ def encode_item(item: ItemFact) -> bytes:
 
 def encode_record(record: ItemRecord) -> bytes:
     """A value of the topic `items` with all that the record has, such as `sent_at` and `labels`."""
-    return orjson.dumps(record.model_dump(exclude_none=True, exclude=None if record.withdrawn else {"withdrawn"}))
+    value = record.model_dump(exclude_none=True, exclude=None if record.withdrawn else {"withdrawn"})
+    return to_json(value, inf_nan_mode="null")  # labels may have whole numbers of more than 64 bits
 
 
 def encode_verdict(verdict: Verdict) -> bytes:
