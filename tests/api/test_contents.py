@@ -224,6 +224,16 @@ async def test_of_a_withdrawn_item_nothing_is_told_but_that(
     assert {lease["item_id"] for lease in await claimed(kim, count=5)} == {"item-2", "item-3"}
 
 
+async def test_a_lease_on_a_withdrawn_item_hides_no_other_whose_answer_was_lost(
+    lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
+) -> None:
+    await lead.put("/v1/queries/q", json={})
+    await sent(ingest, world, *map(line, range(4)))
+    first, second = [lease["item_id"] for lease in await claimed(kim, count=2)]
+    await sent(ingest, world, json.dumps({"item_id": first, "withdrawn": True}).encode())
+    assert [lease["item_id"] for lease in await claimed(kim, known=[])] == [second]
+
+
 async def test_no_decision_on_a_withdrawn_item_holds(
     lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
 ) -> None:

@@ -60,7 +60,7 @@ async def claim_items(
         lost = [lease for lease in live if lease.analyst == analyst and lease.lease_id not in body.known]
         lost.sort(key=lambda lease: (lease.at, lease.rank or 0))
     try:
-        given = await _servable(desk, opened, lost[: body.count])
+        given = (await _servable(desk, opened, lost))[: body.count]
         if len(given) < body.count:
             given += await _new(desk, opened, analyst, body.count - len(given), body.seconds)
     finally:
