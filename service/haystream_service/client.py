@@ -50,7 +50,9 @@ LONGEST_SECONDS = 5.0
 """Of a pause between two tries; all tries together take some 20 seconds."""
 AGAIN = frozenset({429, 502, 503, 504})
 ITEM_LINES = 5000
-"""Items of one request."""
+"""Items of one request, at most."""
+ITEM_BYTES = 8 << 20
+"""Of one request's items together, unless one alone has more: the API takes twice as many by default."""
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -236,22 +238,23 @@ class Haystream:
 
     def send_items(self, collection: str, items: Iterable[bytes]) -> Ingested:
         """Send items, each a JSON object; what became of all of them. Lines count from 1 over all."""
-        accepted, sent = 0, 0
+        accepted, sent, size = 0, 0, 0
         rejected: list[RejectedLine] = []
         batch: list[bytes] = []
 
         def send() -> None:
-            nonlocal accepted, sent
+            nonlocal accepted, sent, size
             found = self._ask(Ingested, "POST", "collections", collection, "items", content=b"\n".join(batch))
             accepted += found.accepted
             rejected.extend(line.model_copy(update={"line": line.line + sent}) for line in found.rejected)
-            sent += len(batch)
+            sent, size = sent + len(batch), 0
             batch.clear()
 
         for item in items:
-            batch.append(item)
-            if len(batch) == ITEM_LINES:
+            if batch and (len(batch) == ITEM_LINES or size + len(item) > ITEM_BYTES):
                 send()
+            batch.append(item)
+            size += len(item) + 1
         if batch:
             send()
         return Ingested(accepted=accepted, rejected=tuple(rejected))

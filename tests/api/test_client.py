@@ -1,6 +1,7 @@
 """The client: what it says is typed, and what gets no answer is asked again without being done twice."""
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Callable
@@ -58,6 +59,17 @@ async def test_the_demos_analyst_claims_and_decides_over_http(address: str, worl
             return [lease.item_id for lease in api.leases("team/q")], api.progress("team/q").found
 
         assert await asyncio.to_thread(shown) == ([taken[1]], 1)
+
+
+async def test_items_with_long_texts_are_sent_in_parts_that_the_api_takes(address: str) -> None:
+    def line(number: int, text: str) -> bytes:
+        return json.dumps({"item_id": f"i{number}", "participants": ["ann", "bob"], "text": text}).encode()
+
+    lines = [line(number, "x" * 200_000) for number in range(100)]
+    lines[90] = b"no JSON"
+    found = await using(address, "ingest", lambda client: client.send_items("default", lines))
+    assert found.accepted == 99
+    assert [rejected.line for rejected in found.rejected] == [91]
 
 
 async def test_a_day_at_work(address: str, world: World) -> None:
