@@ -7,10 +7,17 @@ import httpx
 import pytest
 from support.world import World, item
 
+from haystream.events import Item, ItemFact, View
 from haystream.report import report
+from haystream.scope import scope
+from haystream_service.api import graphs as module
+from haystream_service.api.graphs import Graphs
+from haystream_service.api.problems import Problem
+from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import encode_item
 
 pytestmark = pytest.mark.asyncio
+PEOPLE = [f"p{n}" for n in range(12)]
 
 ITEMS = [item(n) for n in range(40)]
 OF_ANN = {"with": ["ann"], "without": ["eve"]}
@@ -105,3 +112,57 @@ async def test_rows_saved_before_the_scope_was_counted_anew_are_read_as_they_wer
     state = world.processes[0].worker.state("r")
     assert state is not None
     assert sorted(state.collection.item_ids) == sorted(each.item_id for each in inside)
+
+
+def view(person: str) -> View:
+    return View("mail", scope(anybody=[person]))
+
+
+async def mail() -> MemoryStore:
+    store = MemoryStore()
+    pairs = [(a, b) for a in PEOPLE for b in PEOPLE if a < b]
+    await store.append_items("mail", [Item(f"{a}-{b}", "mail", a, (b,)) for a, b in pairs])
+    return store
+
+
+async def found(graphs: Graphs, view: View) -> int | None:
+    """How many items there are in it, by the first answer; None where that is to be asked for again."""
+    try:
+        collection = await graphs.in_scope(view)
+    except Problem:
+        return None
+    assert collection is not None
+    return len(collection)
+
+
+async def test_many_scopes_that_are_asked_for_in_turns_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are kept, of a log that takes longer to read than anybody waits."""
+    for name, value in {"MOST_GRAPHS": 2, "ITEMS_AT_ONCE": 5, "PATIENCE_SECONDS": 0.0, "FAR": 20}.items():
+        monkeypatch.setattr(module, name, value)
+    graphs, answers = Graphs(await mail()), dict[str, int]()
+    for _ in range(100):
+        for person in PEOPLE:
+            if (items := await found(graphs, view(person))) is not None:
+                answers[person] = items
+    assert answers == dict.fromkeys(PEOPLE, 11)
+    await graphs.close()
+
+
+async def test_small_scopes_are_kept_and_of_large_ones_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reads = await mail(), list[int]()
+    read = store.read_items
+
+    async def noted(collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
+        reads.append(after)
+        return await read(collection, after, limit=limit, wait=wait)
+
+    monkeypatch.setattr(store, "read_items", noted)
+    graphs = Graphs(store)
+    for _ in range(3):
+        assert [await found(graphs, view(person)) for person in PEOPLE] == [11] * 12
+    assert reads.count(0) == 12
+    monkeypatch.setattr(module, "MOST_KEPT", 8 * module.LEAST_SIZE)
+    for _ in range(2):
+        assert [await found(graphs, view(person)) for person in PEOPLE] == [11] * 12
+    assert reads.count(0) == 12 + 11 + 12  # the first is still there, once
+    await graphs.close()

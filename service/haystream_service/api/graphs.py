@@ -14,6 +14,15 @@ from haystream_service.store.base import Store
 ITEMS_AT_ONCE = 500
 """Between two turns of the event loop: some 5 ms."""
 MOST_GRAPHS = 8
+"""So many are kept whatever their size."""
+MOST_KEPT = 2_000_000
+"""Participants, pairs and items of all that are kept, where these are more: each takes some hundred bytes."""
+LEAST_SIZE = 10_000
+"""What one counts for at least."""
+READERS = 4
+"""So many of those that are far behind are read on at once: each has to finish some time."""
+FAR = 10_000
+"""Entries: some 0.1 s."""
 PATIENCE_SECONDS = 2.0
 """A long log is read on in the background, and whoever asked is told to come again."""
 
@@ -34,6 +43,17 @@ class _Known:
     def graph(self) -> Graph:
         """Who is who."""
         return self._whole if self.scoped is None else self.scoped.graph
+
+    @property
+    def size(self) -> int:
+        """How much memory it takes, in participants, pairs and items."""
+        items = 0 if self.scoped is None else len(self.scoped)
+        return max(LEAST_SIZE, len(self.graph) + self.graph.edges + items)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is being read on."""
+        return self.reading is not None and not self.reading.done()
 
     @property
     def left_at(self) -> int:
@@ -68,6 +88,7 @@ class Graphs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[tuple[View, int | None], _Known] = OrderedDict()
+        self._readers = asyncio.Semaphore(READERS)
 
     async def posterior(self, settings: Query) -> tuple[Graph, Tables, Posterior] | None:
         """The query's posterior and the graph that numbers it; None where nothing is saved yet.
@@ -101,21 +122,27 @@ class Graphs:
         count = await self._store.entry_count(name)
         known = self._known.setdefault(key, _Known(view, most))
         self._known.move_to_end(key)
-        if len(self._known) > MOST_GRAPHS:
-            self._forget(next(iter(self._known)))
+        self._make_room()
         if known.cursor > count:  # the log was deleted, or made anew
             self._forget(key)
             known = self._known[key] = _Known(view, most)
         wanted = count if most is None else min(count, most)
         if not known.reaches(wanted):
             if known.reading is None or known.reading.done():
-                known.reading = asyncio.ensure_future(self._read(known))
+                known.reading = asyncio.ensure_future(self._read_in_turn(known, wanted))
             await asyncio.wait([known.reading], timeout=PATIENCE_SECONDS)
             if known.reading.done() and not known.reading.cancelled():
                 known.reading.result()
         if not known.reaches(wanted):
             raise unavailable(f"collection {name!r} is being read: {known.cursor} of {wanted} items", seconds=2)
         return known
+
+    async def _read_in_turn(self, known: _Known, wanted: int) -> None:
+        if wanted - known.cursor <= FAR:
+            await self._read(known)
+            return
+        async with self._readers:
+            await self._read(known)
 
     async def _read(self, known: _Known) -> None:
         name, most = known.view.collection, known.most
@@ -126,6 +153,16 @@ class Graphs:
             if not entries and not known.begin_anew():
                 return
             await asyncio.sleep(0)
+
+    def _make_room(self) -> None:
+        """Let go of what was not asked for the longest. What is being read is not: whoever asked will ask again."""
+        if len(self._known) <= MOST_GRAPHS:
+            return
+        size = sum(known.size for known in self._known.values())
+        for key, known in list(self._known.items())[:-MOST_GRAPHS]:
+            if size > MOST_KEPT and not known.busy:
+                size -= known.size
+                self._forget(key)
 
     def _forget(self, key: tuple[View, int | None]) -> None:
         known = self._known.pop(key)
