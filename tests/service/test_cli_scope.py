@@ -36,7 +36,14 @@ def test_what_is_not_asked_for_is_left_out() -> None:
     assert scope_of(sent_to="2002-01-01") == {"sent": [None, "2002-01-01"]}
 
 
-@pytest.mark.parametrize("label", ["custodian", "year:=two"])
+@pytest.mark.parametrize("label", ["custodian", "year:=two", "=ann", ":=1", "a:=" + 5000 * "[", "a:=" + 5000 * "9"])
 def test_a_label_that_is_none_is_refused(label: str) -> None:
-    with pytest.raises(UserError, match="--label"):
+    with pytest.raises(UserError, match="--label") as refused:
         scope_of(labels=[label])
+    assert len(str(refused.value)) < 200
+
+
+def test_a_label_is_asked_for_once() -> None:
+    """A scope can never change: it is not to be another than what was meant."""
+    with pytest.raises(UserError, match="--label custodian: given twice"):
+        scope_of(labels=["custodian=ann", "year:=2001", "custodian=bo"])

@@ -54,7 +54,7 @@ def scope_of(
         "sent": [sent_from, sent_to] if sent_from or sent_to else None,
         "with": anybody,
         "without": nobody,
-        "labels": dict(map(_label, labels or [])),
+        "labels": _labels(labels or []),
     }
     return {name: what for name, what in given.items() if what}
 
@@ -174,17 +174,27 @@ def _change(ask: Callable[[Haystream], QueryAnswer], *, config: Path | None, jso
     )
 
 
+def _labels(texts: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in map(_label, texts):
+        if name in found:  # of which the last would hold, for good
+            raise UserError(f"--label {name}: given twice, and an item has one value of a label")
+        found[name] = value
+    return found
+
+
 def _label(text: str) -> tuple[str, Any]:
     name, there, value = text.partition("=")
-    if name.endswith(":"):
-        name = name[:-1]
-        try:
-            return name, loads(value)
-        except ValueError:
-            raise UserError(f"--label {text}: expected a number, true or false after :=") from None
-    if not there:
+    other = name.endswith(":")
+    name = name.removesuffix(":")
+    if not there or not name:
         raise UserError(f"--label {text}: expected a key, =, and a value: custodian=ann, or year:=2001")
-    return name, value
+    if not other:
+        return name, value
+    try:
+        return name, loads(value)
+    except (ValueError, RecursionError):
+        raise UserError(f"--label {name}:=…: expected a number, true or false after :=") from None
 
 
 def _watched(text: str) -> tuple[str, float]:
