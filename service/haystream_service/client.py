@@ -7,6 +7,7 @@
 A call that gets no answer, or is told to come again, is made again with the same ids, so nothing is done twice.
 """
 
+import json
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +20,6 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
-import orjson
 from pydantic import BaseModel, ValidationError
 
 from haystream.events import Outcome
@@ -53,6 +53,9 @@ ITEM_LINES = 5000
 """Items of one request, at most."""
 ITEM_BYTES = 8 << 20
 """Of one request's items together, unless one alone has more: the API takes twice as many by default."""
+
+AROUND = 20
+"""Characters of what was given that are shown on either side of one that is wrong."""
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -281,7 +284,10 @@ class Haystream:
 
     @staticmethod
     def _path(*parts: str) -> str:
-        return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+        for part in parts:
+            if part in {"", ".", ".."}:
+                raise UserError(f"{part!r} is no id that can be asked for")
+        return "/v1/" + "/".join(quote(_utf8(part), safe="") for part in parts)
 
     def _ask(self, answer: type[A], method: str, *parts: str, **request: Any) -> A:
         """The answer of the first try that gets one. Raises `ApiProblem` or `ApiUnavailable`."""
@@ -289,7 +295,8 @@ class Haystream:
             request["params"] = {name: value for name, value in request["params"].items() if value is not None}
         if "json" in request:
             value = {name: value for name, value in request.pop("json").items() if name != "analyst" or value}
-            request |= {"content": orjson.dumps(value), "headers": {"Content-Type": "application/json"}}
+            content = _utf8(json.dumps(value, ensure_ascii=False))
+            request |= {"content": content, "headers": {"Content-Type": "application/json"}}
         found = self._answered(lambda: self._client.request(method, self._path(*parts), **request))
         try:
             return answer.model_validate_json(found.content)
@@ -315,6 +322,15 @@ class Haystream:
             wished = found.headers.get("retry-after", "")
             least = min(LONGEST_SECONDS, float(wished)) if wished.isdigit() else 0.0
         raise ApiUnavailable(why)
+
+
+def _utf8(text: str) -> bytes:
+    """The text's bytes. Raises `UserError` where it has none: a terminal may hand over what is no UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(0, error.start - AROUND) : error.end + AROUND]
+        raise UserError(f"what was given is not UTF-8, at {around!r}") from None
 
 
 class _Export(AbstractContextManager[Iterator[bytes]]):

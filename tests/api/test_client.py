@@ -3,9 +3,10 @@
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import orjson
@@ -16,6 +17,7 @@ from haystream.events import Outcome, Verdict
 from haystream_service import client as client_module
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.demo.bus import ApiBus
+from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.wire import encode_item
 
@@ -70,6 +72,24 @@ async def test_items_with_long_texts_are_sent_in_parts_that_the_api_takes(addres
     found = await using(address, "ingest", lambda client: client.send_items("default", lines))
     assert found.accepted == 99
     assert [rejected.line for rejected in found.rejected] == [91]
+
+
+@pytest.mark.parametrize("wrong", ["", ".", "..", "a\udcffb"])
+async def test_what_is_no_id_is_said_to_be_none(address: str, wrong: str) -> None:
+    """Nor is another route asked, as for `..`."""
+    with pytest.raises(UserError, match=re.escape(repr(wrong))):
+        await using(address, "kim", lambda client: client.item("default", wrong))
+
+
+async def test_settings_may_have_any_number_and_no_other_text_than_utf_8(address: str, world: World) -> None:
+    def opened(query_id: str, label: Any) -> Any:
+        return using(address, "lead", lambda client: client.open(query_id, {"scope": {"labels": {"k": label}}}))
+
+    assert (await opened("large", 10**30)).settings["scope"] == {"labels": {"k": 1e30}}
+    with pytest.raises(UserError, match=r"not UTF-8, at .*custodian \\udcff"):
+        await opened("odd", "custodian \udcff")
+    with pytest.raises(ApiProblem, match=r"scope\.labels\.k.*got nan"):
+        await opened("nan", float("nan"))
 
 
 async def test_a_day_at_work(address: str, world: World) -> None:
