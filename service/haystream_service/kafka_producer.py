@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -18,6 +18,23 @@ RANKING_BYTES = 16 << 20
 """A ranking of 10,000 items, the most that a query may ask for, takes some 5 MB: Kafka's default is 1 MB."""
 ACKNOWLEDGE_SECONDS = 30.0
 """Then a publish is tried again. A broker that moves its leaders takes a few seconds, one that restarts more."""
+CORRELATION_HEADER = "haystream-correlation"
+"""Of a record: the correlation id of the request that led to it."""
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Parcel(NamedTuple):
+    """What a record is made of."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def correlated(correlation: str | None) -> Headers:
+    """The headers of a record that this request, if it is one, led to."""
+    return [(CORRELATION_HEADER, correlation.encode())] if correlation else []
 
 
 class Producer:
@@ -39,30 +56,40 @@ class Producer:
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
 
-    async def send(self, topic: str, key: bytes | None, value: bytes | None, **where: Any) -> RecordMetadata:
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
         """Write a record to one of our topics; where it lies, once the broker has acknowledged it.
 
-        `where` may hold `partition` (by default the murmur2 hash of the key says which) and `headers`.
+        By default the murmur2 hash of the key says on which partition.
 
         Raises:
             BrokerUnavailable: it was not acknowledged in time; it may be there all the same.
             MessageSizeTooLargeError: the topic does not take so much.
         """
-        (at,) = await self.send_all(topic, [(key, value)], **where)
+        (at,) = await self.send_all(topic, [Parcel(key, value, headers)], partition=partition)
         return at
 
     async def send_all(
-        self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], **where: Any
+        self, topic: str, records: Sequence[Parcel], *, partition: int | None = None
     ) -> list[RecordMetadata]:
-        """The same of several records, by key and value. Where one raises, others may be there."""
+        """The same of several records. Where one raises, others may be there."""
         began = perf_counter()
         sent: list[asyncio.Future[RecordMetadata]] = []
         try:
             async with asyncio.timeout(self._seconds):
                 producer = await self._started()
                 name = self._settings.topic(topic)
-                for key, value in records:
-                    sent.append(await producer.send(name, value, key=key, **where))
+                for key, value, headers in records:
+                    sent.append(
+                        await producer.send(name, value, key=key, partition=partition, headers=list(headers))
+                    )
                 found = await asyncio.gather(*sent, return_exceptions=True)
             for answer in found:
                 if isinstance(answer, BaseException):

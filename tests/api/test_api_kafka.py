@@ -101,6 +101,10 @@ async def test_from_items_to_an_export_over_two_replicas(pipeline: Pipeline, tmp
         assert claimed == list(dict.fromkeys(verdict.item_id for verdict in verdicts))
         (record, *_) = await pipeline.records("verdicts")
         assert "haystream-correlation" in dict(record.headers)
+        leases = await pipeline.records("leases")
+        requests = {dict(record.headers).get("haystream-correlation") for record in leases}
+        assert None not in requests
+        assert len(requests) > 1
         text = page(one, "/metrics")[1]
         assert 'haystream_api_requests_total{code="201",method="PUT",route="/v1/queries/{query_id}"} 1.0' in text
         assert events

@@ -6,7 +6,7 @@ import httpx
 import orjson
 import pytest
 import pytest_asyncio
-from support.queue_api import calling
+from support.queue_api import calling, told
 from support.world import World, item
 
 from haystream_service.api import claims
@@ -56,7 +56,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(kim: httpx.AsyncC
     assert len({lease["item_id"] for lease in (*lost, *more)}) == 4
 
 
-async def test_a_lease_is_kept_and_given_back(kim: httpx.AsyncClient, lee: httpx.AsyncClient) -> None:
+async def test_a_lease_is_kept_and_given_back(kim: httpx.AsyncClient, lee: httpx.AsyncClient, world: World) -> None:
     (lease,) = await take(kim, seconds=5)
     path = f"/v1/queries/q/leases/{lease['lease_id']}"
     kept = (await kim.post(f"{path}/extend", json={"seconds": 100})).json()
@@ -68,6 +68,7 @@ async def test_a_lease_is_kept_and_given_back(kim: httpx.AsyncClient, lee: httpx
     assert (over.status_code, over.json()["code"]) == (409, "lease_over")
     unknown = await kim.delete("/v1/queries/q/leases/none")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+    await told(world, "q")  # between the fact that it was claimed and this one it is not offered
     (again,) = await take(lee)
     assert again["item_id"] == lease["item_id"]
 

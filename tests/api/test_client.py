@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx
 import orjson
 import pytest
+from support.queue_api import told
 from support.world import World, item
 
 from haystream.events import Outcome, Verdict
@@ -55,7 +56,7 @@ async def test_the_demos_analyst_claims_and_decides_over_http(address: str, worl
         assert None not in taken
         later = 1_000_001 + int(1e6 * time.time())  # than the lease began, by a clock that is not ours
         await bus.decide(Verdict("v-1", "team/q", str(taken[0]), "kim", Outcome.RELEVANT, later))
-        await world.processes[0].settled()
+        await told(world, "team/q")
 
         def shown() -> tuple[list[str], int]:
             return [lease.item_id for lease in api.leases("team/q")], api.progress("team/q").found

@@ -1,5 +1,6 @@
 """Leases, as those see them who hand items out: one suite for every store that has them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -8,7 +9,8 @@ import pytest_asyncio
 from support.changes import change
 
 from haystream.events import Action
-from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims
+from haystream_service.logs import CORRELATION
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Outgoing, publish_outbox
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_lease
 
@@ -109,9 +111,34 @@ async def test_every_fact_is_in_the_outbox_until_it_is_confirmed(claims: Claims)
     ]
     assert (facts[0].at, facts[0].until, facts[0].rank, facts[0].score) == (a.at, a.until, 1, 1.0)
     assert [(each.partition, each.key) for each in out] == [(3, b"q")] * 4
+    assert {each.correlation for each in out} == {""}
     assert await claims.outbox("q", 1) == out[:1]
     await claims.published("q", [each.entry for each in out[:3]])
     assert await claims.outbox("q", 10) == out[3:]
+
+
+async def test_a_fact_knows_which_request_led_to_it(claims: Claims) -> None:
+    named = CORRELATION.set("one")
+    (lease,) = await claims.claim("q", "ann", 1, 60)
+    CORRELATION.set("two")
+    await claims.release("q", lease.lease_id, "ann")
+    CORRELATION.reset(named)
+    assert [each.correlation for each in await claims.outbox("q", 10)] == ["one", "two"]
+
+
+async def test_publishing_asks_once_more_only_where_more_may_be_there(
+    claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haystream_service.store.claims.PUBLISHED_AT_ONCE", 3)
+    await claims.claim("q", "ann", 4, 60)
+    sizes: list[int] = []
+
+    async def publish(records: Sequence[Outgoing]) -> None:
+        sizes.append(len(records))
+
+    await publish_outbox(claims, publish, "q")
+    assert sizes == [3, 1]
+    assert await claims.outbox("q", 10) == []
 
 
 async def test_what_was_claimed_of_a_query_that_is_deleted_can_still_be_published(

@@ -1,5 +1,6 @@
 """Leases from a claim to the ranking, with a worker: who has what, what is offered, what nobody published."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ from support.world import Process, World, item, lease, verdict
 from haystream.events import Action, Query, Status
 from haystream_service.metrics import Metrics
 from haystream_service.store.claims import ClaimCode, ClaimRefused, publish_outbox
-from haystream_service.wire import decode_lease
+from haystream_service.wire import decode_lease, decode_ranking
+from haystream_service.worker import queries
 from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing
-from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.memory import MemoryPublisher, Message
 from haystream_service.worker.retry import Retry
 
 pytestmark = pytest.mark.asyncio
@@ -176,3 +178,40 @@ async def test_what_was_claimed_while_no_worker_ran_is_folded_by_the_next_one() 
     at.process = await at.world.process()
     await at.published()
     assert a.item_id not in at.offered
+
+
+@pytest.mark.parametrize("follows", ["a verdict", "a release", "nothing"])
+async def test_what_was_claimed_waits_for_more_to_be_saved_with(
+    follows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "GATHER_SECONDS", 0.01 if follows == "nothing" else 3600.0)
+    world = World()
+    world.say(Query("q"), *(item(n) for n in range(12)))
+    process = await world.process(item_publish_seconds=3600.0)
+    world.say(lease(1, item=1))
+    await process.taken_in()
+    before = len(world.rankings("q"))
+    world.say(lease(2, item=2), lease(3, item=3))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    if follows != "nothing":
+        assert len(world.rankings("q")) == before
+        world.say(verdict(4) if follows == "a verdict" else lease(1, "released", item=1))
+    await process.taken_in()
+    newest = {each.item_id for each in world.rankings("q")[-1].items}
+    assert len(world.rankings("q")) == before + 1
+    assert not newest & {"item-2", "item-3"}
+    assert ("item-1" in newest) == (follows == "a release")
+
+
+async def test_many_that_were_claimed_wait_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "GATHER_SECONDS", 3600.0)
+    world = World()
+    world.say(Query("q"), *(item(n) for n in range(60)))
+    process = await world.process(item_publish_seconds=3600.0)
+    world.say(*(lease(n, item=n) for n in range(1 + queries.MOST_GATHERED)))
+
+    def without(message: Message) -> bool:
+        return "item-3" not in {each.item_id for each in decode_ranking(message.value).items}
+
+    await process.wait(world.broker.wait_for("next-items", without))

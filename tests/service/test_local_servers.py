@@ -115,6 +115,22 @@ class _Silent(_Broken):
         return ["sleep", "60"]
 
 
+class _Busy(_Broken):
+    def command(self) -> list[str]:
+        return ["sh", "-c", "while :; do :; done"]
+
+    def answers(self) -> bool:
+        return self.cpu_seconds() > 0
+
+
+def test_what_a_server_takes_of_the_processors_is_counted() -> None:
+    server = _Busy(data_dir=None, start_seconds=30)
+    assert server.cpu_seconds() == 0
+    with server:
+        assert server.cpu_seconds() > 0
+    assert server.cpu_seconds() == 0
+
+
 def test_a_server_that_ends_while_starting_shows_its_last_words() -> None:
     with pytest.raises(ServerUnavailable, match=r"(?s)the broken server ended while starting.*what is wrong"):
         _Broken(data_dir=None, start_seconds=30).__enter__()

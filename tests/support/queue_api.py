@@ -25,8 +25,10 @@ from haystream_service.api.tokens import Doorkeeper, KeyFile
 from haystream_service.api.watching import Watching
 from haystream_service.metrics import ApiMetrics
 from haystream_service.store.base import Store
+from haystream_service.store.claims import Outgoing
 from haystream_service.worker.memory import MemoryBroker
 from haystream_service.worker.records import BrokerUnavailable
+from support.world import World
 
 HOST = "127.0.0.1"
 EVERYTHING = "*"
@@ -48,11 +50,13 @@ class MemoryFacts:
             )
         return At(partition, self.broker.append((topic, partition), key.encode(), value))
 
-    async def write_all(
-        self, topic: str, records: Sequence[tuple[str, bytes]], *, partition: int | None = None
-    ) -> None:
+    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
         for key, value in records:
-            await self.write(topic, key, value, partition=partition)
+            await self.write(topic, key, value)
+
+    async def write_leases(self, records: Sequence[Outgoing]) -> None:
+        for record in records:
+            await self.write("leases", record.key.decode(), record.value, partition=record.partition)
 
     async def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
         for message in self.broker._logs[topic, partition]:
@@ -120,6 +124,13 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
         await serving
         await app.state.desk.graphs.close()
         await app.state.desk.outbox.close()
+
+
+async def told(world: World, query_id: str) -> None:
+    """All that happened to the query's leases is in the topic, and folded: it comes behind the answers' backs."""
+    while await world.store.claims.outbox(query_id, 1):  # noqa: ASYNC110 - nobody says when
+        await asyncio.sleep(0.005)
+    await world.processes[0].settled()
 
 
 @asynccontextmanager

@@ -9,13 +9,12 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from haystream.errors import Code
 from haystream_service.api.problems import Problem
 from haystream_service.kafka_connection import consumer_arguments
-from haystream_service.kafka_producer import Producer
+from haystream_service.kafka_producer import Parcel, Producer, correlated
 from haystream_service.logs import CORRELATION
 from haystream_service.settings import Settings
+from haystream_service.store.claims import Outgoing
 from haystream_service.worker.records import BrokerUnavailable
 
-CORRELATION_HEADER = "haystream-correlation"
-"""Of a record: the correlation id of the request that wrote it."""
 READ_MS = 1000
 
 
@@ -33,10 +32,12 @@ class Facts(Protocol):
         """Write a record; where it lies, once the broker has it. By default its key says on which partition."""
         ...
 
-    async def write_all(
-        self, topic: str, records: Sequence[tuple[str, bytes]], *, partition: int | None = None
-    ) -> None:
+    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
         """Write records, by key and value; return when the broker has all."""
+        ...
+
+    async def write_leases(self, records: Sequence[Outgoing]) -> None:
+        """Write what happened to leases of one query; return when the broker has all."""
         ...
 
     def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
@@ -55,19 +56,25 @@ class KafkaFacts:
         """As `Facts` says."""
         try:
             found = await self._producer.send(
-                topic, key.encode(), value, partition=partition, headers=_correlated()
+                topic, key.encode(), value, partition=partition, headers=correlated(CORRELATION.get())
             )
         except MessageSizeTooLargeError:
             raise _too_large(topic) from None
         return At(found.partition, found.offset)
 
-    async def write_all(
-        self, topic: str, records: Sequence[tuple[str, bytes]], *, partition: int | None = None
-    ) -> None:
+    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
         """As `Facts` says."""
+        headers = correlated(CORRELATION.get())
+        await self._write_all(topic, [Parcel(key.encode(), value, headers) for key, value in records])
+
+    async def write_leases(self, records: Sequence[Outgoing]) -> None:
+        """As `Facts` says."""
+        parcels = [Parcel(record.key, record.value, correlated(record.correlation)) for record in records]
+        await self._write_all("leases", parcels, partition=records[0].partition)
+
+    async def _write_all(self, topic: str, records: Sequence[Parcel], *, partition: int | None = None) -> None:
         try:
-            pairs = [(key.encode(), value) for key, value in records]
-            await self._producer.send_all(topic, pairs, partition=partition, headers=_correlated())
+            await self._producer.send_all(topic, records, partition=partition)
         except MessageSizeTooLargeError:
             raise _too_large(topic) from None
 
@@ -88,11 +95,6 @@ class KafkaFacts:
             raise BrokerUnavailable(f"Kafka did not answer: {error!r}") from error
         finally:
             await consumer.stop()
-
-
-def _correlated() -> list[tuple[str, bytes]]:
-    correlation = CORRELATION.get()
-    return [(CORRELATION_HEADER, correlation.encode())] if correlation else []
 
 
 def _too_large(topic: str) -> Problem:

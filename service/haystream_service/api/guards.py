@@ -68,8 +68,8 @@ def _limit(rates: Rates, name: str) -> None:
         raise Problem(ApiCode.RATE_LIMITED, "more requests than are taken", headers={"Retry-After": seconds})
 
 
-def the_desk(request: Request) -> Desk:
-    """What the routes work with."""
+async def the_desk(request: Request) -> Desk:
+    """What the routes work with. Not a plain function: of these each call takes a thread."""
     return cast(Desk, request.app.state.desk)
 
 

@@ -97,7 +97,7 @@ class KafkaRecords:
 
 
 async def _value(consumer: AIOKafkaConsumer, where: TopicPartition, offset: int) -> bytes | None:
-    consumer.assign([where])
+    consumer.assign([where])  # also where it is: what was known of the partition's end may be old
     consumer.seek(where, offset)
     try:
         while True:  # until READ_SECONDS are over
@@ -110,7 +110,8 @@ async def _value(consumer: AIOKafkaConsumer, where: TopicPartition, offset: int)
     except OffsetOutOfRangeError:  # older than the topic keeps, or the topic is another
         return None
     finally:
-        consumer.unsubscribe()
+        # Not `unsubscribe`: the client would then ask for all topics that there are, and at the next record again.
+        consumer.pause(where)
 
 
 async def _stop(consumer: AIOKafkaConsumer) -> None:

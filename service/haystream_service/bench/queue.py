@@ -6,7 +6,7 @@ items, so what is measured is what one of them waits for, not how many a replica
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,30 +59,36 @@ class Desks:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How long so many analysts waited, by what they waited for."""
+    """How long so many analysts waited, by what they waited for, and what that took."""
 
     edges: int
     analysts: int
     timings: dict[str, Timing]
+    cpu_ms: dict[str, float]
+    """By process, milliseconds of CPU time for each item that was claimed, read and judged."""
+
+
+Clocks = Mapping[str, Callable[[], float]]
+"""By process, the CPU time that it has taken, in seconds."""
 
 
 async def measure(edges: int, desks: Desks, tell: Callable[[str], None]) -> list[Answered]:
     """Everything is started, filled, measured and stopped."""
-    async with _running(max(desks.analysts)) as (address, tokens):
+    async with _running(max(desks.analysts)) as (address, tokens, clocks):
         async with _session(address, tokens[0]) as lead:
             tell(f"{edges:,} edges: sending items")
             await _fill(lead, edges, desks.seed)
             found = []
             for analysts in desks.analysts:
                 tell(f"{edges:,} edges: {analysts} analysts for {desks.seconds:g} s")
-                samples = await _work(address, tokens[1 : analysts + 1], desks)
-                found.append(Answered(edges, analysts, samples.timings()))
+                timings, cpu_ms = await _work(address, tokens[1 : analysts + 1], desks, clocks)
+                found.append(Answered(edges, analysts, timings, cpu_ms))
         return found
 
 
 @asynccontextmanager
-async def _running(analysts: int) -> AsyncIterator[tuple[str, list[str]]]:
-    """Where the API is, with a lead's token and one for each analyst."""
+async def _running(analysts: int) -> AsyncIterator[tuple[str, list[str], Clocks]]:
+    """Where the API is, a lead's token and one for each analyst, and what tells the processes' CPU time."""
     async with AsyncExitStack() as stack:
         keys = Path(stack.enter_context(TemporaryDirectory())) / "keys.json"
         lead = new_key("lead", [Role.LEAD, Role.INGEST], ["*"])
@@ -90,9 +96,12 @@ async def _running(analysts: int) -> AsyncIterator[tuple[str, list[str]]]:
         await asyncio.to_thread(write_keys, keys, [line for _, line in made])
         kafka, valkey = await started(stack, KafkaServer()), await started(stack, ValkeyServer())
         settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
-        await started(stack, WorkerProcess(settings))
+        worker = await started(stack, WorkerProcess(settings))
         api = await started(stack, ApiProcess(settings, keys))
-        yield api.address, [token for token, _ in made]
+        servers = {"API": api, "worker": worker, "Kafka": kafka, "Valkey": valkey}
+        clocks: dict[str, Callable[[], float]] = {name: server.cpu_seconds for name, server in servers.items()}
+        clocks["analysts"] = time.process_time
+        yield api.address, [token for token, _ in made], clocks
 
 
 async def _fill(lead: ClientSession, edges: int, seed: int) -> None:
@@ -125,7 +134,10 @@ async def _ranked(lead: ClientSession, total: int) -> bool:
         return there and bool((await ranking.json())["items"])
 
 
-async def _work(address: str, tokens: list[str], desks: Desks) -> Samples:
+async def _work(
+    address: str, tokens: list[str], desks: Desks, clocks: Clocks
+) -> tuple[dict[str, Timing], dict[str, float]]:
+    """What the analysts waited for, and the CPU time of an item; a warm-up counts for neither."""
     samples = Samples()
     began = time.monotonic()
     counted, over = began + WARM_UP_SECONDS, began + WARM_UP_SECONDS + desks.seconds
@@ -149,8 +161,17 @@ async def _work(address: str, tokens: list[str], desks: Desks) -> Samples:
                     await _asked(client, timed, DECIDE, "PUT", path, json=body)
                 await asyncio.sleep(rng.uniform(0.5, 1.5) * desks.think)
 
-    await asyncio.gather(*(analyst(number, token) for number, token in enumerate(tokens)))
-    return samples
+    async def taken() -> dict[str, float]:
+        await asyncio.sleep(counted - time.monotonic())
+        return {name: clock() for name, clock in clocks.items()}
+
+    analysts = (analyst(number, token) for number, token in enumerate(tokens))
+    taking = asyncio.ensure_future(taken())
+    await asyncio.gather(*analysts)
+    before = await taking
+    timings = samples.timings()
+    judged = timings[DECIDE].samples if DECIDE in timings else 1
+    return timings, {name: round(1e3 * (clock() - before[name]) / judged, 3) for name, clock in clocks.items()}
 
 
 async def _asked(

@@ -17,7 +17,7 @@ def run(edges: Sequence[int], desks: Desks, *, json: bool) -> None:
     if json:
         write_json({"think_seconds": desks.think, "seconds": desks.seconds, "results": list(map(asdict, found))})
         return
-    Console(highlight=False, soft_wrap=True).print(_table(found))
+    Console(highlight=False, soft_wrap=True).print(_table(found), _processes(found), sep="\n")
 
 
 def _table(found: Sequence[Answered]) -> Table:
@@ -27,4 +27,13 @@ def _table(found: Sequence[Answered]) -> Table:
         for name, timing in answered.timings.items():
             row = [f"{timing.p50_us / 1e3:.2f}", f"{timing.p99_us / 1e3:.2f}", f"{timing.p50_us / nothing:.1f}×"]
             table.add_row(f"{answered.edges:,}", str(answered.analysts), name, f"{timing.samples:,}", *row)
+    return table
+
+
+def _processes(found: Sequence[Answered]) -> Table:
+    names = list(dict.fromkeys(name for answered in found for name in answered.cpu_ms))
+    table = Table("edges", "analysts", *names, title="CPU ms an item that is claimed, read and judged")
+    for answered in found:
+        row = [f"{answered.cpu_ms.get(name, 0.0):.2f}" for name in names]
+        table.add_row(f"{answered.edges:,}", str(answered.analysts), *row)
     return table

@@ -1,6 +1,6 @@
 -- Lease the best items that nobody has. KEYS: as `lease_functions`, then 6 offers, 7 ranking.
 -- ARGV: 1 analyst, 2 for how long (microseconds), 3 '1' where the query is in its partition's set of those that are
---       claimed from, then an id for each lease that is asked for.
+--       claimed from, 4 the request's correlation id, then an id for each lease that is asked for.
 -- Answers {a code of `ClaimCode`} or {'index', partition} where 3 has to be done first, or {'ok', id, lease, …}.
 local refused = refusal()
 if refused then
@@ -43,7 +43,7 @@ end
 
 local now = clock()
 local till = later(now, ARGV[2])
-local answer, next_id, first = {'ok'}, 4, 1
+local answer, next_id, first = {'ok'}, 5, 1
 while next_id <= #ARGV do
   local found = chunk(first)
   if #found == 0 then
@@ -59,7 +59,7 @@ while next_id <= #ARGV do
       local rank = string.format('%.0f', first + i - 1)
       local lease = {'live', '', now, till, offer[1], ARGV[1], rank, offer[2], offer[3], '', 'ranking'}
       begin_lease(ARGV[next_id], lease)
-      tell('claimed', now, ARGV[next_id], lease)
+      tell('claimed', now, ARGV[next_id], lease, ARGV[4])
       answer[#answer + 1] = ARGV[next_id]
       answer[#answer + 1] = table.concat(lease, '\n') .. '\n'
       next_id = next_id + 1
@@ -67,7 +67,7 @@ while next_id <= #ARGV do
   end
   first = first + CHUNK
 end
-if #answer == 1 and #ARGV > 3 and not complete then
+if #answer == 1 and #ARGV > 4 and not complete then
   return {'not_ranked_yet'}
 end
 return answer

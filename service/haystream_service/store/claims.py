@@ -64,6 +64,8 @@ class Outgoing(NamedTuple):
     partition: int
     key: bytes
     value: bytes
+    correlation: str = ""
+    """The id of the request that did what the record tells of, where one did."""
 
 
 class Looked(NamedTuple):
@@ -170,6 +172,8 @@ async def publish_outbox(
 
     Once more does no harm where this raised: it raises what the store and `publish` do.
     """
-    while records := await claims.outbox(query_id, PUBLISHED_AT_ONCE):
+    more = True
+    while more and (records := await claims.outbox(query_id, PUBLISHED_AT_ONCE)):
+        more = len(records) == PUBLISHED_AT_ONCE
         await publish(records)
         await claims.published(query_id, [record.entry for record in records])

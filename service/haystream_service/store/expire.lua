@@ -6,7 +6,7 @@ local expired = 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local lease = get_lease(id)
   end_lease(id, lease)
-  tell('expired', now, id, lease)
+  tell('expired', now, id, lease, '')
   expired = expired + 1
 end
 local oldest = redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)

@@ -1,5 +1,6 @@
 -- Extend or release a lease. KEYS: as `lease_functions`.
--- ARGV: 1 extended or released, 2 lease, 3 analyst, 4 for how long from now (microseconds).
+-- ARGV: 1 extended or released, 2 lease, 3 analyst, 4 for how long from now (microseconds),
+--       5 the request's correlation id.
 -- Answers {a code of `ClaimCode`} or {'ok', lease}.
 local refused = refusal()
 if refused then
@@ -24,5 +25,5 @@ if ARGV[1] == 'extended' then
 else
   end_lease(ARGV[2], lease)
 end
-tell(ARGV[1], now, ARGV[2], lease)
+tell(ARGV[1], now, ARGV[2], lease, ARGV[5])
 return {'ok', table.concat(lease, '\n') .. '\n'}

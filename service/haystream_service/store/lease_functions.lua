@@ -37,9 +37,11 @@ local function end_lease(id, lease)
   redis.call('ZREM', KEYS[4], id)
 end
 
--- Put what happened into the outbox: the action, when, the lease's id, and the lease.
-local function tell(action, now, id, lease)
-  redis.call('XADD', KEYS[5], '*', 'fact', table.concat({action, now, id, ''}, '\n') .. table.concat(lease, '\n') .. '\n')
+-- Put what happened into the outbox: the action, when, the lease's id, and the lease; and the correlation id of the
+-- request that did it, '' where it was none.
+local function tell(action, now, id, lease, correlation)
+  redis.call('XADD', KEYS[5], '*', 'fact', table.concat({action, now, id, ''}, '\n') .. table.concat(lease, '\n') .. '\n',
+    'correlation', correlation)
 end
 
 -- Take in a fact from the topic: `over` ends the lease, else the greatest `until` holds.

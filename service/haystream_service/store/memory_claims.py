@@ -11,6 +11,7 @@ import orjson
 from typing_extensions import override
 
 from haystream.events import Action, LeaseFact
+from haystream_service.logs import CORRELATION
 from haystream_service.store.claims import (
     ClaimCode,
     ClaimRefused,
@@ -41,8 +42,8 @@ class Held:
     """By item, how many leases on it are not over."""
     offers: Offers | None = None
     ranking: bytes = b""
-    outbox: dict[str, LeaseFact] = field(default_factory=dict)
-    """By number, ascending."""
+    outbox: dict[str, tuple[LeaseFact, str]] = field(default_factory=dict)
+    """By number, ascending; with the id of the request that did it."""
     put: int = 0
     closed: bool = False
     """Whether the query is being rebuilt."""
@@ -79,7 +80,8 @@ class Held:
         self.put += 1
         served = {name: getattr(lease, name) for name in ("rank", "score", "mean", "level", "by")}
         ids = lease.lease_id, lease.query_id, lease.item_id, lease.analyst
-        self.outbox[f"{self.put:020d}"] = LeaseFact(*ids, action, at, lease.until, **served)
+        fact = LeaseFact(*ids, action, at, lease.until, **served)
+        self.outbox[f"{self.put:020d}"] = fact, "" if action is Action.EXPIRED else CORRELATION.get() or ""
 
     def offered(self) -> Offers:
         """What there is to be claimed; what was published, of a query that nobody has claimed from."""
@@ -146,8 +148,8 @@ class MemoryClaims(Claims):
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
         query = self.queries.get(query_id, Held())
         return [
-            Outgoing(entry, query.partition, query_id.encode(), encode_lease(fact))
-            for entry, fact in list(query.outbox.items())[:most]
+            Outgoing(entry, query.partition, query_id.encode(), encode_lease(fact), correlation)
+            for entry, (fact, correlation) in list(query.outbox.items())[:most]
         ]
 
     @override
@@ -157,7 +159,7 @@ class MemoryClaims(Claims):
         for lease in over:
             query.end(lease.lease_id)
             query.tell(lease, Action.EXPIRED, now)
-        oldest = min((fact.at for fact in query.outbox.values()), default=now)
+        oldest = min((fact.at for fact, _ in query.outbox.values()), default=now)
         return Looked(len(over), len(await self.live(query_id)), len(query.outbox), (now - oldest) / SECOND)
 
     @override

@@ -14,6 +14,7 @@ from uuid import uuid4
 from typing_extensions import override
 
 from haystream.events import Action
+from haystream_service.logs import CORRELATION
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Looked, Outgoing, lease_of
 from haystream_service.store.facts import read_lease, read_outgoing
 from haystream_service.store.redis_calls import RedisCalls, Script
@@ -52,7 +53,7 @@ class RedisClaims(Claims):
     async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
         ids = [uuid4().hex for _ in range(count)]
         keys = self._keys(query_id, "offers", "ranking")
-        arguments = [analyst, math.floor(seconds * SECOND), "", *ids]
+        arguments = [analyst, math.floor(seconds * SECOND), "", CORRELATION.get() or "", *ids]
         code, *found = await self._calls.run(self._claim, keys, arguments)
         if code == b"index":
             # Before anything is claimed: the owner is sure to look into the outbox then.
@@ -81,7 +82,13 @@ class RedisClaims(Claims):
         partition, entries = await self._calls.run(self._outbox, self._keys(query_id), [most])
         key = query_id.encode()
         return [
-            Outgoing(entry.decode(), int(partition), key, encode_lease(read_outgoing(query_id, fields[1])))
+            Outgoing(
+                entry.decode(),
+                int(partition),
+                key,
+                encode_lease(read_outgoing(query_id, fields[1])),
+                b"".join(fields[3:]).decode(),  # which an earlier version did not say
+            )
             for entry, fields in entries
         ]
 
@@ -104,7 +111,7 @@ class RedisClaims(Claims):
         return {member.decode() for member in members}
 
     async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
-        arguments = [action, lease_id, analyst, microseconds]
+        arguments = [action, lease_id, analyst, microseconds, CORRELATION.get() or ""]
         code, *found = await self._calls.run(self._lease, self._keys(query_id), arguments)
         await self._check(query_id, code)
         return _lease(query_id, lease_id.encode(), found[0])

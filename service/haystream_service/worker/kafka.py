@@ -12,7 +12,7 @@ from aiokafka.structs import RecordMetadata
 
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal
-from haystream_service.kafka_producer import RANKING_BYTES, Producer
+from haystream_service.kafka_producer import RANKING_BYTES, Parcel, Producer, correlated
 from haystream_service.settings import Settings
 from haystream_service.store.claims import Outgoing
 from haystream_service.wire import fit_letter, fit_ranking
@@ -206,8 +206,8 @@ class KafkaPublisher:
     async def publish_leases(self, records: Sequence[Outgoing]) -> None:
         """Write to leases, to the partition of their query."""
         if records:
-            pairs = [(record.key, record.value) for record in records]
-            await self._producer.send_all(SOURCES[Kind.LEASE], pairs, partition=records[0].partition)
+            parcels = [Parcel(record.key, record.value, correlated(record.correlation)) for record in records]
+            await self._producer.send_all(SOURCES[Kind.LEASE], parcels, partition=records[0].partition)
 
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Write to that partition of queries, keyed by the query."""

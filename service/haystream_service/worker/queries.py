@@ -15,7 +15,7 @@ from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
 from haystream_service.worker.exclusive import Turn
-from haystream_service.worker.folding import AT_ONCE, Folded, Loaded, Pace, fold
+from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
 from haystream_service.worker.records import OWNED, Kind, Record
@@ -25,6 +25,11 @@ from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, co
 
 log = logging.getLogger(__name__)
 
+GATHER_SECONDS = 0.25
+"""For so long, or `item_publish_seconds` if that is less, what analysts were handed waits for more to be saved and
+published with. The store has known since the claim who has what."""
+MOST_GATHERED = SPARE_OFFERS // 4
+"""So many make it due at once: what is offered in the store must not run short."""
 LEAST_SECONDS = 0.001
 """A timer may end early by the rounding of its time: set to nothing then, it would end at once, again and again."""
 
@@ -210,6 +215,7 @@ class QueryOwner:
                 async with self._shared.shows:
                     await self._committing.publish_again()
             return
+        await self._gather(deliveries)
         shared, batch = self._shared, Batch(deliveries)
         for delivery in batch.of(Kind.VERDICT):
             shared.metrics.stage.labels("queue").observe(max(0.0, shared.clock.now() - delivery.record.timestamp))
@@ -217,6 +223,20 @@ class QueryOwner:
             self._loaded = None
         if self._loaded is None or not self._leaving:
             self._left.set()
+
+    async def _gather(self, deliveries: list[Delivery]) -> None:
+        """Add what comes within a moment, where all that is there can wait so long; a verdict, say, ends that."""
+        if self._loaded is None or not len(self._loaded.state.leases):  # until then what is offered is the ranking
+            return
+        clock, pace = self._shared.clock, self._shared.limits.item_publish_seconds
+        over = clock.monotonic() + min(GATHER_SECONDS, pace)
+        while 0 < len(deliveries) < MOST_GATHERED and all(map(_can_wait, deliveries)):
+            if (left := over - clock.monotonic()) <= 0:
+                return
+            await self.mailbox.until_due(left)
+            if not (taken := self.mailbox.take()):
+                return
+            deliveries += taken
 
     async def _tried(self, batch: Batch) -> bool:
         """Whether the batch is dealt with; else it has to be done again, from the stored state."""
@@ -455,6 +475,11 @@ class QueryOwner:
     def _time_is_up(self) -> None:
         self._timer = None
         self.wake()
+
+
+def _can_wait(delivery: Delivery) -> bool:
+    """Whether nobody waits for the delivery: an item that was handed to somebody is not offered in any case."""
+    return isinstance(delivery.event, LeaseFact) and not delivery.event.action.ends
 
 
 def _away(settings: Query | None, revision: int, cursor: int) -> Away:
