@@ -130,6 +130,45 @@ async def test_what_was_deleted_is_not_copied_to_new_topics(pipeline: Pipeline) 
         assert json.loads(deletion.value)["status"] == "deleted"
 
 
+async def test_of_what_was_withdrawn_no_word_is_copied(pipeline: Pipeline) -> None:
+    said = {
+        "subject": "a secret",
+        "text": "a secret",
+        "body": "a secret",
+        "uri": "mail:1",
+        "labels": {"box": "sent"},
+    }
+
+    def record(item_id: str, **more: object) -> bytes:
+        return json.dumps({"item_id": item_id, "sender": "ann", "recipients": ["bob"], **more}).encode()
+
+    others = {"sender": "eve", "withdrawn": True}
+    for item_id, facts in {
+        "gone": [said, {"withdrawn": True}],
+        "before": [{"withdrawn": True}, said],
+        "again": [said, {"withdrawn": True}, {**said, "sender": "eve"}],
+        "kept": [said, others],
+    }.items():
+        for fact in facts:
+            await pipeline.say_raw("items", item_id.encode(), record(item_id, **fact))
+    await pipeline.say_raw("items", b"gone", None)
+    await pipeline.say_raw("items", b"gone", record("gone", **said, collection="another"))
+    clean = f"{pipeline.settings.topic_prefix}-clean"
+    code, _, told = await pipeline.program("repartition", "--to", clean, "--partitions", "2", "--yes")
+    assert code == 0, told
+    async with Pipeline(pipeline.settings.model_copy(update={"topic_prefix": clean})) as copied:
+        records = await copied.records("items")
+    assert len(records) == 11
+    with_secret = [(json.loads(r.value)["item_id"], r) for r in records if b"secret" in (r.value or b"")]
+    assert sorted(item_id for item_id, _ in with_secret) == ["gone", "kept"]
+    assert all(b"another" in r.value for item_id, r in with_secret if item_id == "gone")
+    by_id = {r.key.decode(): json.loads(r.value) for r in records if r.key == b"before" and b"uri" in r.value}
+    assert by_id["before"] == {
+        "item_id": "before", "collection": "default", "sender": "ann", "recipients": ["bob"], "uri": "mail:1",
+        "labels": {"box": "sent"},
+    }  # fmt: skip
+
+
 async def test_nothing_is_deleted_before_it_was_asked(pipeline: Pipeline) -> None:
     await pipeline.store.delete_query("other", 0, revision=1, queries_offset=0)
     await pipeline.store.note_unknown(0, "q", Span(0, 0), room=5)

@@ -7,18 +7,19 @@ new verdicts for it come on another, which its owner does not read. So more part
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from haystream.errors import Rejected
-from haystream.events import Status
+from haystream.events import ItemFact, Status
+from haystream.merging import merge
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments
 from haystream_service.kafka_producer import RANKING_BYTES
 from haystream_service.settings import Settings
-from haystream_service.wire import decode_item, decode_query
+from haystream_service.wire import decode_item, decode_query, encode_item
 from haystream_service.worker import kafka
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.rebuilding import Counter
@@ -34,6 +35,7 @@ class Repartition:
     """One copy, from the topics of `source` to those of `target`. Nothing may write to either meanwhile.
 
     Of queries that were deleted only the deletion is copied, and nothing of the items of the collections `without`.
+    Of items that were withdrawn it is copied who is on them, and what scopes ask for, but not what they say.
     """
 
     def __init__(self, source: Settings, target: Settings, *, without: Collection[str] = ()) -> None:
@@ -42,6 +44,8 @@ class Repartition:
         self._without = without
         self._deleted: set[bytes] = set()
         """The ids of queries that were deleted."""
+        self._withdrawn: set[tuple[str, str]] = set()
+        """Collection and id of the items that were taken back."""
         self._moved: dict[tuple[int, int], int] = {}
         """Of settings, by partition and offset where they were, the offset where they are now."""
 
@@ -83,11 +87,31 @@ class Repartition:
             await producer.start()
             async with aclosing(whole(self._source, SOURCES[Kind.QUERY])) as records:
                 self._deleted = {record.key async for record in records if _deletes(record)}
+            self._withdrawn = await self._taken_back()
             return sum([await self._copy(kind, producer, progress) for kind in (*OWNED, Kind.ITEM)])
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"Kafka did not take a record: {error!r}") from error
         finally:
             await producer.stop()
+
+    async def _taken_back(self) -> set[tuple[str, str]]:
+        named: set[tuple[str, str]] = set()
+        async with aclosing(whole(self._source, SOURCES[Kind.ITEM])) as records:
+            async for record in records:
+                fact = _fact(record)
+                if fact is not None and fact.withdrawn:
+                    named.add((fact.collection, fact.item_id))
+        if not named:
+            return named
+        # A record that names other people than the first one does is rejected, and takes nothing back.
+        known: dict[tuple[str, str], ItemFact] = {}
+        async with aclosing(whole(self._source, SOURCES[Kind.ITEM])) as records:
+            async for record in records:
+                fact = _fact(record)
+                if fact is not None and (item := (fact.collection, fact.item_id)) in named:
+                    with suppress(Rejected):
+                        known[item] = merge(known[item], fact) if item in known else fact
+        return {item for item, fact in known.items() if fact.withdrawn}
 
     async def _copy(self, kind: Kind, producer: AIOKafkaProducer, progress: Callable[[str, int], Counter]) -> int:
         copied, under_way = 0, list[asyncio.Future[object]]()
@@ -102,7 +126,7 @@ class Repartition:
                     continue
                 sent = await producer.send(
                     self._target.topic(SOURCES[kind]),
-                    record.value,
+                    self._value(kind, record),
                     key=record.key,
                     timestamp_ms=record.timestamp,
                     headers=self._headers(record),
@@ -121,12 +145,15 @@ class Repartition:
     def _leaves_out(self, kind: Kind, record: ConsumerRecord) -> bool:
         if kind is not Kind.ITEM:
             return record.key in self._deleted and not (kind is Kind.QUERY and _deletes(record))
-        if not self._without:
-            return False
-        try:
-            return decode_item(record.value, record.key).collection in self._without
-        except Rejected:
-            return False
+        fact = _fact(record) if self._without else None
+        return fact is not None and fact.collection in self._without
+
+    def _value(self, kind: Kind, record: ConsumerRecord) -> bytes | None:
+        """The record's value, without what an item says that was taken back."""
+        value: bytes | None = record.value
+        fact = _fact(record) if kind is Kind.ITEM and self._withdrawn else None
+        taken_back = fact is not None and (fact.collection, fact.item_id) in self._withdrawn
+        return encode_item(fact) if fact is not None and taken_back else value
 
     def _headers(self, record: ConsumerRecord) -> list[tuple[str, bytes]]:
         """The record's headers; where they name the offset of an earlier record, its new one."""
@@ -144,6 +171,14 @@ def _deletes(record: ConsumerRecord) -> bool:
         return decode_query(record.value, record.key).status == Status.DELETED
     except Rejected:
         return False
+
+
+def _fact(record: ConsumerRecord) -> ItemFact | None:
+    """What the record of `items` says; None of what is no item."""
+    try:
+        return decode_item(record.value, record.key)
+    except Rejected:
+        return None
 
 
 async def in_order(settings: Settings, partitions: list[TopicPartition]) -> AsyncGenerator[ConsumerRecord, None]:
