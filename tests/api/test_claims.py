@@ -1,6 +1,7 @@
 """Items are taken, kept and given back over HTTP; nobody gets what another has."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import orjson
@@ -126,3 +127,20 @@ async def test_what_is_not_ranked_yet_is_waited_for_and_then_told_to_come_again(
 async def test_claims_have_bounds(kim: httpx.AsyncClient, body: dict[str, object]) -> None:
     answer = await kim.post("/v1/queries/q/claims", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "out_of_range")
+
+
+async def test_an_item_that_is_out_of_scope_since_just_now_is_not_served(
+    kim: httpx.AsyncClient, lead: httpx.AsyncClient, world: World
+) -> None:
+    inside = [replace(item(n), labels=(("k", '"b"'),)) for n in range(100, 103)]
+    await world.store.append_items("default", inside)
+    assert (await lead.put("/v1/queries/s", json={"scope": {"labels": {"k": "b"}}})).status_code == 201
+    await world.processes[0].settled()
+    ranked = [entry["item_id"] for entry in (await kim.get("/v1/queries/s/ranking")).json()["items"]]
+    assert len(ranked) == 3
+    await world.processes[0].crash()  # what is offered stays as it is
+    (first,) = [each for each in inside if each.item_id == ranked[0]]
+    await world.store.append_items("default", [replace(first, labels=(("k", '"a"'),))])
+    answer = await kim.post("/v1/queries/s/claims", json={"count": 2})
+    assert [lease["item_id"] for lease in answer.json()["leases"]] == ranked[1:]
+    assert [lease["item_id"] for lease in (await kim.get("/v1/queries/s/leases")).json()["leases"]] == ranked[1:]

@@ -30,7 +30,8 @@ RANKED_SECONDS = 2.0
 """For the worker to rank more, where all that is ranked is leased: milliseconds, unless it is away."""
 
 CLAIM_ROUNDS = 3
-"""How often more is claimed in place of items that were withdrawn: the worker takes these out in milliseconds."""
+"""How often more is claimed in place of items that were withdrawn, or put out of scope, just now: the worker takes
+these out in milliseconds."""
 
 Analyst = Annotated[Id | None, Query(description="Whose lease it is, where a lead acts for another.")]
 
@@ -116,8 +117,8 @@ async def release_lease(
 async def _new(desk: Desk, opened: Opened, analyst: str, count: int, seconds: float) -> list[tuple[Lease, Item]]:
     """Claim so many that may be served. Raises a `Problem`.
 
-    Items that were withdrawn a moment ago may still be on offer. They are held until others are found, so that
-    the same are not offered again, and then given back: nobody is told of them.
+    Items that were withdrawn, or put out of scope, a moment ago may still be on offer. They are held until others
+    are found, so that the same are not offered again, and then given back: nobody is told of them.
     """
     given: list[tuple[Lease, Item]] = []
     held: list[Lease] = []
@@ -140,12 +141,13 @@ async def _new(desk: Desk, opened: Opened, analyst: str, count: int, seconds: fl
 
 
 async def _servable(desk: Desk, opened: Opened, leases: Sequence[Lease]) -> list[tuple[Lease, Item]]:
-    """Those of the leases whose item was not withdrawn, with it."""
+    """Those of the leases whose item was not withdrawn, and is in the query's scope by what is known of it now."""
+    scope = opened.settings.scope
     found = await desk.store.find_items(opened.collection, [lease.item_id for lease in leases])
     return [
         (lease, item)
         for lease, item in zip(leases, found, strict=True)
-        if isinstance(item, Item) and not item.withdrawn
+        if isinstance(item, Item) and not item.withdrawn and (scope is None or scope.admits(item))
     ]
 
 
