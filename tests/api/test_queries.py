@@ -1,5 +1,7 @@
 """Queries over HTTP: opened, listed, shown, changed, deleted."""
 
+import asyncio
+
 import httpx
 import pytest
 from support.world import World
@@ -58,6 +60,25 @@ async def test_of_two_leads_the_slower_is_told(lead: httpx.AsyncClient) -> None:
     second = await lead.patch("/v1/queries/q", json={"top": 8}, headers={"If-Match": seen})
     assert (first.status_code, second.status_code) == (200, 412)
     assert (await lead.get("/v1/queries/q")).json()["settings"]["top"] == 7
+
+
+async def test_of_two_changes_at_the_same_moment_one_is_made(lead: httpx.AsyncClient, world: World) -> None:
+    seen = {"If-Match": (await lead.put("/v1/queries/q", json={})).headers["etag"]}
+    await world.processes[0].crash()
+
+    async def changed(**settings: object) -> httpx.Response:
+        return await lead.patch("/v1/queries/q", json=settings, headers=seen, params={"wait": 0})
+
+    answers = await asyncio.gather(changed(top=7), changed(top=8))
+    assert sorted(answer.status_code for answer in answers) == [202, 412]
+    made = next(answer.json()["settings"]["top"] for answer in answers if answer.status_code == 202)
+    assert (await changed(top=made)).status_code == 202  # the same once more
+    assert (await changed(top=9)).status_code == 412
+    await (await world.process()).settled()
+    now = await lead.get("/v1/queries/q")
+    assert now.json()["settings"]["top"] == made
+    seen["If-Match"] = now.headers["etag"]
+    assert (await lead.patch("/v1/queries/q", json={"top": 9}, headers=seen)).json()["settings"]["top"] == 9
 
 
 async def test_a_deleted_query_is_gone_for_good(lead: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.changes import COMMON, change, rows, tables
 
 from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
-from haystream_service.store.base import Appended, Fenced, Head, Note, Position, Quarantine, Span
+from haystream_service.store.base import Appended, Fenced, Head, Hold, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
 
@@ -326,6 +326,30 @@ async def test_wiping_leaves_nothing(store: Any) -> None:
 
 async def test_it_answers(store: Any) -> None:
     await store.ping()
+
+
+async def test_one_change_of_settings_at_a_time(store: Any) -> None:
+    assert await store.hold_settings(AWKWARD, -1, "one", 60) is Hold.MOVED
+    first = change(position=Position(queries_offset=4))
+    await store.save_query(first)
+    seen = first.query_id, 4
+    assert await store.hold_settings(*seen, "one", 60) is Hold.OURS
+    assert await store.hold_settings(*seen, "one", 60) is Hold.OURS
+    assert await store.hold_settings(*seen, "two", 60) is Hold.TAKEN
+    await store.let_go_settings(first.query_id, "two", None)  # which has no hold of them
+    assert await store.hold_settings(*seen, "two", 60) is Hold.TAKEN
+    await store.let_go_settings(first.query_id, "one", None)
+    assert await store.hold_settings(*seen, "two", 60) is Hold.OURS
+    await store.let_go_settings(first.query_id, "two", 7)
+    again = replace(first, expected=first.revision, revision=first.revision + 1, verdicts=())
+    await store.save_query(replace(again, position=Position(queries_offset=6)))
+    assert await store.hold_settings(*seen, "two", 60) is Hold.MOVED
+    assert await store.hold_settings(first.query_id, 6, "three", 60) is Hold.TAKEN
+    last = replace(again, expected=again.revision, revision=again.revision + 1)
+    await store.save_query(replace(last, position=Position(queries_offset=7)))
+    assert await store.hold_settings(first.query_id, 7, "three", 0.001) is Hold.OURS
+    await asyncio.sleep(0.05)
+    assert await store.hold_settings(first.query_id, 7, "four", 60) is Hold.OURS
 
 
 async def test_attempts_are_noted_until_they_end(store: Any) -> None:

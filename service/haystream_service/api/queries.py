@@ -1,5 +1,6 @@
 """The routes of queries: open, list, show, change, delete, and let go on."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import orjson
@@ -13,6 +14,7 @@ from haystream.events import Query as Settings
 from haystream.events import Status
 from haystream_service.api import openapi
 from haystream_service.api.desk import Desk, Opened, etag, until
+from haystream_service.api.facts import At
 from haystream_service.api.guards import CallerOf, DeskOf, Limit, PathId, QueryOf, answer
 from haystream_service.api.messages import (
     Deleted,
@@ -25,13 +27,16 @@ from haystream_service.api.messages import (
     Wait,
 )
 from haystream_service.api.problems import ApiCode, Problem
-from haystream_service.store.base import Head, Note
+from haystream_service.store.base import Head, Hold, Note, StoreUnavailable
 from haystream_service.wire import decode_query, encode_query, times
 from haystream_service.wire.fields import Id
 
 router = APIRouter(tags=["queries"])
 
 WAIT = 5.0
+HELD_SECONDS = 60.0
+"""For how long a change that was made from some settings keeps others out that are made from the same, unless the
+worker takes it in before. It does within milliseconds; but it may be away, or have rejected the change."""
 WaitFor = Annotated[Wait, Query(description="Seconds to wait at most until the worker has taken it in.")]
 
 
@@ -121,7 +126,9 @@ async def change_query(opened: QueryOf, request: Request, desk: DeskOf, wait: Wa
         raise Problem(Code.SCOPE_CHANGED, f"query {opened.query_id!r} was opened with another scope, which stands")
     if settings == opened.settings:
         return await _answer(desk, opened)
-    return await _written(desk, settings, opened.head.partition, wait, created=False)
+    if wanted in {None, "*"}:
+        return await _written(desk, settings, opened.head.partition, wait, created=False)
+    return await _written_alone(desk, opened, settings, wait)
 
 
 @router.delete("/v1/queries/{query_id}", response_model=Deleted, responses={202: {"model": Deleted}})
@@ -186,12 +193,37 @@ def _merged(target: Any, patch: Any) -> Any:
     return merged
 
 
+async def _written_alone(desk: Desk, opened: Opened, settings: Settings, wait: float) -> Response:
+    """The same, where nobody else changes the settings at the same time. Raises a `Problem`."""
+    query_id, name = opened.query_id, etag(settings)
+    held = await desk.store.hold_settings(query_id, opened.head.position.queries_offset, name, HELD_SECONDS)
+    if held is not Hold.OURS:
+        raise Problem(ApiCode.SETTINGS_CHANGED, f"somebody else is changing the settings of query {query_id!r}")
+
+    async def written(offset: int | None) -> None:
+        with suppress(StoreUnavailable):  # it ends by itself
+            await desk.store.let_go_settings(query_id, name, offset)
+
+    try:
+        at = await desk.facts.write("queries", query_id, encode_query(settings), partition=opened.head.partition)
+    except Problem:
+        await written(None)
+        raise
+    await written(at.offset)
+    return await _applied(desk, settings, at, wait, created=False)
+
+
 async def _written(
     desk: Desk, settings: Settings, partition: int | None, wait: float, *, created: bool
 ) -> Response:
     """Write the settings, and wait until the worker has applied them."""
+    at = await desk.facts.write("queries", settings.query_id, encode_query(settings), partition=partition)
+    return await _applied(desk, settings, at, wait, created=created)
+
+
+async def _applied(desk: Desk, settings: Settings, at: At, wait: float, *, created: bool) -> Response:
+    """The answer once the worker has taken in what was written, or after so long."""
     query_id = settings.query_id
-    at = await desk.facts.write("queries", query_id, encode_query(settings), partition=partition)
 
     async def applied() -> bool:
         head = await desk.head(query_id)

@@ -151,6 +151,16 @@ class Note:
         return (self.queries, self.verdicts, self.leases) != (None, None, None)
 
 
+class Hold(Enum):
+    """What became of taking hold of a query's settings."""
+
+    OURS = "ours"
+    TAKEN = "taken"
+    """Somebody else has, and the worker has not taken in what became of that."""
+    MOVED = "moved"
+    """They were written since they were read."""
+
+
 class Fenced(Exception):  # noqa: N818 - it is a word of the field
     """Another writer was here: the stored revision is not the expected one. Nothing was written.
 
@@ -266,6 +276,17 @@ class Store(Protocol):
         `load_query` then has settings with `Status.DELETED` and no verdicts. Where another partition owns the query
         nothing is changed.
         """
+        ...
+
+    async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
+        """Take hold of the query's settings for a change of that name, made from those that lay at offset `seen`.
+
+        Nobody else can for so long, or until what was written is taken in. The same change may once more.
+        """
+        ...
+
+    async def let_go_settings(self, query_id: str, name: str, offset: int | None) -> None:
+        """Say where the change was written, or None where it was not."""
         ...
 
     async def read_revision(self, query_id: str) -> int | None:

@@ -17,6 +17,7 @@
 | `P:{q:ID}:outbox` | stream | facts about leases that are not known to be in the topic yet |
 | `P:{q:ID}:offers` | list | `revision complete`, then item, score and mean, in lines, in rank order |
 | `P:{q:ID}:note` | hash | queries, verdicts, leases: `first last`, offsets to be read again; quarantine (JSON) |
+| `P:{q:ID}:change` | hash | name, offset: of a change of settings that is under way, for a minute |
 | `P:{q:ID}:attempts` | set | batches that were begun: by whoever has one in hand, or died of one |
 | `P:partitions` | set | the partitions that have keys of their own |
 | `P:partition:N` | set | ids of the queries saved from partition N of the queries topic |

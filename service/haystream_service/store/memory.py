@@ -9,6 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from time import monotonic
 
 from typing_extensions import override
 
@@ -23,6 +24,7 @@ from haystream_service.store.base import (
     Deletion,
     Fenced,
     Head,
+    Hold,
     Note,
     Position,
     Quarantine,
@@ -67,6 +69,8 @@ class MemoryStore(Store):
         self._generation: str | None = None
         self._notes: defaultdict[str, Note] = defaultdict(Note)
         self._attempts: defaultdict[str, set[str]] = defaultdict(set)
+        self._changes: dict[str, tuple[str, int | None, float]] = {}
+        """By query, the change of its settings that is under way: its name, its offset, and until when."""
         self._quarantined: dict[str, int] = {}
         self._unknown: defaultdict[int, dict[str, Note]] = defaultdict(dict)
         self._rest: dict[int, Note] = {}
@@ -231,9 +235,30 @@ class MemoryStore(Store):
         held = self.claims.queries.get(query_id, Held())
         self.claims.queries[query_id] = Held(partition, outbox=held.outbox, put=held.put, deleted=True)
         unknown = self._unknown[partition]
-        for noted in (self._notes, self._attempts, self._quarantined, unknown):
+        for noted in (self._notes, self._attempts, self._quarantined, self._changes, unknown):
             noted.pop(query_id, None)
         return Deletion(partition, revision)
+
+    @override
+    async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
+        saved = self._saved.get(query_id)
+        taken_in = saved.query.position.queries_offset if saved else None
+        if taken_in != seen:
+            return Hold.MOVED
+        held, offset, until = self._changes.get(query_id, (name, None, 0.0))
+        over = monotonic() >= until or (offset is not None and offset <= taken_in)
+        if held != name and not over:
+            return Hold.TAKEN
+        self._changes[query_id] = name, None, monotonic() + seconds
+        return Hold.OURS
+
+    @override
+    async def let_go_settings(self, query_id: str, name: str, offset: int | None) -> None:
+        held, _, until = self._changes.get(query_id, ("", None, 0.0))
+        if held == name and offset is None:
+            del self._changes[query_id]
+        elif held == name:
+            self._changes[query_id] = name, offset, until
 
     @override
     async def read_revision(self, query_id: str) -> int | None:

@@ -39,6 +39,7 @@ from haystream_service.store.base import (
     Deletion,
     Fenced,
     Head,
+    Hold,
     Note,
     Quarantine,
     Span,
@@ -99,6 +100,8 @@ class RedisStore(Store):
         self._delete = Script("delete.lua")
         self._delete_collection = Script("delete_collection.lua")
         self._begin = Script("begin.lua")
+        self._hold = Script("change.lua")
+        self._let_go = Script("changed.lua")
         self._probe = Script("probe.lua")
 
     @classmethod
@@ -279,7 +282,7 @@ class RedisStore(Store):
         async with self._answering():
             await self._redis.sadd(self._keys.partition(partition), query_id)
             await self._redis.sadd(self._keys.partitions, partition)
-        parts = [part for part in (*SAVED_PARTS, "note", "attempts") if part != "outbox"]
+        parts = [part for part in (*SAVED_PARTS, "note", "attempts", "change") if part != "outbox"]
         keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
@@ -290,6 +293,17 @@ class RedisStore(Store):
             else:
                 await self._redis.srem(self._keys.partition(partition), query_id)
         return deletion
+
+    @override
+    async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
+        keys = [self._keys.query(query_id, part) for part in ("meta", "change")]
+        answer: bytes = await self._run(self._hold, keys, [seen, name, int(1000 * seconds)])
+        return Hold(answer.decode())
+
+    @override
+    async def let_go_settings(self, query_id: str, name: str, offset: int | None) -> None:
+        key = self._keys.query(query_id, "change")
+        await self._run(self._let_go, [key], [name, "" if offset is None else offset])
 
     @override
     async def read_revision(self, query_id: str) -> int | None:
