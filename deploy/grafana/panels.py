@@ -171,7 +171,10 @@ PIPELINE = Board(
                     "Records read",
                     "By kind, and what became of them.",
                     "reqps",
-                    ((summed(rate("haystream_events_total"), "kind", "outcome"), "{{kind}} {{outcome}}"),),
+                    (
+                        (summed(rate("haystream_events_total"), "kind", "outcome"), "{{kind}} {{outcome}}"),
+                        (summed(rate("haystream_items_withdrawn_total")), "items withdrawn"),
+                    ),
                 ),
                 Panel(
                     "Rankings published",
@@ -241,18 +244,29 @@ PIPELINE = Board(
             "The queue API",
             (
                 Panel(
+                    "API replicas that are ready",
+                    "Of so many that there are.",
+                    "none",
+                    (
+                        (summed(of("haystream_api_ready")), "ready"),
+                        (f"count({of('haystream_api_ready')})", "there"),
+                    ),
+                    kind="number",
+                    width=4,
+                ),
+                Panel(
                     "API requests",
                     "By status: 5xx is ours, 4xx the caller's.",
                     "reqps",
                     ((summed(rate("haystream_api_requests_total"), "code"), "{{code}}"),),
-                    width=12,
+                    width=10,
                 ),
                 Panel(
                     "API answers, p99",
                     "By route, but for streams.",
                     "s",
                     ((quantile(0.99, "haystream_api_request_seconds", "route"), "{{route}}"),),
-                    width=12,
+                    width=10,
                 ),
                 Panel(
                     "What items say",

@@ -167,6 +167,11 @@ class Metrics(MetricsTable):
         "Records read, by kind (query, item, verdict, lease) and outcome (applied, known, rejected).",
         labels=("kind", "outcome"),
     )
+    items_withdrawn = Metric(
+        Counter,
+        "haystream_items_withdrawn_total",
+        "Records that take an item back, and said something new.",
+    )
     dead_letters = Metric(
         Counter, "haystream_dead_letters_total", "Records sent to dead-letters, by code.", labels=("code",)
     )
@@ -388,6 +393,11 @@ class ApiMetrics(MetricsTable):
         "haystream_api_records_total",
         "Subjects and texts of items: read from Kafka, kept from before, gone from Kafka, or unavailable.",
         labels=("outcome",),
+    )
+    api_ready = Metric(
+        Gauge,
+        "haystream_api_ready",
+        "1 if this replica takes requests; 0 where it is starting or stopping, or waits for what /readyz says.",
     )
     redis = Metrics.redis
     publish = Metrics.publish

@@ -1,20 +1,22 @@
 """Real faults, real alerts: each is told by the right page or ticket, and no other, and that resolves.
 
-Kafka, Valkey, two workers and analysts that answer every ranking; Prometheus with the rules of deploy/prometheus,
-from the same source with every time 10 times shorter; Alertmanager with deploy/alertmanager, only without its waits
-for more of the same. A table of the times is printed.
+Kafka, Valkey, two workers, analysts that answer every ranking, and a queue API that is asked all the while;
+Prometheus with the rules of deploy/prometheus, from the same source with every time 10 times shorter; Alertmanager
+with deploy/alertmanager, only without its waits for more of the same. A table of the times is printed.
 
-With `--faults all` (`make alerts`) one fault more, and times that are 3 times shorter: a group of consumers takes
+With `--faults all` (`make alerts`) two faults more, and times that are 3 times shorter: a group of consumers takes
 its ten seconds to notice that a worker is gone, however short the times of the rules are.
 """
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,11 +27,15 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
+from support.forked import ForkedApi
 from support.monitoring import Alertmanager, Prometheus, Receiver, Told, receiving, sent_to
 from support.pipeline import Pipeline, settings_on, until
+from support.queue_api import EVERYTHING, write_keys
 
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream.query_state import MOST_FOR_REFERENCE
+from haystream_service.api.access import Role
+from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.local import KafkaServer, ValkeyServer
@@ -44,6 +50,8 @@ QUERIES = [f"case-{number}" for number in range(4)]
 PEOPLE = 40
 THINKING = 0.4
 """Seconds from a ranking to the analyst's verdict."""
+CALLING = 0.2
+"""Seconds between two requests to the API."""
 ALLOWED = "0.15"
 """The share of verdicts that may be late, in place of 0.01, so that a page needs nine of ten: the machine that this
 runs on may have other work. While a fault lasts it is all of them."""
@@ -127,6 +135,37 @@ class Analysts:
                 self.verdicts += 1
 
 
+class Callers:
+    """Who uses the API: looks at a query, and sends an item that somebody reads, as often as that goes."""
+
+    def __init__(self, api: ForkedApi) -> None:
+        self.answered = 0
+        self._going = threading.Event()
+        self._going.set()
+        self._client = Haystream(api.address, "boss", timeout=10.0, pause=lambda _: time.sleep(CALLING))
+        self._task = asyncio.create_task(asyncio.to_thread(self._call))
+
+    def _call(self) -> None:
+        calls = itertools.cycle((lambda: self._client.progress(QUERIES[0]), self._send, self._read))
+        while self._going.is_set():
+            with contextlib.suppress(ApiProblem, ApiUnavailable):
+                next(calls)()
+                self.answered += 1
+            time.sleep(CALLING)
+
+    def _send(self) -> None:
+        item = {"item_id": f"said-{self.answered}", "sender": "ann", "recipients": ["bob"], "text": "At noon?"}
+        self._client.send_items("said", [json.dumps(item).encode()])
+
+    def _read(self) -> None:
+        self._client.item("said", "said-1")
+
+    async def close(self) -> None:
+        self._going.clear()
+        await self._task
+        self._client.__exit__(None, None, None)
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is broken, how it is mended, and who has to be told of it."""
@@ -148,7 +187,9 @@ class Scene:
     valkey: ValkeyServer
     pipeline: Pipeline
     workers: list[WorkerProcess]
+    api: ForkedApi
     analysts: Analysts
+    callers: Callers
     prometheus: Prometheus
     receiver: Receiver
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -211,6 +252,13 @@ FAULTS = [
         tickets=called("WorkerNotReady"),
         in_sample=False,
     ),
+    Fault(
+        "the one replica of the API is killed",
+        lambda scene: asyncio.to_thread(scene.api.kill),
+        lambda scene: asyncio.to_thread(scene.api.start),
+        pages=called("ApiAway"),
+        in_sample=False,
+    ),
 ]
 
 
@@ -258,8 +306,12 @@ async def scene(
     told: tuple[Alertmanager, Receiver],
     tool: Callable[[str], str],
     load: Any,
+    tmp_path: Path,
 ) -> AsyncIterator[Scene]:
     workers = [await pipeline.worker() for _ in range(2)]
+    write_keys(tmp_path / "keys.json", ("boss", list(Role), [EVERYTHING]))
+    api = ForkedApi(pipeline.environment(), tmp_path / "keys.json")
+    await asyncio.to_thread(api.start)
     await pipeline.say(*(Query(query) for query in QUERIES))
     pairs = range(MOST_FOR_REFERENCE + 1)
     await pipeline.say(*(Item(f"large-{n}", "large", "hub", (f"spoke-{n}",)) for n in pairs))
@@ -267,17 +319,23 @@ async def scene(
     config = load("deploy/prometheus/prometheus.yml")
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(rules)]
-    [job] = config["scrape_configs"] = [job for job in config["scrape_configs"] if "worker" in job["job_name"]]
-    targets = [f"127.0.0.1:{worker.port}" for worker in workers]
-    job["static_configs"] = [{"targets": targets, "labels": {"namespace": "check"}}]
+    where = {"haystream-worker": workers, "haystream-api": [api]}
+    for job in config["scrape_configs"]:
+        targets = [f"127.0.0.1:{process.port}" for process in where[job["job_name"]]]
+        job["static_configs"] = [{"targets": targets, "labels": {"namespace": "check"}}]
     config["alerting"] = {
         "alertmanagers": [{"static_configs": [{"targets": [alertmanager.url.removeprefix("http://")]}]}]
     }
     analysts = Analysts(pipeline)
     with Prometheus(tool("prometheus"), config) as prometheus:
-        scene = Scene(own_kafka, own_valkey, pipeline, workers, analysts, prometheus, receiver)
+        callers = Callers(api)
+        scene = Scene(own_kafka, own_valkey, pipeline, workers, api, analysts, callers, prometheus, receiver)
         analysts.go()
-        yield scene
+        try:
+            yield scene
+        finally:
+            await callers.close()
+            await asyncio.to_thread(api.close)
         await analysts.close()
 
 
@@ -347,14 +405,14 @@ async def play(scene: Scene, fault: Fault) -> list[str]:
 
 
 def without_answer(prometheus: Prometheus, folder: Path) -> list[str]:
-    """The panels of the dashboards of which a question has no answer at all. No API runs here."""
+    """The panels of the dashboards of which a question has no answer at all."""
     empty = []
     for path in sorted(folder.glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
                 expr = target["expr"].replace("$__rate_interval", "5m")
                 expr = re.sub(r"\$(namespace|instance|query)", ".*", expr)
-                if "haystream_api_" not in expr and not prometheus.ask("query", query=expr)["result"]:
+                if not prometheus.ask("query", query=expr)["result"]:
                     empty.append(f"{path.stem}: {panel['title']}: {expr}")
     return empty
 
@@ -391,6 +449,7 @@ async def test_each_fault_is_told_once_by_the_right_name_and_resolves(
         shown(f"open in the end: {', '.join(still) or 'none'}")
     assert wrong == []
     assert scene.analysts.verdicts > 100
+    assert scene.callers.answered > 100
     assert without_answer(scene.prometheus, root / "deploy" / "grafana" / "dashboards") == []
 
     async def all_resolved() -> bool:

@@ -14,6 +14,7 @@ import typer
 import yaml
 from prometheus_client import Histogram, generate_latest
 
+from haystream.errors import Code
 from haystream_service.cli import app
 from haystream_service.metrics import (
     OBJECTIVE_SECONDS,
@@ -38,6 +39,7 @@ RULES = [
 ]
 ALERTS = [rule for rule in RULES if "alert" in rule]
 SYMPTOMS = {
+    "HaystreamApiAway",
     "HaystreamApiFailing",
     "HaystreamNoReadyWorker",
     "HaystreamPartitionStalled",
@@ -100,7 +102,8 @@ def test_queries_use_only_metrics_and_labels_of_the_table(where: str, expr: str)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
 def test_a_rule_tells_environments_apart(rule: dict[str, Any]) -> None:
     """What it sums up keeps the labels `namespace` and `job`; a process of any kind is one of haystream's job."""
-    groups = re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"])
+    across_jobs = rule["expr"].replace("unless on (namespace) max_over_time(\n  ALERTS{", "")
+    groups = re.findall(r"\b(?:by|on) \(([^)]*)\)", across_jobs)
     assert all(group.startswith("namespace, job") for group in groups)
     assert len(re.findall(r"\b(?:sum|min|max|group|count|avg)\b", rule["expr"])) == len(
         re.findall(r"\bby \(", rule["expr"])
@@ -204,6 +207,12 @@ def test_a_runbook_has_the_four_parts_and_knows_what_it_names(path: Path) -> Non
     assert (panel, dashboard) in PANELS
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert (path.parent / target).is_file(), target
+
+
+def test_the_runbook_of_dead_letters_knows_every_code() -> None:
+    text = (RUNBOOKS / "HaystreamDeadLetters.md").read_text()
+    # No record's: a query is stopped for it.
+    assert {code for code in Code if f"`{code}`" not in text} == {Code.TOO_MUCH_WORK}
 
 
 def pasted(text: str) -> list[str]:

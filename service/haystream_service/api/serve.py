@@ -115,6 +115,7 @@ class Replica:
         )
         self.probes = Probes(registry, ready=self.ready, healthy=list)
         self.waiting_for: str | None = "starting"
+        self.metrics.api_ready.set_function(lambda: not self.ready())
 
     def ready(self) -> list[str]:
         """Why not to send requests here. That a server is away is no reason: it would be away for all replicas."""

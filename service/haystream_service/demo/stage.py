@@ -54,6 +54,8 @@ class Stage:
     """Where the worker process serves its metrics, `host:port`; None where there is none."""
     api: tuple[str, str] | None = None
     """Where the queue API is, and the token that it takes; None where it is not installed, or all is in memory."""
+    api_metrics: str | None = None
+    """Where the API serves its metrics, `host:port`."""
 
 
 class WorkerProcess(LocalServer):
@@ -131,21 +133,22 @@ async def stage() -> AsyncIterator[Stage]:
         settings = load(environ={}, **{**kafka, **redis, **names})
         worker = WorkerProcess(variables(settings))
         await started(stack, worker)  # which creates the topics
-        api = await _api(stack, settings, worker.data_dir) if find_spec("fastapi") else None
+        metrics = f"127.0.0.1:{worker.port}"
+        api, api_metrics = await _api(stack, settings, worker.data_dir) if find_spec("fastapi") else (None, None)
         bus = await _kafka_bus(stack, settings, api)
         with explained(worker):
-            yield Stage(bus, kafka_name, redis_name, f"127.0.0.1:{worker.port}", api)
+            yield Stage(bus, kafka_name, redis_name, metrics, api, api_metrics)
 
 
-async def _api(stack: AsyncExitStack, settings: Settings, folder: Path) -> tuple[str, str]:
-    """The address of the queue API, and a token for all of it."""
+async def _api(stack: AsyncExitStack, settings: Settings, folder: Path) -> tuple[tuple[str, str], str]:
+    """The address of the queue API with a token for all of it, and where its metrics are."""
     from haystream_service.api.access import Role
     from haystream_service.api.tokens import new_key, write_keys
 
     token, key = new_key("demo", list(Role), ["*"])
     await asyncio.to_thread(write_keys, folder / "keys.json", [key])
     api = await started(stack, ApiProcess(variables(settings), folder / "keys.json"))
-    return api.address, token
+    return (api.address, token), f"127.0.0.1:{api.port}"
 
 
 def _named(variable: str) -> bool:

@@ -99,6 +99,8 @@ class Intake:
                 await shared.reject(new.record, collection_deleted(collection))
             else:
                 shared.count(new.record, "applied" if answer is Appended.ADDED else "known")
+                if answer is Appended.ADDED and new.fact.withdrawn:
+                    shared.metrics.items_withdrawn.inc()
         shared.metrics.batch_events.labels("collection").observe(len(batch))
         for new in batch:
             new.record.ack()
