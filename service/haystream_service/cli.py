@@ -284,6 +284,9 @@ def rebuild(
     \b
     haystream rebuild --yes
     """
+    from haystream_service.blas import use_one_thread
+
+    use_one_thread()  # as a worker, beside which it may run
     from haystream_service.commands import rebuild as command
 
     command.run(config=config, yes=yes)

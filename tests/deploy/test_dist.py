@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,6 +76,15 @@ def test_both_hold_every_module_script_and_schema(built: Path) -> None:
     assert {"pyproject.toml", "README.md", "LICENSE", "deploy/kafka/pom.xml"} <= members
 
 
+def as_the_page_says(wheel: Path) -> list[str]:
+    """What docs/operations.md gives uv to install the wheel."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    [command] = re.findall(r"^    uv (pip install .*)$", page, re.MULTILINE)
+    named = command.replace("dist/haystream-0.1.0-py3-none-any.whl", str(wheel))
+    assert named != command
+    return shlex.split(named.replace("requirements.lock", str(ROOT / "requirements.lock")))
+
+
 def test_the_wheel_runs_in_an_environment_that_has_nothing_else(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
     place = tmp_path / "empty"
@@ -85,11 +96,11 @@ def test_the_wheel_runs_in_an_environment_that_has_nothing_else(built: Path, tmp
         return done.stdout
 
     run(str(UV), "venv", "--quiet", "--python", sys.executable, str(place))
-    lock = str(ROOT / "requirements.lock")
-    run(str(UV), "pip", "install", "--quiet", "--python", str(place), "--constraint", lock, str(wheel))
+    run(str(UV), *as_the_page_says(wheel), "--quiet", "--python", str(place))
     haystream = str(place / "bin" / "haystream")
     assert run(haystream, "--version").strip() in wheel.name
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
     assert json.loads(run(haystream, "replay", "events.jsonl", "--json"))["query_id"] == "q"
     assert int(run(str(place / "bin" / "python"), "-c", LOADS)) > 0
     assert "Search items" in run(haystream, "simulate", "--help")
+    assert run(haystream, "api-key", "kim", "--role", "analyst", "--to", "keys.json")

@@ -386,3 +386,10 @@ def test_the_api_belongs_to_an_overlay(tmp_path: Path) -> None:
     assert deployment["metadata"]["namespace"] == "haystream"
     assert ":" in container["image"].rsplit("/", 1)[1]
     assert container["envFrom"][0]["configMapRef"]["name"] != "haystream-worker"
+    # It logs in to Kafka as the user that docs/operations.md gives rights to, who is not the workers'.
+    [settings] = [entry["data"] for entry in objects if entry["kind"] == "ConfigMap"]
+    login = {each["name"]: each["value"] for each in container["env"] if "KAFKA" in each["name"]}
+    assert f"User:{login['HAYSTREAM_KAFKA_USER']} " in (ROOT / "docs" / "operations.md").read_text()
+    assert {name: settings[name] != value for name, value in login.items()} == dict.fromkeys(login, True)
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {str(Path(value).parent) for value in login.values() if value.startswith("/")} <= mounts

@@ -39,3 +39,21 @@ def test_a_server_computes_in_one_thread(command: str, where: str) -> None:
     done = subprocess.run(program, capture_output=True, text=True, check=True, env=silent)
     threads = json.loads(done.stdout)
     assert set(threads) == {1}, threads
+
+
+REBUILT = """
+import os, sys, types
+from haystream_service import cli
+module = types.ModuleType("haystream_service.commands.rebuild")
+module.run = lambda **_: print([os.environ.get("OPENBLAS_NUM_THREADS"), "numpy" in sys.modules])
+sys.modules[module.__name__] = module
+import haystream_service.commands
+haystream_service.commands.rebuild = module
+cli.rebuild()
+"""
+
+
+def test_so_does_a_rebuild_which_asks_before_numpy_is_there() -> None:
+    silent = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run([sys.executable, "-c", REBUILT], capture_output=True, text=True, check=True, env=silent)
+    assert done.stdout.strip() == "['1', False]"

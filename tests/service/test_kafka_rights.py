@@ -21,6 +21,7 @@ from haystream_service.settings import Settings, variables
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 PASSWORD = "S3cret"
 EVENTS: tuple[Event, ...] = (
     Query("q"),
@@ -33,7 +34,7 @@ PATIENCE = 15.0
 
 def rights(user: str) -> list[Right]:
     """Those that the page's commands give the user, with the names of the page."""
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    page = PAGE.read_text()
     parser = ArgumentParser()
     parser.add_argument("--allow-principal")
     parser.add_argument("--operation", action="append")
@@ -52,6 +53,11 @@ def rights(user: str) -> list[Right]:
 
 
 RIGHTS, RIGHTS_OF_THE_API = rights("haystream"), rights("haystream-api")
+OF_A_COPY = re.findall(
+    r"\w+",
+    re.findall(r"`haystream repartition` needs (.*) on all topics of the new prefix", PAGE.read_text())[0].replace(" and ", " "),
+)
+"""What `haystream repartition` needs besides."""
 SELDOM = {("haystream.queries", "Write"), ("haystream.leases", "Write")}
 """Wanted where settings are stated again, and where items are handed out."""
 NEEDED = [
@@ -90,7 +96,9 @@ def restricted(secured: SecuredKafka, settings: Settings) -> Settings:
 
 
 @pytest.mark.usefixtures("allowed")
-async def test_a_worker_makes_its_topics_and_works(settings: Settings, restricted: Settings) -> None:
+async def test_a_worker_makes_its_topics_and_works(
+    secured: SecuredKafka, settings: Settings, restricted: Settings
+) -> None:
     with ForkedWorker(variables(restricted)) as worker:
         async with Pipeline(settings) as pipeline:
             await pipeline.say(*EVENTS)
@@ -101,6 +109,11 @@ async def test_a_worker_makes_its_topics_and_works(settings: Settings, restricte
             assert "AuthorizationFailed" not in worker.log.read_text()
             await asyncio.to_thread(worker.stop)
             ran = await program(variables(restricted), "rebuild", "--yes")
+            assert ran.code == 0, ran.err
+            copy = f"{settings.topic_prefix}-3"
+            for operation in OF_A_COPY:
+                secured.allow(Right("topic", f"{copy}.", "prefixed", operation))
+            ran = await program(variables(restricted), "repartition", "--to", copy, "--partitions", "3", "--yes")
             assert ran.code == 0, ran.err
 
 

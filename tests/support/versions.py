@@ -51,6 +51,11 @@ class OtherWorker(WorkerProcess):
         """With that version before this one."""
         return {**super().environment(), "PYTHONPATH": self._path}
 
+    def program(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run that version's `haystream` with the worker's settings, until it ends."""
+        command = [*self.command()[:-1], *arguments]
+        return subprocess.run(command, env=self.environment(), capture_output=True, text=True)
+
 
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
