@@ -107,6 +107,7 @@ async def test_from_items_to_an_export_over_two_replicas(pipeline: Pipeline, tmp
         assert len(requests) > 1
         text = page(one, "/metrics")[1]
         assert 'haystream_api_requests_total{code="201",method="PUT",route="/v1/queries/{query_id}"} 1.0' in text
+        assert "haystream_api_ready 1.0" in text
         assert events
 
 

@@ -53,10 +53,10 @@ def rights(user: str) -> list[Right]:
 
 
 RIGHTS, RIGHTS_OF_THE_API = rights("haystream"), rights("haystream-api")
-OF_A_COPY = re.findall(
-    r"\w+",
-    re.findall(r"`haystream repartition` needs (.*) on all topics of the new prefix", PAGE.read_text())[0].replace(" and ", " "),
+[SAID_OF_A_COPY] = re.findall(
+    r"`haystream repartition` needs (.*) on all topics of the new prefix", PAGE.read_text()
 )
+OF_A_COPY = re.split(r", | and ", SAID_OF_A_COPY)
 """What `haystream repartition` needs besides."""
 SELDOM = {("haystream.queries", "Write"), ("haystream.leases", "Write")}
 """Wanted where settings are stated again, and where items are handed out."""

@@ -1,10 +1,12 @@
 """What a worker shows of its work, on the in-memory transport and store."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry
 from support.world import World, item, verdict
 
-from haystream.events import Query
+from haystream.events import Query, Withdrawal
 from haystream.scope import scope
 from haystream_service.worker.memory import MemoryBroker
 
@@ -85,3 +87,15 @@ async def test_what_is_in_memory_and_what_was_loaded(
     await process.worker.revoke({0, 1})
     await process.worker.assign(set())
     assert shown(second, "queries_in_memory") == 0
+
+
+async def test_a_withdrawal_is_counted_once(world: World, registry: CollectorRegistry) -> None:
+    process = await world.process()
+    assert shown(registry, "items_withdrawn_total") == 0
+    gone = replace(item(1), withdrawn=True)
+    world.say(item(1), item(2), Withdrawal("unseen", "default"))
+    await process.settled()
+    world.say(gone, gone)
+    await process.settled()
+    assert shown(registry, "items_withdrawn_total") == 2
+    assert shown(registry, "events_total", kind="item", outcome="applied") == 4
