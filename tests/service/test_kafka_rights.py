@@ -53,9 +53,7 @@ def rights(user: str) -> list[Right]:
 
 
 RIGHTS, RIGHTS_OF_THE_API = rights("haystream"), rights("haystream-api")
-[SAID_OF_A_COPY] = re.findall(
-    r"`haystream repartition` needs (.*) on all topics of the new prefix", PAGE.read_text()
-)
+[SAID_OF_A_COPY] = re.findall(r"`haystream repartition` needs (.*) on all topics of the new", PAGE.read_text())
 OF_A_COPY = re.split(r", | and ", SAID_OF_A_COPY)
 """What `haystream repartition` needs besides."""
 SELDOM = {("haystream.queries", "Write"), ("haystream.leases", "Write")}
