@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 NAMESPACES = {"dev": "haystream-dev", "production": "haystream"}
 """By overlay."""
-NEEDS_PODS = ("rollout status", "logs", "wait")
+NEEDS_PODS = ("rollout status", "logs", "wait", "exec")
 """Commands that wait for what only runs in a cluster."""
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -58,33 +58,6 @@ def test_an_apply_does_not_undo_a_scale(kubectl: Kubectl) -> None:
         assert kubectl("apply", "-k", "k8s/overlays/production").returncode == 0
         path = "jsonpath={.spec.replicas}"
         assert kubectl("-n", "haystream", "get", "statefulset/haystream-worker", "-o", path).stdout == replicas
-
-
-def test_the_api_is_added_as_its_page_says(
-    kubectl: Kubectl, kubeconfig: Path, pasted: object, tmp_path: Path
-) -> None:
-    """Its line let in, its Secret made; then its pod is admitted, and finds by name what it refers to."""
-    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
-    overlay = tmp_path / "k8s" / "overlays" / "production"
-    file = overlay / "kustomization.yaml"
-    file.write_text(file.read_text().replace("# - ../../components/api", "- ../../components/api"))
-    done = kubectl("apply", "-k", str(overlay))
-    assert done.returncode == 0, done.stderr
-    page = (ROOT / "docs" / "api.md").read_text().split("\n## Operating it\n")[1]
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"KUBECONFIG": str(kubeconfig), "PATH": programs}
-    for command in re.findall(r"^ {4}((?:haystream|kubectl) .*)$", page.split("\n## ")[0], re.MULTILINE):
-        ran = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stderr
-    pod = pods(kubectl, "haystream")["haystream-api"]
-    done = kubectl("-n", "haystream", "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
-    assert done.returncode == 0, done.stderr
-    keys = {}
-    for volume in (each["secret"] for each in pod["spec"]["volumes"] if "secret" in each):
-        found = kubectl("-n", "haystream", "get", "secret", volume["secretName"], "-o", "json")
-        assert found.returncode == 0, found.stderr
-        keys[volume["secretName"]] = json.loads(found.stdout)["data"].keys()
-    assert keys == {"haystream-api-keys": {"keys.json"}, "haystream-passwords": {"kafka", "kafka-api", "redis"}}
 
 
 def pods(kubectl: Kubectl, namespace: str) -> dict[str, dict[str, Any]]:
@@ -214,6 +187,33 @@ def apply_with(
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return kubectl("apply", "-k", str(folder))
+
+
+def test_the_api_is_added_as_its_page_says(
+    kubectl: Kubectl, kubeconfig: Path, pasted: object, tmp_path: Path
+) -> None:
+    """Its line let in, its Secret made; then its pod is admitted, and finds by name what it refers to."""
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    overlay = tmp_path / "k8s" / "overlays" / "production"
+    file = overlay / "kustomization.yaml"
+    file.write_text(file.read_text().replace("# - ../../components/api", "- ../../components/api"))
+    done = kubectl("apply", "-k", str(overlay))
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs" / "api.md").read_text().split("\n## Operating it\n")[1]
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"KUBECONFIG": str(kubeconfig), "PATH": programs}
+    for command in re.findall(r"^ {4}((?:haystream|kubectl) .*)$", page.split("\n## ")[0], re.MULTILINE):
+        ran = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+    pod = pods(kubectl, "haystream")["haystream-api"]
+    done = kubectl("-n", "haystream", "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+    assert done.returncode == 0, done.stderr
+    keys = {}
+    for volume in (each["secret"] for each in pod["spec"]["volumes"] if "secret" in each):
+        found = kubectl("-n", "haystream", "get", "secret", volume["secretName"], "-o", "json")
+        assert found.returncode == 0, found.stderr
+        keys[volume["secretName"]] = json.loads(found.stdout)["data"].keys()
+    assert keys == {"haystream-api-keys": {"keys.json"}, "haystream-passwords": {"kafka", "kafka-api", "redis"}}
 
 
 @pytest.fixture(scope="session")
