@@ -17,6 +17,7 @@ from haystream_service.kafka_connection import client_arguments, consumer_argume
 from haystream_service.settings import Settings
 from support.pipeline import Pipeline, admin_client
 
+MARK = ":generation"
 TOPICS = ("queries", "items", "verdicts", "next-items")
 
 
@@ -26,8 +27,11 @@ async def take(pipeline: Pipeline, to: Path) -> None:
     lines: list[dict[str, Any]] = []
     async with Redis.from_url(pipeline.settings.redis) as redis:
         for key in sorted([key async for key in redis.scan_iter(match=f"{prefix}:*")]):
-            kind = (await redis.type(key)).decode()
-            lines.append({"key": key.decode().removeprefix(prefix), kind: await _value(redis, kind, key)})
+            kind, name = (await redis.type(key)).decode(), key.decode().removeprefix(prefix)
+            value = await _value(redis, kind, key)
+            if name == MARK:
+                value = value.replace(f":{pipeline.settings.topic_prefix}.", ":")
+            lines.append({"key": name, kind: value})
     for topic in TOPICS:
         for record in sorted(await pipeline.records(topic), key=lambda r: (r.partition, r.offset)):
             record_key, value = map(_text, (record.key, record.value))
@@ -53,7 +57,11 @@ async def lay(pipeline: Pipeline, path: Path) -> None:
     async with Redis.from_url(settings.redis) as redis, AIOKafkaProducer(**client_arguments(settings)) as producer:
         for line in lines:
             if "key" in line:
-                await _set(redis, f"{settings.redis_prefix}{line.pop('key')}", *line.popitem())
+                name = line.pop("key")
+                kind, value = line.popitem()
+                if name == MARK:  # which may name the topic
+                    value = value.replace(":", f":{settings.topic_prefix}.", 1)
+                await _set(redis, f"{settings.redis_prefix}{name}", kind, value)
                 continue
             topic = settings.topic(line["topic"])
             if "committed" in line:
