@@ -46,7 +46,7 @@ class Letters:
             ("verdicts", 7, b"q", encode_verdict(VERDICT), Code.WRONG_PARTITION),
             ("queries", 3, b"q", NO_SUCH, Code.OUT_OF_RANGE),
             ("items", 0, b"m1", cut, Code.ITEM_CONFLICT),
-            ("items", 9, None, b"{", Code.MALFORMED_JSON),
+            ("items", 9, None, b"\x1b[2J{", Code.MALFORMED_JSON),
         ):
             letter = encode_dead_letter(
                 Rejected(code, f"the [detail] of {offset}"),
@@ -106,7 +106,12 @@ def test_one_is_shown_in_full_or_byte_for_byte(letters, capfdbinary):
     dead_letters.run_show(source, payload=True, config=None, json=False)
     assert capfdbinary.readouterr().out == encode_verdict(VERDICT)
     dead_letters.run_list(Wanted(), limit=9, config=None, json=False)
-    assert b"the [detail] of 7" in capfdbinary.readouterr().out
+    listed = capfdbinary.readouterr().out
+    assert b"the [detail] of 7" in listed
+    dead_letters.run_show(letters.source("items", 0, 9), payload=False, config=None, json=False)
+    for told in (listed, capfdbinary.readouterr().out):  # whatever was sent, it moves no cursor
+        assert b"[2J{" in told
+        assert b"\x1b" not in told
     with pytest.raises(UserError, match="no dead letter of nothing/0/0"):
         dead_letters.run_show("nothing/0/0", payload=False, config=None, json=True)
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from haystream.errors import Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, shown, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
 from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
@@ -90,9 +90,10 @@ def run_list(wanted: Wanted, *, limit: int, config: Path | None, json: bool) -> 
     out = Console(highlight=False, soft_wrap=True)
     for letter in last:
         said = letter.as_json()
-        shown = said["payload"] if len(said["payload"]) <= SHOWN else said["payload"][:SHOWN] + "…"
-        out.print(f"[bold]{escape(letter.source)}[/] {said['at']} {said['code']}: {escape(said['detail'])}")
-        out.print(f"  {escape(shown)}")
+        payload = said["payload"] if len(said["payload"]) <= SHOWN else said["payload"][:SHOWN] + "…"
+        detail = escape(shown(said["detail"]))
+        out.print(f"[bold]{escape(letter.source)}[/] {said['at']} {said['code']}: {detail}")
+        out.print(f"  {escape(shown(payload))}")
     left = f", the last {len(last)} of them shown" if len(last) < len(found) else ""
     notes.print(f"{len(found)} dead letters{left}")
 
@@ -112,7 +113,7 @@ def run_show(source: str, *, payload: bool, config: Path | None, json: bool) -> 
 
         out = Console(highlight=False, soft_wrap=True)
         for name, value in letter.as_json().items():
-            out.print(f"[bold]{name}[/]: {escape(str(value))}")
+            out.print(f"[bold]{name}[/]: {escape(shown(str(value)))}")
 
 
 def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: Path | None, json: bool) -> None:
