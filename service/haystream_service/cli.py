@@ -532,6 +532,7 @@ def _names(text: str) -> list[str]:
 def main() -> NoReturn:
     """Run the command that the arguments name. Exit code 2: it was used in a way that cannot work."""
     try:
+        _check_arguments(sys.argv[1:])
         app(prog_name="haystream")
     except Exception as error:
         if not _for_the_user(error):
@@ -540,6 +541,16 @@ def main() -> NoReturn:
             typer.echo(f"haystream: {line}", err=True)
         sys.exit(2)
     sys.exit(0)
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Raise `UserError` for one that is no UTF-8, and no file either: no id, topic or address is like that."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            if not os.path.lexists(argument):
+                raise UserError(f"{argument!r} is not UTF-8, and there is no such file") from None
 
 
 def _for_the_user(error: Exception) -> bool:

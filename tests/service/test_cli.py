@@ -221,6 +221,22 @@ def test_a_name_in_an_archive_moves_no_cursor(haystream, tmp_path):
     assert "\x1b" not in err
 
 
+def test_what_is_no_utf_8_is_no_id(haystream):
+    assert haystream("query", "show", "a\udcff") == (
+        2,
+        "",
+        "haystream: 'a\\udcff' is not UTF-8, and there is no such file\n",
+    )
+
+
+def test_a_file_may_have_any_name(haystream, tmp_path):
+    file = tmp_path / "a\udcff.eml"
+    file.write_bytes(b"From: ann@x\nTo: bob@x\n\n")
+    code, out, _ = haystream("import", "eml", file)
+    assert code == 0
+    assert json.loads(out)["value"]["sender"] == "ann@x"
+
+
 def test_bad_settings_are_named(haystream, tmp_path, monkeypatch):
     (tmp_path / "mails.csv").write_text(TABLE)
     monkeypatch.setenv("HAYSTREAM_KAFKA", "nowhere")
