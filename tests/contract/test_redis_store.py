@@ -1,5 +1,6 @@
 """What only the Redis store has: a server that hangs, dies, forgets scripts, or serves others as well."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -12,13 +13,14 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from haystream.events import Item, Query, Withdrawal
+from haystream.events import Item, ItemFact, Query, Withdrawal
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes, Rows
 from haystream_service.local import ValkeyServer
 from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
+from haystream_service.store.redis_log import _Known
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
@@ -161,3 +163,52 @@ async def test_heads_of_earlier_versions_and_of_settings_that_nobody_can_read(
     assert (old.settings, old.touched, old.revision) == (Query("old"), 1, 1)
     assert new is not None
     assert (new.settings, new.touched, new.revision) == (None, 0, 1)
+
+
+def long_item(number: int, **more: Any) -> Item:
+    """Its entry has some 100 kB."""
+    return Item(f"i{number}", "long", "ann", tuple(f"{n:04}{number:096}" for n in range(1000)), **more)
+
+
+async def test_long_entries_are_read_and_widened_by_parts(store: RedisStore) -> None:
+    """Some hundred of a megabyte each, which is what a message may have, would take longer than any call."""
+    items = [long_item(n) for n in range(100)]
+    for start in range(0, 100, 10):
+        await store.append_items("long", items[start : start + 10])
+    some = await store.read_items("long", 0, limit=1000, wait=5.0)
+    assert 0 < len(some) < 100
+    read = list[ItemFact]()
+    while found := await store.read_items("long", len(read), limit=1000):
+        read += found
+    assert read == items
+    sizes = list[int]()
+    tell = store._log._tell
+
+    async def noted(*given: Any) -> Any:
+        answers = await tell(*given)
+        sizes.append(sum(len(answer.entry) for answer in answers if isinstance(answer, _Known)))
+        return answers
+
+    store._log._tell = noted  # type: ignore[method-assign]
+    said = [
+        *(Withdrawal(f"i{n}", "long") for n in range(100)), long_item(3), Item("i4", "long", "eve", ("bob",)),
+        long_item(5, uri="x"), long_item(5),
+    ]  # fmt: skip
+    answers = await store.append_items("long", said)
+    assert answers == [*[Appended.ADDED] * 100, Appended.KNOWN, Appended.CONFLICT, Appended.ADDED, Appended.KNOWN]
+    assert max(sizes) < 5_000_000
+    assert len(sizes) > 2
+    gone = [replace(item, withdrawn=True) for item in items]
+    gone[5] = replace(gone[5], uri="x")
+    assert await store.find_items("long", [f"i{n}" for n in range(100)]) == gone
+
+
+async def test_what_is_waited_for_comes_by_parts_too(store: RedisStore) -> None:
+    items = [Item(f"i{n}", "c", "ann", ("bob",)) for n in range(50)]
+    reading = asyncio.create_task(store.read_items("c", 0, limit=1000, wait=30))
+    await asyncio.sleep(0.05)
+    await store.append_items("c", items)
+    first = await reading
+    assert 0 < len(first) <= 50
+    assert [*first, *await store.read_items("c", len(first), limit=1000)] == items
+    assert await store.read_items("c", 10, limit=7) == items[10:17]

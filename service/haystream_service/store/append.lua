@@ -3,12 +3,13 @@
 -- ARGV, for each: item id, digest of its people (zeros where they are not known), the entry, and the number of the
 -- entry that it was made from, or nothing: then it is what a record says, and is appended where nothing is known.
 -- Answers, for each: 1 appended; 0 that is what is known; -1 the item is known with other people; -2 the collection
--- was deleted (`ids` has nothing but the empty id); or {number, entry} that is known and has to be put together with
--- this one.
+-- was deleted (`ids` has nothing but the empty id); {number, entry} that is known and has to be put together with
+-- this one; or -3 where that would be too much for one answer: to be asked again.
+local ENOUGH = 4194304  -- bytes
 local log, ids = KEYS[1], KEYS[2]
 local deleted = redis.call('HEXISTS', ids, '') == 1
 local entries = redis.call('XLEN', log)
-local answers = {}
+local answers, bytes = {}, 0
 
 local function answer(id, people, entry, made_from)
   if deleted then
@@ -30,6 +31,10 @@ local function answer(id, people, entry, made_from)
   if made_from == '' and before ~= people and before ~= nobody and people ~= nobody then
     return -1
   end
+  if bytes >= ENOUGH then
+    return -3
+  end
+  bytes = bytes + #last
   return {number, last}
 end
 

@@ -201,6 +201,7 @@ class Store(Protocol):
     async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
         """Entries after+1 … after+limit of the collection's log; waits up to `wait` seconds for a first one.
 
+        They may be fewer than there are, where they are long; none only where there is none.
         An entry is all that was known of an item when it was appended: the last one on an item holds.
         """
         ...

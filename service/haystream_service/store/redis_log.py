@@ -18,7 +18,14 @@ from haystream_service.store.tables import DIGEST_BYTES, digest
 ITEMS_A_SCRIPT = 500
 """A script holds up every other client while it runs: this many items take about 2 ms."""
 
-_ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT, -2: Appended.DELETED}
+READ_BYTES = 4 << 20
+"""After so many no more entries are read with one answer: most have some 100 bytes, but one may have a million."""
+
+AWAITED = 20
+"""Entries of an answer that was waited for: what more there is comes with the next."""
+
+_ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT, -2: Appended.DELETED, -3: None}
+"""None: it has to be told again."""
 
 
 class _Known(NamedTuple):
@@ -33,7 +40,7 @@ class RedisLog:
 
     def __init__(self, calls: RedisCalls) -> None:
         self._calls = calls
-        self._append, self._find = Script("append.lua"), Script("find.lua")
+        self._append, self._find, self._read = Script("append.lua"), Script("find.lua"), Script("read_log.lua")
 
     async def append(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
         """`Store.append_items`."""
@@ -47,11 +54,15 @@ class RedisLog:
         said: dict[str, list[int]] = {}
         """By item of which something else is known, which of the facts are on it."""
         known: dict[str, _Known] = {}
+        later: list[int] = []
+        """Those of the facts that have to be told again."""
         tried = await self._tell(collection, ((fact, b"") for fact in facts))
         for place, (fact, answer) in enumerate(zip(facts, tried, strict=True)):
             if isinstance(answer, _Known):
                 known[fact.item_id] = answer
                 said.setdefault(fact.item_id, []).append(place)
+            elif answer is None:
+                later.append(place)
             else:
                 answers[place] = answer
         while known:
@@ -66,11 +77,18 @@ class RedisLog:
             for item_id, answer in again.items():
                 if answer is Appended.DELETED:
                     answers |= dict.fromkeys(said[item_id], answer)
+                elif answer is None:
+                    later += said[item_id]
             # Somebody else has appended to it meanwhile.
             known = {item_id: answer for item_id, answer in again.items() if isinstance(answer, _Known)}
+        if later:
+            rest = await self._append_some(collection, [facts[place] for place in later])
+            answers |= zip(later, rest, strict=True)
         return [answers[place] for place in range(len(facts))]
 
-    async def _tell(self, collection: str, entries: Iterable[tuple[ItemFact, bytes]]) -> list[Appended | _Known]:
+    async def _tell(
+        self, collection: str, entries: Iterable[tuple[ItemFact, bytes]]
+    ) -> list[Appended | _Known | None]:
         """Offer entries, each with the number of the one that it was made from."""
         arguments: list[bytes] = []
         for entry, made_from in entries:
@@ -81,16 +99,14 @@ class RedisLog:
     async def read(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
         """`Store.read_items`."""
         log, redis = self._names(collection)[0], self._calls.redis
-        if wait <= 0:
-            async with self._calls.answering():
-                entries = await redis.xrange(log, min=f"{after + 1}-0", count=limit)
-        else:
+        entries = await self._calls.run(self._read, [log], [after, limit, READ_BYTES])
+        if not entries and wait > 0:
             # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
             async with self._calls.answering(wait):
                 block = max(1, int(wait * 1000))
-                streams = await redis.xread({log: f"{after}-0"}, count=limit, block=block)
-            entries = streams[0][1] if streams else []
-        return [read_entry(fields[b"item"]) for _, fields in entries]
+                streams = await redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
+            entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
+        return list(map(read_entry, entries))
 
     async def length(self, collection: str) -> int:
         """`Store.entry_count`."""
