@@ -105,6 +105,29 @@ def test_a_uri_is_filled_in(tmp_path: Path) -> None:
     assert nameless.uri is None
 
 
+def test_an_address_that_would_be_too_long_costs_no_message(tmp_path: Path) -> None:
+    message = tmp_path / "1.eml"
+    making = Making(uri=UriTemplate.parse("{message_id}{message_id}"))
+    for date, sent_at in (
+        ("Fri, 31 Dec 9999 23:59:59 -0100", None),  # UTC has no such year
+        ("Fri, 31 Dec 9999 23:59:59 +0000", "9999-12-31T23:59:59+00:00"),
+        ("Fri, 31 Dec 9999 23:59:59 -0000", "9999-12-31T23:59:59"),
+    ):
+        message.write_bytes(f"From: a@x\nTo: b@x\nMessage-ID: <{'!' * 500}>\nDate: {date}\n\n".encode())
+        (item,) = read_eml(message, making)
+        assert isinstance(item, ItemRecord)
+        assert (item.uri, item.sent_at) == (f"{'%21' * 1000}", sent_at)
+    message.write_bytes(f"From: a@x\nTo: b@x\nMessage-ID: <{'%' * 500}>\n\n".encode())
+    twice = UriTemplate.parse("{message_id}{message_id}{message_id}")
+    (item,) = read_eml(message, Making(uri=twice))
+    assert isinstance(item, ItemRecord)
+    assert item.uri == f"mid:{'%25' * 500}"
+    message.write_bytes(f"From: a@x\nTo: b@x\nMessage-ID: <{'é' * 250}>\n\n".encode())
+    (item,) = read_eml(message)
+    assert isinstance(item, ItemRecord)
+    assert item.uri is None
+
+
 def test_of_a_table_any_column_may_be_in_it(tmp_path: Path) -> None:
     table = written(tmp_path / "t.csv", "item_id,sender,recipients,uri,doc no\nm1,a,b,u:1,7\nm2,a,b,u:2,\n")
     first, second = read_csv(table, Making(uri=UriTemplate.parse("https://x/{doc no}")))

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
@@ -23,7 +24,8 @@ from haystream.errors import Code
 from haystream_service.importers.contents import TooMuch, contents
 from haystream_service.importers.making import PLAIN, Making
 from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
-from haystream_service.wire.fields import ID_LENGTH
+from haystream_service.wire import times
+from haystream_service.wire.fields import ID_LENGTH, URI_LENGTH
 
 Rule = Callable[[bytes], bool]
 """Whether a message is relevant."""
@@ -163,7 +165,8 @@ def _head(message: bytes) -> bytes:
 def _identity(headers: Message, message: bytes) -> dict[str, str]:
     """The Message-ID and a URI for it; without a usable one, a digest that does not depend on line ends."""
     if message_id := _message_id(headers):
-        return {"item_id": message_id, "uri": "mid:" + quote(message_id, safe="@$.+-_!*")}
+        uri = "mid:" + quote(message_id, safe="@$.+-_!*")
+        return {"item_id": message_id} | ({"uri": uri} if len(uri) <= URI_LENGTH else {})
     text = message.replace(b"\r\n", b"\n").strip()
     return {"item_id": f"sha256:{hashlib.sha256(text).hexdigest()}"}
 
@@ -189,6 +192,7 @@ def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
 def _sent_at(headers: Message) -> str | None:
     """The date in ISO 8601, or None where there is none that can be read: that costs no message."""
     try:
-        return parsedate_to_datetime(str(headers["Date"])).isoformat()
+        moment = parsedate_to_datetime(str(headers["Date"]))
+        return moment.isoformat() if times.has_year(moment.replace(tzinfo=moment.tzinfo or UTC)) else None
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

@@ -7,6 +7,7 @@ from typing import Self
 from urllib.parse import quote
 
 from haystream_service.errors import UserError
+from haystream_service.wire.fields import URI_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,11 @@ class UriTemplate:
             raise UserError(f"--uri {self.template}: there is no {name}; there are {', '.join(sorted(known))}")
 
     def filled(self, values: Mapping[str, str | None]) -> str | None:
-        """The URI, its values percent-encoded; None where one of them is empty."""
+        """The URI, its values percent-encoded; None where one of them is empty, or it would be too long."""
         if not all(values.get(name) for name in self.names):
             return None
-        return "".join(
+        uri = "".join(
             text + ("" if name is None else quote(str(values[name]), safe="", errors="replace"))
             for text, name in self._parts
         )
+        return uri if len(uri) <= URI_LENGTH else None

@@ -16,13 +16,14 @@ from pydantic import (
 from haystream_service.wire.labels import LABEL_LENGTH, canonical
 
 ID_LENGTH = 512
+URI_LENGTH = 4096
 SUBJECT_LENGTH = 1024
 TEXT_LENGTH = 262_144
 NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=ID_LENGTH, pattern=NO_CONTROL_CHARACTERS)]
 """1 to 512 characters, none of them a control character: ids end up in keys, logs and terminals."""
-Text = Annotated[str, StringConstraints(max_length=4096)]
+Text = Annotated[str, StringConstraints(max_length=URI_LENGTH)]
 Subject = Annotated[str, StringConstraints(max_length=SUBJECT_LENGTH)]
 Body = Annotated[str, StringConstraints(max_length=TEXT_LENGTH)]
 """What an item says. The bound of the whole message may be reached before: a character may take four bytes."""
