@@ -1,5 +1,6 @@
 """The arrays that kernels work on: names for their types, and columns that grow at one end at amortised cost."""
 
+from copy import copy
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -47,6 +48,12 @@ class Growing(Generic[_T]):
             self.resize(size + 1)
         self.data[size] = value
         self.size = size + 1
+
+    def as_now(self) -> "Growing[_T]":
+        """The entries in use, on the same memory: what is added does not reach this one, what is written does."""
+        now = copy(self)
+        now.data = self.view()
+        return now
 
     def view(self) -> NDArray[_T]:
         """The entries in use, without a copy."""

@@ -8,8 +8,9 @@ from haystream.arrays import Ints
 from haystream.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.prior_inverse import shared_precision
-from haystream.events import Prior
+from haystream.engines.local.prior_inverse import GraphPrecision, PrecisionAsItWas, shared_precision
+from haystream.events import Policy, Prior
+from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.prior_rankings import PriorRankings
 
 MOST_MOVED = 0.1
@@ -25,40 +26,69 @@ these do."""
 
 
 class Blank:
-    """A prior without a watch-list on a collection as it was at some moment, to be copied.
+    """A prior without a watch-list on a collection as it was at some moment, to be copied once it is made.
 
     Copies share its memory where they have not changed it. A newer original shares nothing with an older one's
     copies, so one is made only where following what came since would take longer.
     """
 
-    def __init__(self, collection: Collection, engine: LocalEngine, before: "Blank | None" = None) -> None:
-        """`engine` knows the items that the one `before` knows, or none, and is not to be used any more."""
+    def __init__(
+        self, collection: Collection, precision: GraphPrecision, engine: LocalEngine, before: "Blank | None" = None
+    ) -> None:
+        """`engine` has that precision, knows the items that the one `before` knows, or none, and is used up."""
         items, withdrawn, rankings = (before.items, before.withdrawn, before.rankings) if before else (0, 0, None)
         self.items: int = len(collection)
         """How many items of the collection are in it."""
         self.withdrawn: int = collection.withdrawn.size
         """How many of these are withdrawn in it: the first ones that were."""
-        if items < self.items:
-            engine.offer(*collection.sets.offered(collection.sets_of(items, self.items)))
-        take_back(engine, collection, collection.withdrawn.data[withdrawn : self.withdrawn])
-        engine.settle()
-        self._collection = collection
-        self._template = engine.template()
-        self._original = engine.copy(self._template)
-        self.rankings: PriorRankings = PriorRankings(collection, self._original.readings, self.items, rankings)
+        self.rankings: PriorRankings = PriorRankings(collection, self.items, rankings)
         """By the prior, of these items."""
+        sets, gone = collection.sets, collection.withdrawn.data[withdrawn : self.withdrawn]
+        offered = sets.offered(collection.sets_of(items, self.items))
+        edges, taken_back = sets.offered(collection.sets_at(gone))
+        self._offered = [news for news in (offered, (edges, -taken_back)) if len(news[0])]
+        self._collection = collection
+        self._precision = precision
+        self._engine = engine
+        precision.grow()
+        as_it_was = PrecisionAsItWas(precision, precision.changes.unread(engine))
+        engine.move(collection.graph.as_now(), as_it_was)
+
+    def make(self, policy: Policy | None = None) -> None:
+        """Compute it, and what a query with that policy begins with.
+
+        This may be done in another thread while others work with the collection, and the collection grows.
+
+        Raises:
+            QueryFailed: TOO_MUCH_WORK.
+        """
+        engine = self._engine
+        for edges, items in self._offered:
+            engine.offer(edges, items)
+        engine.settle()
+        self._template = engine.template()
+        self.rankings.use(engine.readings)
+        if policy is not None and POLICIES[policy.name].moves is Moves.NEVER:
+            self.rankings.at(policy, engine.readings.rounded_common())
+
+    def finish(self) -> "Blank":
+        """This one, to be copied from now on."""
+        engine = self._engine
+        engine.move(self._collection.graph, self._precision)
+        self._engine = engine.copy(self._template)
+        self.rankings.use(self._engine.readings)
+        return self
 
     def engine(self) -> LocalEngine:
         """An engine that has been offered the first `items` of the collection, but for those withdrawn."""
-        return self._original.copy(self._template)
+        return self._engine.copy(self._template)
 
-    def renewed(self) -> "Blank":
-        """This one, or a newer one where that is nearer to the collection as it is now by much."""
-        collection, original = self._collection, self._original
+    @property
+    def outdated(self) -> bool:
+        """Whether another one would be nearer to the collection as it is now by much."""
+        collection, original = self._collection, self._engine
         news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
-        if news <= MOST_ITEMS and original.behind <= MOST_MOVED * len(collection.graph):
-            return self
-        return Blank(collection, self.engine(), self)
+        return news > MOST_ITEMS or original.behind > MOST_MOVED * len(collection.graph)
 
 
 def take_back(engine: Engine, collection: Collection, items: Ints) -> None:
@@ -68,21 +98,45 @@ def take_back(engine: Engine, collection: Collection, items: Ints) -> None:
         engine.offer(edges, -offered)
 
 
-def shared_blank(collection: Collection, prior: Prior, tolerance: float) -> Blank:
-    """The one that all queries share whose priors differ in their watch-lists alone.
+class Blanks:
+    """The originals of a collection that are kept, by what their copies have in common: all but the watch-list."""
 
-    Raises:
-        QueryFailed: TOO_MUCH_WORK.
-    """
-    known: dict[Hashable, Blank] = collection.shared.setdefault(Blank, {})
-    of_all = replace(prior, participants={})
-    key = tolerance, *(getattr(prior, each.name) for each in fields(prior) if each.name != "participants")
-    blank = known.pop(key, None)
-    if blank is None:
-        precision = shared_precision(collection, prior.correlation, tolerance)
-        engine = LocalEngine(collection.graph, of_all, precision, tolerance=tolerance)
-        blank = Blank(collection, engine)
-    known[key] = blank = blank.renewed()  # the last to be let go
-    for oldest in list(known)[:-MOST_PRIORS]:
-        del known[oldest]
-    return blank
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._known: dict[Hashable, Blank] = collection.shared.setdefault(Blank, {})
+
+    def begun(self, prior: Prior, tolerance: float) -> Blank | None:
+        """One that is still to be made, and then to be handed to `take`; None where there is one that will do."""
+        of_all, blank = replace(prior, participants={}), self._known.get(_key(prior, tolerance))
+        if blank is not None and not blank.outdated:
+            return None
+        collection, precision = self._collection, shared_precision(self._collection, prior.correlation, tolerance)
+        if blank is not None:
+            return Blank(collection, precision, blank.engine(), blank)
+        return Blank(collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance))
+
+    def take(self, prior: Prior, tolerance: float, made: Blank) -> Blank:
+        """Keep one that is made, unless somebody else's knows more by now; return the one that is kept."""
+        key = _key(prior, tolerance)
+        known = self._known.get(key)
+        if known is None or known.items + known.withdrawn <= made.items + made.withdrawn:
+            self._known[key] = made.finish()
+        return self._used(key)
+
+    def get(self, prior: Prior, tolerance: float) -> Blank:
+        """One that will do, which is made now unless there is one. Raises as `Blank.make`."""
+        begun = self.begun(prior, tolerance)
+        if begun is None:
+            return self._used(_key(prior, tolerance))
+        begun.make()
+        return self.take(prior, tolerance, begun)
+
+    def _used(self, key: Hashable) -> Blank:
+        blank = self._known[key] = self._known.pop(key)  # the last to be let go
+        for oldest in list(self._known)[:-MOST_PRIORS]:
+            del self._known[oldest]
+        return blank
+
+
+def _key(prior: Prior, tolerance: float) -> Hashable:
+    return tolerance, *(getattr(prior, each.name) for each in fields(prior) if each.name != "participants")

@@ -1,5 +1,6 @@
 """The graph of participants: append-only, with adjacency that kernels can walk."""
 
+from copy import copy
 from hashlib import blake2b
 
 import numpy as np
@@ -38,12 +39,24 @@ class Graph:
 
     def __len__(self) -> int:
         """The number of participants."""
-        return len(self.participants)
+        return self._degree.size
 
     @property
     def edges(self) -> int:
         """The number of edges."""
-        return len(self.pairs)
+        return self._tail.size
+
+    def as_now(self) -> "Graph":
+        """The graph as it is now, for reading in another thread while this one grows.
+
+        Only slabs and edges are added, so all but what says where slabs lie is on the same memory.
+        """
+        now = copy(self)
+        now._tail, now._head, now._edge_key = self._tail.as_now(), self._head.as_now(), self._edge_key.as_now()
+        now._contact, now._incident = self._contact.as_now(), self._incident.as_now()
+        now._start, now._degree = self._start.as_now(), self._degree.as_now()
+        now._start.data, now._degree.data = now._start.data.copy(), now._degree.data.copy()
+        return now
 
     @property
     def tail(self) -> NDArray[np.int32]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Ints
-from haystream.blank import shared_blank, take_back
+from haystream.blank import Blank, Blanks, take_back
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
@@ -227,12 +227,25 @@ class QueryState:
         prior = self.settings.prior
         if self.better_at_once(len(self._holding)):
             return 0, 0
-        blank = shared_blank(self.collection, prior, self._tolerance)
+        blank = Blanks(self.collection).get(prior, self._tolerance)
         self._engine = blank.engine()
         self._queue = Queue(self.collection, self.settings.policy, blank.rankings)
         if prior.participants:
             self._engine.watch(prior)
         return blank.items, blank.withdrawn
+
+    def original(self, verdicts: int) -> Blank | None:
+        """What the query is to begin as a copy of, with so many verdicts, where that is still to be made; then hand
+        it to `begin_with`. Else the first `settle` makes it, which may take long, and nobody else can work with the
+        collection meanwhile.
+        """
+        if not len(self.collection) or self.better_at_once(verdicts):
+            return None
+        return Blanks(self.collection).begun(self.settings.prior, self._tolerance)
+
+    def begin_with(self, made: Blank) -> None:
+        """Have the original that was made kept for this query, and for others that open soon."""
+        Blanks(self.collection).take(self.settings.prior, self._tolerance, made)
 
     def better_at_once(self, verdicts: int) -> bool:
         """Whether a query that has so many verdicts at its start is computed sooner as a whole than one by one."""

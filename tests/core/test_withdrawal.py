@@ -10,7 +10,7 @@ from support.dense import TIGHT, assert_agrees
 from support.equality import assert_same
 from support.histories import MODELS, facts, fold, item, items, line, more_of, queries, verdict
 
-from haystream.blank import shared_blank
+from haystream.blank import Blanks
 from haystream.collection import Collection
 from haystream.events import Event, Item, ModelName, Outcome, Query, Withdrawal
 from haystream.fold import State, step
@@ -101,10 +101,10 @@ def test_the_original_that_queries_share_takes_in_what_was_withdrawn(
     collection, settings = Collection("default"), Query("q")
     for each in line(2000):
         collection.add(each)
-    first = shared_blank(collection, settings.prior, 1e-9)
+    first = Blanks(collection).get(settings.prior, 1e-9)
     for number in range(news):
         collection.add(Withdrawal(f"i{3 * number}", "default"))
-    second = shared_blank(collection, settings.prior, 1e-9)
+    second = Blanks(collection).get(settings.prior, 1e-9)
     assert (second is first) == (news == 1)
     assert second.withdrawn == (0 if news == 1 else news)
     query = QueryState(settings, collection, tolerance=1e-9)

@@ -11,6 +11,7 @@ from haystream.events import Item, Outcome, Prior, Query, Verdict
 from haystream.query_state import QueryState
 from haystream.report import report
 from haystream_service.worker.folding import JUDGED_AT_ONCE, restore
+from haystream_service.worker.troubles import computing
 
 TOLERANCE = 2e-5
 
@@ -25,8 +26,8 @@ TOLERANCE = 2e-5
     ],
 )
 def test_it_stops_with_the_reason(prior: Prior, named: str) -> None:
-    with pytest.raises(QueryFailed) as stopped:
-        list(restore(Query("q", prior=prior), [], [], Collection("default"), TOLERANCE))
+    with pytest.raises(QueryFailed) as stopped, computing():
+        QueryState(Query("q", prior=prior), Collection("default"), tolerance=TOLERANCE)
     assert stopped.value.code is Code.OUT_OF_RANGE
     assert stopped.match("^out_of_range: ")
     assert re.search(named, stopped.value.detail)
@@ -40,9 +41,8 @@ def test_its_verdicts_are_taken_in_by_parts_and_the_collection_may_grow_between_
     at_once = QueryState(Query("q"), collection, tolerance=TOLERANCE)
     for verdict in verdicts:
         at_once.apply_verdict(verdict)
-    parts, state = 0, at_once
-    for part in restore(Query("q"), verdicts, [], collection, TOLERANCE):
-        state = part
+    parts, state = 0, QueryState(Query("q"), collection, tolerance=TOLERANCE)
+    for _ in restore(state, verdicts, []):
         collection.add(Item(f"new{parts}", "default", f"p{parts}", (f"p{900 + parts}",)))
         parts += 1
     assert parts == 1 + len(verdicts) // JUDGED_AT_ONCE

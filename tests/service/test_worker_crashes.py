@@ -22,6 +22,7 @@ async def test_revisions_grow_across_restarts(world: World) -> None:
     world.say(Query("q"), item(1), item(2))
     for number in (1, 2):
         process = await world.process()
+        await process.settled()
         world.say(verdict(number))
         await process.settled()
         await process.crash()

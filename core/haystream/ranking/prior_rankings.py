@@ -68,10 +68,8 @@ class PriorRankings:
     Rankings are made when they are asked for, which another thread may do while the collection grows.
     """
 
-    def __init__(
-        self, collection: Collection, readings: PriorReadings, items: int, before: "PriorRankings | None" = None
-    ) -> None:
-        """`before`: of fewer items of the collection, from which the new ones are counted on."""
+    def __init__(self, collection: Collection, items: int, before: "PriorRankings | None" = None) -> None:
+        """`before`: of fewer items of the collection, from which the new ones are counted on. Call `use` next."""
         sets, graph = collection.sets, collection.graph
         self.items = items
         self.sets = len(sets)
@@ -94,8 +92,12 @@ class PriorRankings:
         start = sets.start.view()[: self.sets + 1]
         self._layout = SetEdges(start, sets.edge.view()[: start[-1]])
         self._keys = graph.edge_key
-        self._readings = readings
+        self._readings: PriorReadings
         self._known: dict[tuple[Policy, Common], PriorRanking] = {}
+
+    def use(self, readings: PriorReadings) -> None:
+        """Score by what these say from now on."""
+        self._readings = readings
 
     def at(self, policy: Policy, common: Common) -> "PriorRanking":
         """The ranking at these common quantities, by a policy whose scores do not move by themselves."""

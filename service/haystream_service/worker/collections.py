@@ -121,6 +121,10 @@ class Follower:
         self.collection = collection
         self.exclusive = Exclusive()
         """For whoever works with the collection, or with the state of one of its queries."""
+        self.originals = asyncio.Lock()
+        """Held while what queries begin as copies of is made, one at a time."""
+        self.making = Exclusive()
+        """For that, in a thread of its own."""
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
         self.listeners: dict[str, Callable[[], bool]] = {}
         """By query: called when the collection has grown; whether the query takes that in."""
@@ -173,6 +177,7 @@ class Follower:
         """Follow no more."""
         self._closed = True  # a cancellation that comes as what is waited for is there gets lost in `wait_for`
         self._task.cancel()
+        self.making.close()
         self.exclusive.close()
 
     async def _follow(self) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from haystream.collection import Collection
-from haystream.errors import QueryFailed, Rejected
+from haystream.errors import Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.store.base import Change, Position
@@ -134,35 +133,22 @@ class Folded:
     """Participants whose mean moved."""
 
 
-def restore(
-    settings: Query,
-    verdicts: Sequence[Verdict],
-    leases: Sequence[LeaseFact],
-    collection: Collection,
-    tolerance: float,
-) -> Iterator[QueryState]:
-    """The state that the facts make, a part of the work at a time: with the last of them it is settled.
+def restore(state: QueryState, verdicts: Sequence[Verdict], leases: Sequence[LeaseFact]) -> Iterator[bool]:
+    """Take in the facts, a part of the work at a time; whether there is more. After the last the state is settled.
 
     Between two parts others may work with the collection, and it may grow.
-
-    Raises:
-        QueryFailed: this version cannot serve the settings, which an earlier one took.
     """
-    try:
-        state = QueryState(settings, collection, tolerance=tolerance)
-    except Rejected as refused:
-        raise QueryFailed(refused.code, refused.detail) from None
     if not state.better_at_once(len(verdicts)):
         state.settle()  # then each verdict costs its neighbourhood
     for number, verdict in enumerate(verdicts, start=1):
         state.apply_verdict(verdict)
         if number % JUDGED_AT_ONCE == 0:
-            yield state
+            yield True
     for fact in leases:
         state.apply_lease(fact)
     state.leases.ended.clear()  # those were ended with the save that counted the verdict
     state.settle()
-    yield state
+    yield False
 
 
 class Pace(NamedTuple):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 from haystream.errors import QueryFailed, Rejected
@@ -61,13 +62,13 @@ class Opening:
         """The state that the saved facts make, with the newest settings that came while the query was stopped."""
         settings = newest(stored.settings, again)
         follower = await self._follow(settings, at_least=stored.position.cursor)
-        facts = settings, stored.verdicts, stored.leases, follower.collection, self._shared.limits.tolerance
-        parts = restore(*facts)
         async with troubles.attempt(stored.position):
             with computing():
-                state = await follower.exclusive(lambda: next(parts), in_thread=True, turn=Turn.GROWTH)
+                state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
+                await self._make_original(state, follower, verdicts=len(stored.verdicts))
+                parts = restore(state, stored.verdicts, stored.leases)
                 # One part a turn: verdicts of other queries of the collection go between.
-                while await follower.exclusive(lambda: next(parts, None), in_thread=True, turn=Turn.GROWTH):
+                while await follower.exclusive(lambda: next(parts, False), in_thread=True, turn=Turn.GROWTH):
                     pass
         return Loaded(
             state,
@@ -110,7 +111,9 @@ class Opening:
                 continue
             follower = await self._follow(settings)
             with computing():
-                return Loaded(QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance))
+                state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
+                await self._make_original(state, follower, verdicts=0)
+                return Loaded(state)
         return None
 
     def leave(self) -> None:
@@ -118,6 +121,19 @@ class Opening:
         if self.follower is not None:
             self._followers.leave(self.follower, self._query_id)
             self.follower = None
+
+    async def _make_original(self, state: QueryState, follower: Follower, *, verdicts: int) -> None:
+        """Return when what the query begins as a copy of is there, if it begins so.
+
+        Making that takes seconds on a large graph, for which others go on with the collection.
+        """
+        async with follower.originals:
+            begin = partial(state.original, verdicts)
+            original = await follower.exclusive(begin, in_thread=True, turn=Turn.GROWTH)
+            if original is not None:
+                await follower.making(partial(original.make, state.settings.policy), in_thread=True)
+                begin_with = partial(state.begin_with, original)
+                await follower.exclusive(begin_with, in_thread=True, turn=Turn.GROWTH)
 
     async def _follow(self, settings: Query, *, at_least: int = 0) -> Follower:
         """The query's collection, with all that its log holds now."""

@@ -10,7 +10,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Head, Note
+from haystream_service.store.base import Fenced, Head, Note, Position
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
@@ -319,7 +319,8 @@ class QueryOwner:
         if batch.of(Kind.QUERY) or note.queries is not None:
             note = await self._troubles.adopt_unknown(note)
             batch.add_again(await self._again(note))
-            self._loaded = await self._opening.open(batch)
+            async with self._troubles.attempt(Position()):
+                self._loaded = await self._opening.open(batch)
         return note
 
     async def _again(self, note: Note) -> list[Delivery]:

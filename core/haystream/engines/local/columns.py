@@ -122,6 +122,11 @@ class Columns:
         twin.state = _changed(twin._on(graph), lambda column: over(column.below))
         return twin
 
+    def move(self, graph: Graph, workspace: Workspace) -> None:
+        """Follow that graph from now on, which is this one's at another time, and work in those rooms."""
+        self._workspace = workspace
+        self.state = self._on(graph)
+
     @property
     def used_edge(self) -> Floats:
         """The entry of Q⁻¹ that each edge's prior was made with, shape (edges,)."""

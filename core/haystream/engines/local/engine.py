@@ -285,6 +285,12 @@ class LocalEngine:
             unmark_all(waiting)
         return self._columns.template()
 
+    def move(self, graph: Graph, precision: Precision) -> None:
+        """Work with that graph and that precision from now on: they are this engine's own at another time."""
+        self._graph, self._precision = graph, precision
+        self._columns.move(graph, precision.workspace)
+        self.readings.move(precision)
+
     def copy(self, template: Template[Arrays]) -> "LocalEngine":
         """An engine like this one when the template was made, on arrays that take memory where they change."""
         twin = copy(self)

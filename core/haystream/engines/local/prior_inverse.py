@@ -5,6 +5,7 @@ per participant and one entry per edge. For an explicit Σ, D = I and the precis
 sparsity of the graph (as it has for a Markov random field on a tree).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -60,9 +61,10 @@ class Changes:
     count.
     """
 
-    def __init__(self) -> None:
-        self._log: list[Change] = []
-        self._begin = 0
+    def __init__(self, log: Sequence[Change] | None = ()) -> None:
+        """`log`: what has happened before anybody is told; None where that is forgotten."""
+        self._log: list[Change] = list(log or ())
+        self._begin = 0 if log is not None else 1
         self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
     def append(self, change: Change) -> None:
@@ -348,6 +350,30 @@ class GraphPrecision:
         column, other, touched = self._rooms.column, self._rooms.other, self._rooms.people
         change_row(self._system, self._inverse, participant, edges, deltas, column, other, touched)
         self.changes.append(Change(participant, edges, deltas, self._touched()))
+
+
+class PrecisionAsItWas:
+    """A precision as it was at some moment, for work on it in another thread while it goes on changing."""
+
+    def __init__(self, precision: Precision, news: Sequence[Change] | None) -> None:
+        """`news`: what whoever is to work with this has not been told of it, as `Changes.unread` says it."""
+        self.builds = precision.builds
+        self.changes = Changes(news)
+        self.workspace = Workspace()
+        self.diagonal, self.off = precision.diagonal.copy(), precision.off.copy()
+        self.inverse_diagonal, self.inverse_edge = precision.inverse_diagonal.copy(), precision.inverse_edge.copy()
+        self.given_up = precision.given_up
+
+    def grow(self) -> None:
+        """Nothing comes any more."""
+
+    def tend(self, most: int, stop: Ints) -> None:
+        """Nothing is done about drift here."""
+
+    @property
+    def waiting(self) -> bool:
+        """Nobody waits for `tend`."""
+        return False
 
 
 def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:

@@ -39,6 +39,10 @@ class LocalReadings:
         twin._rounded = self._rounded
         return twin
 
+    def move(self, precision: Precision) -> None:
+        """Say of that precision, from now on, whether it has been given up."""
+        self._precision = precision
+
     def use(self, prior: Prior) -> None:
         """Read by this prior from now on."""
         self._prior, self._model = prior, MODELS[prior.model](prior)
