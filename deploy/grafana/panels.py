@@ -334,7 +334,7 @@ PIPELINE = Board(
                 ),
                 Panel(
                     "What runs",
-                    "Workers by version.",
+                    "Workers and replicas of the API, by version.",
                     "none",
                     (
                         (

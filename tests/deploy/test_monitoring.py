@@ -1,11 +1,13 @@
 """Alerts, runbooks and dashboards say nothing that the metrics table does not know."""
 
+import ast
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from prometheus_client import Histogram, generate_latest
 
 from haystream.errors import Code
 from haystream_service.cli import app
+from haystream_service.demo.stage import Stage
 from haystream_service.metrics import (
     OBJECTIVE_SECONDS,
     TABLE,
@@ -166,6 +169,15 @@ def test_the_page_of_the_dashboards_names_and_shows_what_there_is() -> None:
         for panel in dashboard["panels"]:
             if panel["type"] != "row":
                 assert f"| {panel['title']} | {panel['description']} |" in page
+
+
+def test_what_draws_the_dashboards_knows_who_is_scraped(load: Callable[[str], Any], root: Path) -> None:
+    jobs = {job["job_name"] for job in load("deploy/prometheus/prometheus.yml")["scrape_configs"]}
+    draw = (root / "deploy" / "grafana" / "draw").read_text()
+    [scraped] = re.findall(r"^SCRAPED = (\{.*\})$", draw, re.MULTILINE)
+    known = ast.literal_eval(scraped)
+    assert known.keys() == jobs
+    assert set(known.values()) <= {each.name for each in fields(Stage)}
 
 
 def test_there_are_heat_maps() -> None:
