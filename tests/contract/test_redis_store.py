@@ -21,6 +21,7 @@ from haystream_service.store.base import Appended, Change, Position, StoreUnavai
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.redis_log import _Known
+from haystream_service.wire import decode_lease
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
@@ -212,3 +213,17 @@ async def test_what_is_waited_for_comes_by_parts_too(store: RedisStore) -> None:
     assert 0 < len(first) <= 50
     assert [*first, *await store.read_items("c", len(first), limit=1000)] == items
     assert await store.read_items("c", 10, limit=7) == items[10:17]
+
+
+async def test_a_lease_that_is_over_is_stored_without_what_it_was_served_at(store: RedisStore) -> None:
+    await store.begin("mark")
+    ranking = b'{"items": [{"item_id": "a", "score": 0.5, "mean": 0.25}]}'
+    saved = replace(change("q"), ranking=ranking)
+    await store.save_query(saved)
+    (lease,) = await store.claims.claim("q", "ann", 1, 60)
+    key = store._keys.query("q", "leases")
+    assert b"\n0.5\n0.25\n" in await store._redis.hget(key, lease.lease_id)
+    await store.claims.release("q", lease.lease_id, "ann")
+    assert (await store._redis.hget(key, lease.lease_id)).endswith(b"\na\nann\n\n\n\n\n\n")
+    (_, released) = await store.claims.outbox("q", 2)
+    assert (decode_lease(released.value, released.key).score, released.partition) == (0.5, saved.partition)

@@ -16,8 +16,10 @@ local function get_lease(id)
   return text and read_lease(text)
 end
 
+-- Of one that is over nobody asks here what it was served at: the topic has that.
 local function put_lease(id, lease)
-  redis.call('HSET', KEYS[2], id, table.concat(lease, '\n') .. '\n')
+  local last = lease[1] == 'over' and 6 or 11
+  redis.call('HSET', KEYS[2], id, table.concat(lease, '\n', 1, last) .. string.rep('\n', 12 - last))
 end
 
 -- Store a new lease that is not over.
