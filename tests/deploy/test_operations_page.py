@@ -6,6 +6,7 @@ from pathlib import Path
 from haystream_service.metrics import TABLE
 from haystream_service.settings import PREFIX, Settings
 from haystream_service.worker.kafka import TOPICS
+from haystream_service.worker.records import SOURCES
 
 
 def rows(root: Path, first: str) -> list[list[str]]:
@@ -47,3 +48,15 @@ def test_its_links_lead_somewhere(root: Path) -> None:
     text = (root / "docs" / "operations.md").read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (root / "docs" / target).exists(), target
+
+
+def test_whatever_a_worker_reads_is_kept_for_ever_and_held(root: Path) -> None:
+    text = " ".join((root / "docs" / "operations.md").read_text().split())
+    for said in (
+        r"([^.]*) are the log of record",
+        r"Everything that was ever said, for ever, unless you delete it: the topics ([^.]*) have no end",
+        r"leave `retention.ms=-1` on ([^.]*), and set it",
+        r"copies ([^.]*) to new topics",
+    ):
+        [topics] = re.findall(said, text)
+        assert set(re.findall(r"`(\w+)`", topics)) == set(SOURCES.values()), said

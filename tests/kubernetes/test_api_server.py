@@ -271,11 +271,15 @@ def test_every_overlay_takes_every_component(kubectl: Kubectl, tmp_path: Path, o
 
 
 @pytest.mark.usefixtures("pasted", "operators")
-def test_scaling_is_paused_as_the_page_says(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_scaling_is_paused_and_goes_on_as_the_page_says(kubectl: Kubectl, tmp_path: Path) -> None:
     assert apply_with(kubectl, tmp_path, "production", "k8s/components/scaling").returncode == 0
-    [command] = re.findall(r"`kubectl (.* annotate [^`]*)`", (ROOT / "docs" / "operations.md").read_text())
-    done = kubectl(*command.split())
-    assert done.returncode == 0, done.stderr
+    commands = re.findall(r"`kubectl (.* annotate [^`]*)`", (ROOT / "docs" / "operations.md").read_text())
+    assert len(commands) == 2
+    for command, paused in zip(commands, ("0", ""), strict=True):
+        done = kubectl(*command.split())
+        assert done.returncode == 0, done.stderr
+        path = r"jsonpath={.metadata.annotations.autoscaling\.keda\.sh/paused-replicas}"
+        assert kubectl("-n", "haystream", "get", "scaledobject/haystream-worker", "-o", path).stdout == paused
 
 
 @pytest.mark.usefixtures("pasted", "operators")
