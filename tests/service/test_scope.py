@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from support.world import Process, World, item, verdict
 
+from haystream.collection import Collection
 from haystream.events import Event, Item, Query, Status
 from haystream.scope import Scope, scope
-from haystream_service.worker import residents
+from haystream_service.worker import collections, residents
 from haystream_service.worker.committing import Committing
 
 pytestmark = pytest.mark.asyncio
@@ -182,6 +183,31 @@ async def test_what_contradicts_takes_items_out_as_if_they_had_never_come(world:
     await heir.settled()
     await world.check_equals_fold([*events, closed, *later, verdict(3, "q", item=5), *more])
     assert world.dead_letters() == []
+
+
+async def test_of_a_log_with_many_contradictions_a_collection_is_made_afresh_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not once for each, as who reads no further than the first would do."""
+    monkeypatch.setattr(collections, "ADDED_AT_ONCE", 5)
+    afresh, made = Collection.afresh, list[Collection]()
+
+    def noted(collection: Collection) -> Collection:
+        made.append(afresh(collection))
+        return made[-1]
+
+    monkeypatch.setattr(Collection, "afresh", noted)
+    process = await world.process()
+    items: list[Event] = [labelled(n, "m") for n in range(60)]
+    for n in range(0, 60, 2):
+        items += [labelled(n, "a"), labelled(100 + n, "m"), labelled(101 + n, "m")]
+    world.say(*items)
+    await process.settled()
+    queries: list[Event] = [Query("q", scope=LABELLED), Query("r", scope=LABELLED)]
+    world.say(*queries)
+    await process.settled()
+    assert [len(collection.left_out) for collection in made] == [30]
+    await world.check_equals_fold([*items, *queries])
 
 
 async def test_what_is_said_later_brings_an_item_in(world: World) -> None:

@@ -113,8 +113,9 @@ class Stale(Exception):  # noqa: N818 - a state, not a failure
 class Follower:
     """A collection in this process's memory, kept up with its log for the queries that are owned here.
 
-    Once the collection is stale (`Collection.outgrown`) it is followed no further: its queries are to go over to
-    another follower's.
+    Once the collection is stale (`Collection.outgrown`) its queries are to go over to another follower's, and it is
+    followed no further; where none is in memory yet, only as far as they ask for, so that all that is outgrown by
+    then is known at once, and the log read twice and not once for each such item.
     """
 
     def __init__(self, collection: Collection, shared: Shared) -> None:
@@ -140,18 +141,24 @@ class Follower:
         self._slowest = 0.0
         self._caught_up = asyncio.Event()
         self._closed = False
+        self._ended = False
         # What it logs is not about the query that came first.
         self._task = asyncio.create_task(self._follow(), context=Context())
 
     async def reach(self, count: int) -> None:
-        """Return when the first `count` entries of the log are read, or the collection is stale."""
-        while self.collection.entries < count and not self.stale:
+        """Return when the first `count` entries of the log are read, or it is followed no further."""
+        while self.collection.entries < count and not (self._ended or self.left_behind):
             await self._grown.wait()
 
     @property
     def stale(self) -> bool:
         """Whether the collection has to be made afresh."""
         return bool(self.collection.outgrown)
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether it is stale, and queries in memory have to leave it."""
+        return self.stale and bool(self.followed_by)
 
     def left(self, query_id: str) -> None:
         """The query is in memory no more."""
@@ -182,8 +189,10 @@ class Follower:
 
     async def _follow(self) -> None:
         try:
-            while not self._closed and not self.stale:
+            while not self._closed and not self.left_behind:
                 await self._read_on()
+            self._ended = True
+            self._grown.set()
         except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
             self._shared.on_bug(bug)
 
@@ -194,7 +203,7 @@ class Follower:
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
         )
         read_at, left = self._shared.clock.monotonic(), deque(items)
-        while left and not self._closed and not self.stale:
+        while left and not self._closed and not self.left_behind:
             known = collection.changed
             some = self._slices.next(left) if self.followed_by else _first(left, ADDED_AT_ONCE)
             # Reading a whole log keeps the interpreter busy: in a thread it lets others have it in between.
@@ -288,12 +297,17 @@ class Followers:
         self._leaving: dict[View, asyncio.TimerHandle] = {}
         """By what nobody listens to: what will let it go."""
 
-    def join(self, view: View, query_id: str, listener: Callable[[], bool]) -> Follower:
-        """Follow the collection on behalf of a query, until `leave`; one that is stale is made afresh."""
+    def join(
+        self, view: View, query_id: str, listener: Callable[[], bool], *, instead_of: Follower | None = None
+    ) -> Follower:
+        """Follow the collection on behalf of a query, until `leave`; one that is stale is made afresh.
+
+        Where nobody has it in memory it is read to where it was asked for before: then it is `instead_of` that.
+        """
         follower = self._followers.get(view)
         if view in self._leaving:
             self._leaving.pop(view).cancel()
-        if follower is None or follower.stale:
+        if follower is None or (follower.stale and (follower is instead_of or follower.left_behind)):
             collection = Collection(*view)
             if follower is not None:
                 collection = follower.collection.afresh()

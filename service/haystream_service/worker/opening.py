@@ -145,13 +145,16 @@ class Opening:
                 raise QueryFailed(refused.code, refused.detail)
             raise StateLost(f"the log of {name!r} has {count} entries and query {self._query_id!r} saw {at_least}")
         while True:
-            follower = self._followers.join(settings.view, self._query_id, self._on_growth)
+            follower = self._followers.join(
+                settings.view, self._query_id, self._on_growth, instead_of=self.follower
+            )
             if self.follower not in {None, follower}:
                 self.leave()  # of a query that was stopped while it was opened, or what is stale
             self.follower = follower
             # Where other queries follow it, a burst of items is let in slowly: the rest comes to this one with it.
             await follower.reach(max(at_least, follower.collection.left_at) if follower.followed_by else count)
-            await follower.snapshots.recall(settings)
+            if not follower.stale:
+                await follower.snapshots.recall(settings)
             if not follower.stale:
                 return follower
 
