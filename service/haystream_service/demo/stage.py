@@ -38,6 +38,9 @@ from haystream_service.worker.worker import Worker
 
 IN_MEMORY = "in memory (this process)"
 LOG_LINES = 15
+START_SECONDS = 600.0
+"""What a start may take. The first compiles the inner loops, half a minute of work, for which a busy machine needs
+several times as long; a process that ends is found out at once."""
 
 Server = TypeVar("Server", bound=LocalServer)
 
@@ -64,7 +67,7 @@ class WorkerProcess(LocalServer):
     name = "the haystream worker"
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        super().__init__(data_dir=None, start_seconds=90.0)
+        super().__init__(data_dir=None, start_seconds=START_SECONDS)
         # A folder that is removed here, whatever becomes of the process.
         ours = {"HOST": "127.0.0.1", "PORT": str(self.port), "DATA_DIR": str(self.data_dir)}
         self._settings = {**settings, **{PREFIX + name: value for name, value in ours.items()}}
