@@ -467,3 +467,12 @@ def test_a_ranking_is_never_longer_than_next_items_is_made_to_take():
     longest = ranking_of(2000, people=100)
     assert DEFAULT_LIMITS.ranking_bytes * 0.9 < len(longest) <= DEFAULT_LIMITS.ranking_bytes
     assert decode_ranking(longest).items_cut > 0
+
+
+@pytest.mark.parametrize("field", ["subject", "text"])
+@pytest.mark.parametrize("said", ["secret " * 100_000, {"secret": 1}, ["secret"]])
+def test_what_an_item_says_is_not_repeated_where_it_is_refused(field: str, said: object) -> None:
+    value = {"item_id": "m", "participants": ["ann", "bob"], field: said}
+    with pytest.raises(Rejected, match=f"^[a-z_]+: {field}: should (have at most|be a valid)") as refused:
+        decode_item(json.dumps(value).encode(), None)
+    assert "secret" not in str(refused.value)

@@ -15,6 +15,9 @@ from haystream_service.wire.records import BY_NAME, BY_VALUE
 PLAIN_NAME = 64
 """Characters of a field's name in a detail; a longer one is shortened. Watch-lists make ids into names."""
 
+SAYING = frozenset({"subject", "text"})
+"""Fields of which nothing is repeated: what is wrong with a record ends up in logs and dead letters."""
+
 R = TypeVar("R", bound=Record)
 
 # Parts that pydantic puts into an error's path and that are in nobody's JSON.
@@ -86,7 +89,8 @@ def _explain(error: ErrorDetails) -> tuple[Code, str]:
             return Code.INVALID_VALUE, _PLAIN["too_long"]
         return Code.MISSING_FIELD, _PLAIN["missing"]
     problem = _PLAIN.get(kind) or error["msg"].removeprefix("Input ").removeprefix("String ")
-    return _code(kind, given), f"{problem}, got {short(given)}"
+    got = "" if loc[0] in SAYING else f", got {short(given)}"
+    return _code(kind, given), f"{problem}{got}"
 
 
 def _code(kind: str, given: Any) -> Code:
