@@ -84,6 +84,11 @@ class Blank:
         return self._engine.copy(self._template)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that its copies share."""
+        return self._template.nbytes
+
+    @property
     def outdated(self) -> bool:
         """Whether another one would be nearer to the collection as it is now by much."""
         collection, original = self._collection, self._engine

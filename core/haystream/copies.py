@@ -50,6 +50,11 @@ class Template(Generic[_T]):
             here[...] = array
         _sizes[self._memory] = self._begin[-1]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self._begin[-1]
+
     def copy(self) -> _T:
         """The tree with arrays of its own, which may be written to."""
         own = self._arrays and [array.copy() for array in self._arrays]

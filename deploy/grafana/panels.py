@@ -333,6 +333,12 @@ PIPELINE = Board(
                     ),
                 ),
                 Panel(
+                    "Memory of collections",
+                    "About what each takes, with its scopes and what queries share; the smaller ones together.",
+                    "bytes",
+                    ((f"sum by (collection) ({of('haystream_collection_memory_bytes')})", "{{collection}}"),),
+                ),
+                Panel(
                     "What runs",
                     "Workers and replicas of the API, by version.",
                     "none",

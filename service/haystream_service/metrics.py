@@ -5,7 +5,7 @@ it). There is no global registry: the composition root makes one with `new_regis
 """
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar, overload
@@ -24,6 +24,8 @@ from haystream_service.process_memory import OwnProcess
 Kind = TypeVar("Kind", bound=Counter | Gauge | Histogram)
 
 OTHER = "other"
+LABELLED_COLLECTIONS = 20
+"""So many have a series of their own: those that take most."""
 """The `query` label that stands for all queries without a series of their own."""
 OBJECTIVE_SECONDS = 0.25
 """What is promised: of the verdicts of 30 days 99 % are ranked within this time (docs/operations.md)."""
@@ -290,6 +292,12 @@ class Metrics(MetricsTable):
         "haystream_collection_edges",
         "Pairs of participants in this worker's memory, of all its collections.",
     )
+    collection_memory = Metric(
+        Gauge,
+        "haystream_collection_memory_bytes",
+        "About what a collection takes of this worker's memory, its scopes and what queries share included.",
+        labels=("collection",),
+    )
     collections = Metric(
         Gauge,
         "haystream_collections",
@@ -420,6 +428,16 @@ def _build() -> tuple[str, str]:
 
 TABLE: tuple[Metric[Any], ...] = tuple(dict.fromkeys((*table(Metrics), *table(ApiMetrics))))
 """All metrics, in the order they are documented in."""
+
+
+def show_largest(gauge: Gauge, values: Mapping[str, float], *, limit: int) -> None:
+    """Show the largest values by name, at most `limit` of them and no others; the rest add up to `other`."""
+    gauge.clear()
+    # One that is itself called "other" must not write over the sum of the others.
+    largest = sorted(values.keys() - {OTHER}, key=lambda name: (-values[name], name))[:limit]
+    for name in largest:
+        gauge.labels(name).set(values[name])
+    gauge.labels(OTHER).set(sum(value for name, value in values.items() if name not in largest))
 
 
 @dataclass(frozen=True, slots=True)

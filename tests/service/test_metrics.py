@@ -20,6 +20,7 @@ from haystream_service.metrics import (
     Metrics,
     QueryNumbers,
     new_registry,
+    show_largest,
     table,
 )
 from haystream_service.settings import Settings
@@ -133,6 +134,18 @@ def test_a_query_called_other_does_not_hide_the_others(registry: CollectorRegist
     metrics.queries.report(OTHER, QueryNumbers(screened=3, found=1, discrepancy=0, drift=0))
     metrics.queries.report("a", QueryNumbers(screened=1, found=0, discrepancy=0, drift=0))
     assert shown(registry, "haystream_query_screened") == {"a": 1, OTHER: 3}
+
+
+def test_of_many_collections_the_largest_have_a_series_each(registry: CollectorRegistry, metrics: Metrics) -> None:
+    def shown() -> dict[str, float]:
+        (family,) = (each for each in registry.collect() if each.name == "haystream_collection_memory_bytes")
+        return {sample.labels["collection"]: sample.value for sample in family.samples}
+
+    gauge = metrics.collection_memory
+    show_largest(gauge, {"a": 5.0, "b": 1.0, "c": 7.0, OTHER: 100.0}, limit=2)
+    assert shown() == {"c": 7.0, "a": 5.0, OTHER: 101.0}
+    show_largest(gauge, {"b": 2.0}, limit=2)  # the others are let go of
+    assert shown() == {"b": 2.0, OTHER: 0.0}
 
 
 def test_a_registry_shows_the_process_too() -> None:

@@ -82,7 +82,7 @@ async def test_turns_get_longer_and_shorter_until_they_take_as_long_as_they_shou
     clock = Hands()
     for seconds, most in ((1e-7, MOST), (1e-5, 100), (1.0, FEWEST)):
         state, mailbox = Drifted(clock, solves=20_000, seconds=seconds), Restful(clock)
-        assert await Tending(clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
+        assert await Tending("q", clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
         assert sum(state.turns) == 20_000
         assert state.turns[0] == FEWEST
         assert max(state.turns) <= MOST
@@ -92,7 +92,7 @@ async def test_turns_get_longer_and_shorter_until_they_take_as_long_as_they_shou
 
 async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() -> None:
     clock = Hands()
-    mailbox, tending, exclusive = Restful(clock), Tending(clock), Exclusive()
+    mailbox, tending, exclusive = Restful(clock), Tending("q", clock), Exclusive()
 
     async def rests(solves: int) -> list[float]:
         mailbox.rests.clear()
@@ -115,7 +115,7 @@ async def test_it_rests_again_while_the_event_loop_wakes_it_late_but_not_for_eve
     for late in (0.0, 2 * LATE_SECONDS):
         state, mailbox = Drifted(clock, solves=500, seconds=1e-5), Restful(clock)
         mailbox.late = late
-        assert await Tending(clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
+        assert await Tending("q", clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
         turns[late] = len(state.turns) - 1  # nothing is left after the last
         assert len(mailbox.rests) == turns[late] * (RESTS if late else 1)
     assert turns[0.0] == turns[2 * LATE_SECONDS] > 1
@@ -123,7 +123,7 @@ async def test_it_rests_again_while_the_event_loop_wakes_it_late_but_not_for_eve
 
 async def test_a_batch_ends_it_and_its_rest() -> None:
     clock, batches, order = Hands(), list[list[int]](), list[str]()
-    tending, exclusive = Tending(clock), Exclusive()
+    tending, exclusive = Tending("q", clock), Exclusive()
     state = Drifted(clock, solves=10**9, seconds=1e-5)
 
     async def handle(batch: list[int]) -> None:
@@ -165,3 +165,26 @@ async def test_whom_somebody_waits_for_goes_first_and_who_rests_is_told() -> Non
     assert seen == [("REST", 0), ("ANSWER", 3), ("ANSWER", 2), ("GROWTH", 1), ("GROWTH", 0), ("REST", 0)]
     await turn(Turn.ANSWER)
     exclusive.close()
+
+
+async def test_who_waits_to_tend_goes_first_where_a_batch_comes() -> None:
+    clock, order, entered, go = Hands(), list[str](), asyncio.Event(), threading.Event()
+    loop, exclusive, mailbox = asyncio.get_running_loop(), Exclusive(), Restful(clock)
+    state = Drifted(clock, solves=1, seconds=1e-5)
+    state.after_turn = lambda: order.append("tended")
+
+    def long() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go.wait(30)
+
+    tasks: list[asyncio.Task[object]] = [asyncio.create_task(exclusive(long, in_thread=True))]
+    await entered.wait()
+    for _ in range(3):
+        growth = exclusive(lambda: order.append("grown"), in_thread=False, turn=Turn.GROWTH)
+        tasks.append(asyncio.create_task(growth))
+    tasks.append(asyncio.create_task(Tending("q", clock).until_due(state, exclusive, mailbox)))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    exclusive.hurry("q")
+    go.set()
+    await asyncio.gather(*tasks)
+    assert order == ["tended", "grown", "grown", "grown"]

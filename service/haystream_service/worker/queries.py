@@ -78,7 +78,7 @@ class QueryOwner:
         self._left = asyncio.Event()
         self._opening = Opening(query_id, partition, shared, followers, on_growth=self._grown)
         self._committing = Committing(query_id, partition, shared)
-        self._tending = Tending(shared.clock)
+        self._tending = Tending(query_id, shared.clock)
         self._troubles = Troubles(query_id, partition, shared)
         self._elsewhere: int | None = None
         """The partition that owns the query, where that is another."""

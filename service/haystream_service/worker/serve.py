@@ -48,6 +48,7 @@ WALKS = (700, 10, 1000)
 and more: what comes and goes is freed without, so it is done a hundred times as seldom as by default."""
 
 LOOK_SECONDS = 1.0
+WEIGH_SECONDS = 10.0
 """Between two looks whether all is well."""
 TICK_SECONDS = 0.1
 """Between two looks at how late the event loop is."""
@@ -165,6 +166,7 @@ async def serve(settings: Settings) -> int:
             _in_background(_look(server), server),
             _in_background(_count(server), server),
             _in_background(_listen(server.metrics), server),
+            _in_background(_weigh(server.worker), server),
         ):
             ended = asyncio.ensure_future(app.wait_until_stopped())
             stopping = asyncio.ensure_future(stop.wait())
@@ -308,6 +310,12 @@ async def _look(server: Server) -> None:
         await server.watch.look()
         server.ready()  # for its metric
         await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _weigh(worker: Worker) -> None:
+    while True:
+        worker.weigh()
+        await asyncio.sleep(WEIGH_SECONDS)
 
 
 async def _listen(metrics: Metrics) -> None:

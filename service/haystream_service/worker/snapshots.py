@@ -29,6 +29,8 @@ class Snapshots:
         self._exclusive = exclusive
         self._edges: dict[float, int] = {}
         """By correlation: how many edges the stored snapshot knows of."""
+        self._keeping: set[float] = set()
+        """Correlations whose snapshot is being stored: many queries ask for that at once."""
 
     async def recall(self, settings: Query) -> None:
         """Give the prior that the query uses what was computed of it before. Call it before the query settles."""
@@ -51,12 +53,21 @@ class Snapshots:
         correlation, graph = settings.prior.correlation, self._collection.graph
         if not _has_one(settings) or graph.edges < max(LEAST_EDGES, GROWN * self._edges.get(correlation, 0)):
             return
+        if correlation not in self._keeping:
+            self._keeping.add(correlation)
+            try:
+                await self._keep(settings)
+            finally:
+                self._keeping.remove(correlation)
+
+    async def _keep(self, settings: Query) -> None:
+        correlation = settings.prior.correlation
         shared, tolerance = self._shared, self._shared.limits.tolerance
         name = self._name(correlation)
         precision = shared_precision(self._collection, correlation, tolerance)
         if precision.waiting:
             return
-        snapshot = await self._exclusive(precision.snapshot, in_thread=False, turn=Turn.REST)
+        snapshot = await self._exclusive(precision.snapshot, in_thread=False, turn=Turn.REST, who=settings.query_id)
         raw = write_snapshot(snapshot)
         seconds = None if self._collection.scope is None else SCOPE_SECONDS
         await shared.retry(lambda: shared.store.save_snapshot(self._collection.name, name, raw, seconds=seconds))

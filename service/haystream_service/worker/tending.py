@@ -27,7 +27,8 @@ RESTS = 5
 class Tending:
     """What the owner of a query does when it has nothing else to do: undo drift, and then foresee."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, query_id: str, clock: Clock) -> None:
+        self._query_id = query_id
         self._clock = clock
         self._solves = FEWEST
         self._began = float("-inf")
@@ -38,7 +39,9 @@ class Tending:
         while not mailbox.due:
             # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
             much = state.unfinished
-            more, took = await exclusive(lambda: self._turn(state, exclusive), in_thread=much, turn=Turn.REST)
+            more, took = await exclusive(
+                lambda: self._turn(state, exclusive), in_thread=much, turn=Turn.REST, who=self._query_id
+            )
             if not more:
                 return True
             self._adapt(took, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS)

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from haystream.errors import Rejected
 from haystream.events import Status
+from haystream.footprint import bytes_of
 from haystream.query_state import QueryState
-from haystream_service.metrics import Metrics
+from haystream_service.metrics import LABELLED_COLLECTIONS, Metrics, show_largest
 from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
@@ -299,6 +301,13 @@ class Worker:
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         if not loading.cancelled() and (bug := loading.exception()) is not None:
             self.fail(bug)
+
+    def weigh(self) -> None:
+        """Bring the metric of what collections take up to date."""
+        weights: Counter[str] = Counter()
+        for collection in self._followers.collections():
+            weights[collection.name] += bytes_of(collection)
+        show_largest(self._shared.metrics.collection_memory, weights, limit=LABELLED_COLLECTIONS)
 
     def _waiting(self) -> int:
         return sum(len(owner.mailbox) for owner in list(self._owners.values()))

@@ -1,0 +1,63 @@
+"""About how much memory a collection takes, with what its queries share: for operators, who ask which one it is."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from haystream.arrays import Growing
+from haystream.blank import Blank
+from haystream.collection import Collection
+from haystream.engines.local.prior_inverse import GraphPrecision
+
+SAMPLE = 64
+"""Of many Python objects of a kind, so many are looked at."""
+
+NUMBER = sys.getsizeof(1 << 20)
+"""Bytes of a number that Python keeps as an object."""
+
+
+def bytes_of(collection: Collection) -> int:
+    """The bytes of its items, its graph and its sets, and of what queries share; none of what queries differ in.
+
+    Arrays count as they are; of Python's objects, which are most of it, a sample tells what one takes. This takes
+    a tenth of a millisecond.
+    """
+    graph, sets, details = collection.graph, collection.sets, collection.details
+    known = [
+        sum(map(_arrays, (collection, graph, sets, details))),
+        _list(collection.item_ids),
+        _list(graph.participants),
+        _list(graph.pairs),
+        _list(sets.items),
+        *(_numbers(by) for by in (collection._index, graph._index, graph._edge, collection.withdrawals)),
+        _numbers(sets._number) + len(sets._number) * _mean(sets._number),
+    ]
+    shared = collection.shared
+    known += map(_arrays, list(shared.get(GraphPrecision, {}).values()))
+    known += (blank.nbytes + _arrays(blank.rankings) for blank in list(shared.get(Blank, {}).values()))
+    return int(sum(known))
+
+
+def _arrays(of: object) -> int:
+    """Bytes of the arrays that are an object's own attributes."""
+    data = (each.data if isinstance(each, Growing) else each for each in vars(of).values())
+    return sum(each.nbytes if isinstance(each, np.ndarray) else 0 for each in data)
+
+
+def _list(objects: Sequence[Any]) -> float:
+    """Bytes of a list with what is in it."""
+    return sys.getsizeof(objects) + len(objects) * _mean(objects[:: max(1, len(objects) // SAMPLE)])
+
+
+def _numbers(by: dict[Any, int]) -> float:
+    """Bytes of a dictionary of numbers, but for its keys."""
+    return sys.getsizeof(by) + len(by) * NUMBER
+
+
+def _mean(objects: Iterable[Any]) -> float:
+    """Bytes of an object in the mean, of the first ones. The numbers in it are those in dictionaries."""
+    sizes = [sys.getsizeof(each) for each in islice(objects, SAMPLE)]
+    return sum(sizes) / max(1, len(sizes))
