@@ -227,3 +227,11 @@ async def test_whoever_somebody_begins_to_wait_for_goes_before_those_that_came_e
     assert order == ["c", "a", "b"]
     await exclusive(lambda: order.append("last"), in_thread=False)
     assert order[-1] == "last"
+
+
+async def test_two_may_wait_by_one_name() -> None:
+    exclusive, order = Exclusive(), list[int]()
+    work = [exclusive(lambda n=n: order.append(n), in_thread=False, who="a") for n in range(3)]  # type: ignore[misc]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*work)
+    assert order == [0, 1, 2]

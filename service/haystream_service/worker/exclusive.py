@@ -94,7 +94,7 @@ class Exclusive:
             raise
         finally:
             self.wanted -= turn < Turn.REST
-            if who is not None:
+            if who is not None and self._by_whom.get(who) is mine:
                 del self._by_whom[who]
 
     def _release(self) -> None:
