@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from haystream.collection import Collection
-from haystream.events import Event, Status, View
+from haystream.events import Event, ItemFact, Status, View
 from haystream.fold import State, step
 from haystream.leases import Leases
 from haystream.posterior_tables import read as tables_read
@@ -103,7 +103,12 @@ async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryStat
 
 async def stored_collection(store: Store, view: View, *, most: int = 1_000_000) -> Collection:
     """What the first entries of the log make of the view."""
-    entries = await store.read_items(view.collection, 0, limit=most) if most else []
+    entries: list[ItemFact] = []
+    while len(entries) < most:
+        some = await store.read_items(view.collection, len(entries), limit=most - len(entries))
+        if not some:
+            break
+        entries += some  # it comes by parts
     collection = Collection(*view)
     for entry in entries:
         collection.add(entry)
