@@ -4,9 +4,7 @@ query's ranking is that of the prior where nothing differs."""
 from collections.abc import Hashable
 from dataclasses import fields, replace
 
-from haystream.arrays import Ints
 from haystream.collection import Collection
-from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.prior_inverse import GraphPrecision, PrecisionAsItWas, shared_precision
 from haystream.events import Policy, Prior
@@ -94,13 +92,6 @@ class Blank:
         collection, original = self._collection, self._engine
         news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
         return news > MOST_ITEMS or original.behind > MOST_MOVED * len(collection.graph)
-
-
-def take_back(engine: Engine, collection: Collection, items: Ints) -> None:
-    """Have the engine offer some items no more that it was offered, given their places."""
-    if len(items):
-        edges, offered = collection.sets.offered(collection.sets_at(items))
-        engine.offer(edges, -offered)
 
 
 class Blanks:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Ints
-from haystream.blank import Blank, Blanks, take_back
+from haystream.blank import Blank, Blanks
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
@@ -210,7 +210,10 @@ class QueryState:
         ]
         for item in told:
             self._judge(item, self._outcome(item), Outcome.SKIPPED)
-        take_back(self._engine, self.collection, np.setdiff1d(items, told))
+        others = np.setdiff1d(items, told)
+        if len(others):
+            edges, offered = self.collection.sets.offered(self.collection.sets_at(others))
+            self._engine.offer(edges, -offered)
         self._queue.withdraw(items)
 
     @property
