@@ -1,7 +1,7 @@
 """Which queries are in memory: they are put away, come back, and are what they would be had they stayed."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,8 @@ from support.world import Process, World, item, story, verdict
 
 from haystream.events import Event, Query, Status
 from haystream.query_state import QueryState
+from haystream_service.store.base import Head
+from haystream_service.store.memory import MemoryStore
 from haystream_service.worker import residents
 from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.memory import MemoryConsumer
@@ -177,6 +179,37 @@ async def test_what_was_saved_between_two_assignments_is_no_reason_to_ask_for_a_
         world.say(events[-1])
         await process.wait(process.consumer.drained())
     await world.check_equals_fold(events)
+
+
+async def test_what_was_read_of_a_query_before_it_was_put_away_does_not_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start reads what is stored of all queries, for as long as the store takes; their records come meanwhile."""
+    first = await world.process(refresh_seconds=NEVER)
+    events: list[Event] = [Query("q", status=Status.PAUSED), item(1)]
+    world.say(*events)
+    await first.settled()
+    await first.crash()
+    read_heads, answered = MemoryStore.read_heads, asyncio.Event()
+
+    async def late(store: MemoryStore, query_ids: Sequence[str]) -> list[Head | None]:
+        heads = await read_heads(store, query_ids)
+        if heads:
+            await answered.wait()
+        return heads
+
+    monkeypatch.setattr(MemoryStore, "read_heads", late)
+    process = await world.process(idle_seconds=0.0, refresh_seconds=0.05)
+    opened = Query("q")
+    world.say(opened)
+    await process.wait(process.consumer.drained())
+    await gone(process, "q")
+    answered.set()
+    await process.wait(process.worker.drain())
+    later = item(2)
+    world.say(later)
+    await come_true(process, lambda: len(world.rankings("q")[-1].items) == 2)
+    await world.check_equals_fold([*events, opened, later])
 
 
 async def test_work_on_a_collection_that_was_let_go_is_done_without_its_thread() -> None:

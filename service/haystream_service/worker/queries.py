@@ -146,7 +146,8 @@ class QueryOwner:
     def put_down(self, head: Head) -> None:
         """Take that the query is stored, after an assignment. Unless it is in memory, it is put away.
 
-        Its ranking is published once more: whoever saved that may have died before the broker had it.
+        Its ranking is published once more: whoever saved that may have died before the broker had it. Since the head
+        was read the query may have come into memory, been saved, and been put away already: then that is known better.
         """
         if self._loaded is not None:
             self.wake()
@@ -156,7 +157,8 @@ class QueryOwner:
             self._be_deleted(head.revision)
             self.publish_again()
             return
-        self.away = _away(head.settings, head.revision, head.position.cursor)
+        if self.away is None or self.away.revision < head.revision:
+            self.away = _away(head.settings, head.revision, head.position.cursor)
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         self.mailbox.poke()
 
