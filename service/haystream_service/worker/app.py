@@ -98,8 +98,8 @@ def _reader(kind: Kind, worker: Worker, partitions: Partitions, flow: "Flow") ->
         events: AsyncIterator[Any] = stream.noack().events()
         async for event in events:
             message = event.message
-            record = partitions.record(kind, message, message.timestamp, release=event.ack)
             try:
+                record = partitions.record(kind, message, message.timestamp, release=event.ack)
                 await worker.on_record(flow.bounded(record))
             except Exception as bug:  # noqa: BLE001 - a bug: reading stops here, and the process ends
                 worker.fail(bug)

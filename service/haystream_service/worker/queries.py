@@ -146,8 +146,8 @@ class QueryOwner:
     def put_down(self, head: Head) -> None:
         """Take that the query is stored, after an assignment. Unless it is in memory, it is put away.
 
-        Its ranking is published once more: whoever saved that may have died before the broker had it. Since the head
-        was read the query may have come into memory, been saved, and been put away already: then that is known better.
+        Its ranking is published once more: whoever saved that may have died before the broker had it. Since the
+        head was read the query may have been loaded, saved and put away again: then that is known better.
         """
         if self._loaded is not None:
             self.wake()

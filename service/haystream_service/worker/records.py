@@ -1,5 +1,6 @@
 """What passes between the worker and whatever carries its messages: Kafka, or the in-memory transport."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,9 +123,10 @@ RESTATES = "haystream-restates"
 """The header of a record that bears `Record.restates`, in decimal."""
 
 
-def restates(headers: Mapping[str, bytes] | Iterable[tuple[str, bytes]] | None) -> int | None:
-    """What a record's headers say of `Record.restates`."""
-    for name, value in dict(headers or ()).items():
-        if name == RESTATES and value.isdigit():
-            return int(value)
-    return None
+_OFFSET = re.compile(rb"[0-9]{1,19}")
+
+
+def restates(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None) -> int | None:
+    """What a record's headers, which anybody may write, say of `Record.restates`; None where it is no offset."""
+    said = dict(headers or ()).get(RESTATES)
+    return int(said) if said is not None and _OFFSET.fullmatch(said) else None

@@ -143,6 +143,8 @@ class Repartition:
         return copied
 
     def _leaves_out(self, kind: Kind, record: ConsumerRecord) -> bool:
+        if record.key is None and record.value is None:
+            return True  # it says nothing, and no producer of ours can write it
         if kind is not Kind.ITEM:
             return record.key in self._deleted and not (kind is Kind.QUERY and _deletes(record))
         fact = _fact(record) if self._without else None
