@@ -301,6 +301,19 @@ async def test_a_query_without_settings_cannot_be_saved_first(store: Any) -> Non
     assert await store.query_ids() == set()
 
 
+async def test_how_far_topics_are_moves_from_what_is_known_of_it(store: Any) -> None:
+    assert await store.read_up_to([]) == await store.read_up_to(["item/0"]) == {}
+    assert await store.move_up_to({}) == await store.move_up_to({"item/0": (-1, 7), "query/1": (-1, 0)}) == {}
+    assert await store.move_up_to({"item/0": (7, 9), "query/1": (3, 4), "lease/2": (5, 6)}) == {
+        "query/1": 0,
+        "lease/2": -1,
+    }
+    assert await store.move_up_to({"item/0": (9, 9), "lease/2": (-1, -1)}) == {}
+    assert await store.read_up_to(["item/0", "query/1", "lease/2"]) == {"item/0": 9, "query/1": 0}
+    await store.wipe()
+    assert await store.read_up_to(["item/0"]) == {}
+
+
 async def test_the_first_generation_stands(store: Any) -> None:
     assert await store.generation() is None
     assert await store.begin("one") == "one"

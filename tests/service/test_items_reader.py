@@ -63,7 +63,7 @@ async def test_among_verdicts_items_are_read_by_small_lots() -> None:
             reader.stop()
 
     worker: Any = SimpleNamespace(on_items=on_items)
-    reader = ItemsReader(Settings(max_batch=MAX_BATCH), worker, partitions, SimpleNamespace())
+    reader = ItemsReader(Settings(max_batch=MAX_BATCH), worker, partitions, SimpleNamespace(), SimpleNamespace())
     consumer = Consumer()
     async with asyncio.timeout(10.0):
         await reader._take_in(consumer)  # type: ignore[arg-type]

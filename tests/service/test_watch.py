@@ -43,13 +43,16 @@ class World:
     async def store_troubles(self) -> list[str]:
         return self.redis
 
+    async def note(self) -> None:
+        pass
+
     def fail(self, bug: BaseException) -> None:
         self.failures.append(bug)
 
 
 def watch(world: World, agents: set[Kind]) -> Watch:
     metrics = Metrics(CollectorRegistry(), labelled_queries=0)
-    return Watch(world, world, agents, metrics, world)  # type: ignore[arg-type]
+    return Watch(world, world, world, agents, metrics, world)  # type: ignore[arg-type]
 
 
 async def test_a_worker_that_was_not_looked_at_yet_is_not_counted_on() -> None:

@@ -7,7 +7,7 @@ One writer per query is the rule, but a paused process may wake up as a second o
 is a compare-and-set on the query's revision, in one atomic step: the loser gets `Fenced` and must load again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -370,6 +370,17 @@ class Store(Protocol):
     async def unknown(self) -> dict[str, int]:
         """The queries that verdicts or leases name and nobody has opened, as far as they are noted, and their
         partitions.
+        """
+        ...
+
+    async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
+        """By partition of a topic, the offset before which all of it is in the store, where that is noted."""
+        ...
+
+    async def move_up_to(self, moves: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Note for each partition, in place of one offset (-1: of none), another.
+
+        Returns those of which something else is noted, with that: there nothing is changed.
         """
         ...
 

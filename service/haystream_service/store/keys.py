@@ -25,6 +25,7 @@
 | `P:leased:N` | set | ids of the queries of partition N that were ever claimed from |
 | `P:unknown:N` | hash | query_id → `first last`, offsets of verdicts for queries that nobody has opened |
 | `P:unknown-leases:N` | hash | the same of leases |
+| `P:up-to` | hash | `TOPIC/PARTITION` → the offset before which all is in the store, a moment behind the truth |
 | `P:generation` | string | the mark that a store in use carries |
 | `P:probe` | string | nothing: what is written to see whether the server takes writes |
 
@@ -106,6 +107,11 @@ class Keys:
     def generation(self) -> str:
         """The mark of a store in use."""
         return f"{self.prefix}:generation"
+
+    @property
+    def up_to(self) -> str:
+        """The hash of how far topics are in the store."""
+        return f"{self.prefix}:up-to"
 
     @property
     def probe(self) -> str:

@@ -7,7 +7,7 @@ method is one atomic step of the event loop.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -67,6 +67,7 @@ class MemoryStore(Store):
         self._snapshots: dict[tuple[str, str], bytes] = {}
         self._deleted_collections: set[str] = set()
         self._generation: str | None = None
+        self._up_to: dict[str, int] = {}
         self._notes: defaultdict[str, Note] = defaultdict(Note)
         self._attempts: defaultdict[str, set[str]] = defaultdict(set)
         self._changes: dict[str, tuple[str, int | None, float]] = {}
@@ -368,6 +369,17 @@ class MemoryStore(Store):
         return {query_id: partition for partition, noted in self._unknown.items() for query_id in noted}
 
     @override
+    async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
+        return {name: self._up_to[name] for name in partitions if name in self._up_to}
+
+    @override
+    async def move_up_to(self, moves: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        noted = {name: self._up_to.get(name, -1) for name in moves}
+        others = {name: noted[name] for name, (before, _) in moves.items() if noted[name] != before}
+        self._up_to |= {name: after for name, (_, after) in moves.items() if name not in others and after >= 0}
+        return others
+
+    @override
     async def generation(self) -> str | None:
         return self._generation
 
@@ -387,6 +399,7 @@ class MemoryStore(Store):
         for noted in (self._notes, self._attempts, self._quarantined, self._unknown, self._rest):
             noted.clear()
         self._generation = None
+        self._up_to.clear()
 
     @override
     async def ping(self) -> None:

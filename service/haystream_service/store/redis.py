@@ -10,9 +10,9 @@ What this does not prevent, and what repairs it:
 - **A zombie saves between two saves of the owner.** One of the two is fenced, loads again and applies its
   batch to what the other wrote. Facts are sets: nothing is lost or counted twice.
 - **A replica that lags is promoted, or the machine loses power with `appendfsync everysec`.** The last
-  writes are gone although they were acknowledged. The owner is fenced (the revision went back), but verdicts
-  that Kafka counts as read are missing: `haystream rebuild` restores them. Killing the server's process
-  loses nothing when its append-only file is on.
+  writes are gone although they were acknowledged. `up-to` has gone back with them, or the owner is fenced by an
+  earlier revision: workers end, and begin again where the store is (`worker/progress.py`). Killing the server's
+  process loses nothing when its append-only file is on.
 - **The data are gone altogether.** The generation mark is gone with them: workers stop and say so until
   `haystream rebuild` has run.
 - **`wipe` runs while somebody writes.** Keys may come into being behind the scan. `haystream rebuild`
@@ -103,6 +103,7 @@ class RedisStore(Store):
         self._hold = Script("change.lua")
         self._let_go = Script("changed.lua")
         self._probe = Script("probe.lua")
+        self._move_up_to = Script("move_up_to.lua")
 
     @classmethod
     def open(
@@ -440,6 +441,21 @@ class RedisStore(Store):
                 for name in await self._redis.hkeys(key(partition))
                 if name
             }
+
+    @override
+    async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
+        if not partitions:
+            return {}
+        names = list(partitions)
+        async with self._answering():
+            found = await self._redis.hmget(self._keys.up_to, names)
+        return {name: int(offset) for name, offset in zip(names, found, strict=True) if offset is not None}
+
+    @override
+    async def move_up_to(self, moves: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        arguments = [part for name, (before, after) in moves.items() for part in (name, before, after)]
+        others = await self._run(self._move_up_to, [self._keys.up_to], arguments)
+        return {name.decode(): int(offset) for name, offset in zip(others[::2], others[1::2], strict=True)}
 
     @override
     async def generation(self) -> str | None:

@@ -16,7 +16,7 @@ from faust.types import TP
 
 from haystream_service.kafka_connection import faust_arguments
 from haystream_service.settings import Settings
-from haystream_service.worker.consumer import Transport
+from haystream_service.worker.consumer import Begin, Transport
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import OWNED, Kind, Record
 from haystream_service.worker.worker import Worker
@@ -34,12 +34,14 @@ def build_app(
     worker: Worker,
     partitions: Partitions,
     *,
+    begin: Begin,
     agents: set[Kind],
     data_dir: Path,
     moved: Callable[[float], None],
 ) -> faust.App:
     """The app, not started. It connects to nothing before that.
 
+    `begin` says where to read partitions from instead of what is committed;
     `agents` holds the kinds whose agents are alive;
     `moved` is told the seconds that each rebalance took.
     """
@@ -62,7 +64,7 @@ def build_app(
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
         broker_request_timeout=REQUEST_SECONDS,
     )
-    app.transport = Transport(app.conf.broker_consumer, app)  # before anybody asks for `app.consumer`
+    app.transport = Transport(app.conf.broker_consumer, app, begin=begin)  # before anybody asks for `app.consumer`
     flow = Flow(app.consumer, partitions, settings.mailbox_size)
     for kind in OWNED:
         topic = app.topic(

@@ -8,18 +8,22 @@ records, as markers of transactions are, and commits them as if they had been re
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 from faust.transport.drivers import aiokafka
+from faust.types import TP
 
 from haystream_service.kafka_connection import READ_COMMITTED
 
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.5
+
+Begin = Callable[[Mapping[TopicPartition, int | None]], Awaitable[Mapping[TopicPartition, int]]]
+"""Where to read partitions from instead of what is committed (`Progress.begin`)."""
 
 
 async def back_to_committed(consumer: AIOKafkaConsumer) -> Mapping[TopicPartition, int | None]:
@@ -61,6 +65,15 @@ class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
             else:
                 return
 
+    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        """Go back to what is committed, or to where the store is, if that is before it."""
+        committed: Mapping[TP, int | None] = await super().seek_to_committed()
+        begins = await self.transport.begin({TopicPartition(*tp): offset for tp, offset in committed.items()})
+        for tp, offset in begins.items():
+            log.warning("%s/%d: the store has it up to %d only: reading from there", *tp, offset)
+            await self.seek(TP(*tp), offset)
+        return {TP(*tp): begins.get(TopicPartition(*tp), offset) for tp, offset in committed.items()}
+
     async def verify_all_partitions_active(self) -> None:
         """Nothing: `Partitions` watches that. Faust would end the process while one has no position yet."""
 
@@ -69,3 +82,7 @@ class Transport(aiokafka.Transport):  # type: ignore[misc]
     """Kafka, of which only what is committed is read, and all of that."""
 
     Consumer = _Consumer
+
+    def __init__(self, *args: Any, begin: Begin) -> None:
+        super().__init__(*args)
+        self.begin = begin

@@ -5,6 +5,10 @@ class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a
     """The store does not hold what it held. Only `haystream rebuild` helps; nothing may be acknowledged."""
 
 
+class StateBack(Exception):  # noqa: N818
+    """The store is as it was before: what it held since is read once more, by a process that begins anew."""
+
+
 class StateNewer(Exception):  # noqa: N818
     """A later version has written into the store what this one cannot read."""
 
@@ -21,5 +25,5 @@ class Stalled(Exception):  # noqa: N818
     """Something does not move, and nobody is to blame: only a new process helps."""
 
 
-NO_BUGS = (StateLost, StateNewer, TopicsReplaced, TopicsGrown, Stalled)
+NO_BUGS = (StateLost, StateBack, StateNewer, TopicsReplaced, TopicsGrown, Stalled)
 """All of them."""

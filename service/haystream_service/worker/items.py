@@ -15,6 +15,7 @@ from aiokafka.errors import CommitFailedError, KafkaError
 
 from haystream_service.kafka_connection import consumer_arguments, start
 from haystream_service.settings import Settings
+from haystream_service.worker.consumer import Begin
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import BrokerUnavailable, Kind
 from haystream_service.worker.retry import Retry
@@ -45,11 +46,14 @@ HEARTBEAT_MS = 3000
 class ItemsReader:
     """Reads the items topic until it is stopped."""
 
-    def __init__(self, settings: Settings, worker: Worker, partitions: Partitions, retry: Retry) -> None:
+    def __init__(
+        self, settings: Settings, worker: Worker, partitions: Partitions, retry: Retry, begin: Begin
+    ) -> None:
         self._settings = settings
         self._worker = worker
         self._partitions = partitions
         self._retry = retry
+        self._begin = begin
         self._stopping = False
 
     async def run(self) -> None:
@@ -80,7 +84,8 @@ class ItemsReader:
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
-        consumer.subscribe([self._partitions.topic(Kind.ITEM)], listener=_Listener(self._partitions, consumer))
+        listener = _Listener(self._partitions, consumer, self._begin)
+        consumer.subscribe([self._partitions.topic(Kind.ITEM)], listener=listener)
         try:
             await start(consumer)
         except (KafkaError, OSError) as error:
@@ -122,12 +127,17 @@ async def _commit(consumer: AIOKafkaConsumer) -> None:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, partitions: Partitions, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, partitions: Partitions, consumer: AIOKafkaConsumer, begin: Begin) -> None:
         self._partitions = partitions
         self._consumer = consumer
+        self._begin = begin
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self._partitions.revoke(set(revoked))
 
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        committed = {tp: await self._consumer.committed(tp) for tp in assigned}
+        for tp, offset in (await self._begin(committed)).items():
+            log.warning("%s/%d: the store has it up to %d only: reading from there", *tp, offset)
+            self._consumer.seek(tp, offset)
         self._partitions.assign(set(assigned), self._consumer)

@@ -81,6 +81,8 @@ class Partitions:
         """The offset after the last record handed to the worker, and when that was."""
         self._done: dict[TopicPartition, tuple[int, float]] = {}
         """The offset after the last record acknowledged, and when it last moved or had no lag."""
+        self._acknowledged: dict[TopicPartition, int] = {}
+        """The same of records alone: what is read to its end without any is not in here."""
         self._waiting = Waiting(metrics, clock)
         self._verdict_at = float("-inf")
 
@@ -113,6 +115,7 @@ class Partitions:
                 self._acks.pop(tp).forget()
             self._handed.pop(tp, None)
             self._done.pop(tp, None)
+            self._acknowledged.pop(tp, None)
             for gauge in (self._metrics.consumer_lag, self._metrics.consumer_offset):
                 _remove(gauge, tp)
             self._waiting.forget(tp)
@@ -129,6 +132,7 @@ class Partitions:
 
         def released() -> None:
             self._done[tp] = (after, self._clock.monotonic())
+            self._acknowledged[tp] = after
             release()
 
         ack = self._acks.setdefault(tp, OrderedAcks()).track(released)
@@ -151,6 +155,10 @@ class Partitions:
     def has(self, tp: TopicPartition) -> bool:
         """Whether the partition is assigned."""
         return tp in self._consumers
+
+    def acknowledged(self, tp: TopicPartition) -> int:
+        """The offset after the last record that was acknowledged since the partition was assigned; 0: none was."""
+        return self._acknowledged.get(tp, 0)
 
     def in_hand(self, tp: TopicPartition) -> int:
         """How many of the partition's records are being worked on."""

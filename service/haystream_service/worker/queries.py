@@ -14,10 +14,12 @@ from haystream_service.store.base import Fenced, Head, Note, Position
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
+from haystream_service.worker.endings import StateBack
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
+from haystream_service.worker.progress import NOTHING, partition_name
 from haystream_service.worker.records import OWNED, Kind, Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
@@ -265,6 +267,8 @@ class QueryOwner:
             if passed is not None:
                 await self._troubles.taken_up(passed)
         except Fenced as fenced:
+            if fenced.stored < fenced.expected:
+                await self._go_back(fenced)
             self._shared.metrics.fenced_writes.inc()
             log.warning("%s; loading it again", fenced)
             return False
@@ -284,6 +288,18 @@ class QueryOwner:
             self._wake_after(CALM_SECONDS)
             self._left.set()
         return True
+
+    async def _go_back(self, fenced: Fenced) -> None:
+        """The store has the query as it was before: have its records since then read again. Raises `StateBack`."""
+        shared, store = self._shared, self._shared.store
+        stored = await shared.retry(lambda: store.load_query(self.query_id))
+        position = stored.position if stored is not None else Position()
+        last = position.queries_offset, position.verdicts_offset, position.leases_offset
+        ends = {partition_name(kind, self.partition): offset + 1 for kind, offset in zip(OWNED, last, strict=True)}
+        noted = await shared.retry(lambda: store.read_up_to(ends))
+        moves = {name: (noted.get(name, NOTHING), min(noted.get(name, end), end)) for name, end in ends.items()}
+        await shared.retry(lambda: store.move_up_to(moves))
+        raise StateBack(f"{fenced}: the store has gone back to an earlier state; reading again from there")
 
     async def _get_hold(self, batch: Batch) -> Note | None:
         """Load or open the query, if it can be, and add to the batch what was passed over; the note of that.

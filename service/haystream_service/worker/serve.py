@@ -29,6 +29,7 @@ from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
+from haystream_service.worker.progress import Progress
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind, SystemClock
 from haystream_service.worker.retry import Retry
@@ -105,8 +106,9 @@ class Server:
         )
         self.rankings = OwnRankings(settings, self.worker, self.retry)
         self.agents: set[Kind] = set()
-        self.watch = Watch(self.worker, self.partitions, self.agents, self.metrics, SystemClock())
-        self.items = ItemsReader(settings, self.worker, self.partitions, self.retry)
+        self.progress = Progress(self.store, self.partitions)
+        self.watch = Watch(self.worker, self.partitions, self.progress, self.agents, self.metrics, SystemClock())
+        self.items = ItemsReader(settings, self.worker, self.partitions, self.retry, self.progress.begin)
         self.probes = Probes(registry, ready=self.ready, healthy=self.unhealthy)
         self.app: faust.App | None = None
         self.waiting_for: str | None = "starting"
@@ -152,6 +154,7 @@ async def serve(settings: Settings) -> int:
             settings,
             server.worker,
             server.partitions,
+            begin=server.progress.begin,
             agents=server.agents,
             data_dir=data_dir,
             moved=server.metrics.rebalance.observe,

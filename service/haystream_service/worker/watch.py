@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from haystream_service.metrics import Metrics
-from haystream_service.worker.endings import Stalled
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.worker.endings import Stalled, StateBack
 from haystream_service.worker.partitions import Partitions
+from haystream_service.worker.progress import Progress
 from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Clock, Kind
 from haystream_service.worker.worker import Worker
 
@@ -24,15 +26,22 @@ class Watch:
     """Asks Kafka and the store, and ends the worker when only a restart can help."""
 
     def __init__(
-        self, worker: Worker, partitions: Partitions, agents: Collection[Kind], metrics: Metrics, clock: Clock
+        self,
+        worker: Worker,
+        partitions: Partitions,
+        progress: Progress,
+        agents: Collection[Kind],
+        metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self._worker = worker
+        self._progress = progress
         self._partitions = partitions
         self._agents = agents
         self._metrics = metrics
         self._clock = clock
         self._kafka = Question("Kafka", self._ask_kafka, clock)
-        self._store = Question("Redis", worker.store_troubles, clock)
+        self._store = Question("Redis", self._ask_store, clock)
         self._well_since = self._all_alive = clock.monotonic()
 
     @property
@@ -75,6 +84,19 @@ class Watch:
             self._metrics.server_errors.labels("kafka").inc()
             return [str(error)]
         return []
+
+    async def _ask_store(self) -> list[str]:
+        troubles = await self._worker.store_troubles()
+        if not troubles:
+            try:
+                await self._progress.note()
+            except StoreUnavailable as error:
+                self._metrics.server_errors.labels("redis").inc()
+                return [str(error)]
+            except StateBack as back:
+                self._worker.fail(back)
+                return [str(back)]
+        return troubles
 
 
 class Question:

@@ -1,0 +1,131 @@
+"""A Redis that is as it was a while ago: what it lost is in Kafka, and is read from there once more."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+from support.pipeline import Pipeline, is_ready, settings_on, until
+
+from haystream.events import Event, Item, Outcome, Query, Status, Verdict
+from haystream_service.demo.stage import WorkerProcess
+from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.settings import Settings
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+
+def item(number: int) -> Item:
+    return Item(f"i{number}", "default", f"p{number % 5}", (f"p{5 + number % 3}",))
+
+
+def verdict(number: int, query_id: str) -> Verdict:
+    return Verdict(
+        f"v{number}", query_id, f"i{number}", "zoe", list(Outcome)[number % 3], 1_700_000_000_000_000 + number
+    )
+
+
+BEFORE: list[Event] = [
+    *(Query(query_id) for query_id in "qrs"),
+    *(item(n) for n in range(20)),
+    *(verdict(n, "qrs"[n % 3]) for n in range(12)),
+]
+SINCE: list[Event] = [
+    Query("t"),
+    Query("r", status=Status.PAUSED),
+    *(item(n) for n in range(20, 40)),
+    *(verdict(n, "qt"[n % 2]) for n in range(20, 32)),
+    Query("r"),
+]
+LATER: list[Event] = [item(40), *(verdict(n, "qrst"[n % 4]) for n in range(12, 20))]
+
+
+@pytest.fixture
+def settings(kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> Settings:
+    return settings_on(kafka, own_valkey, topic_prefix)
+
+
+class Copy:
+    """All that a Redis holds at one time, to be put back later, in one step."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._keys: dict[bytes, bytes] = {}
+
+    async def take(self) -> None:
+        self._keys = {key: await self._redis.dump(key) async for key in self._redis.scan_iter()}
+
+    async def put_back(self) -> None:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.flushall()
+            for key, value in self._keys.items():
+                pipeline.restore(key, 0, value)
+            await pipeline.execute()
+
+
+async def noted(redis: Redis, settings: Settings) -> None:
+    """Return when the store says that it has all that the topics have."""
+    key = f"{settings.redis_prefix}:up-to"
+
+    async def all_of_it() -> bool:
+        before = await redis.hgetall(key)
+        await asyncio.sleep(2.5)
+        return bool(before) and before == await redis.hgetall(key)
+
+    await until(all_of_it, "what was acknowledged is noted")
+
+
+async def started_again(worker: WorkerProcess) -> None:
+    async def ended() -> bool:
+        return not worker.running
+
+    await until(ended, "the worker ends")
+    assert "the store has gone back to an earlier state" in worker.log.read_text()
+    assert "Traceback" not in worker.log.read_text()
+    worker.kill()  # what is left of the process
+    await asyncio.to_thread(worker.start)
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing comes", "verdicts come", "nobody works"])
+async def test_what_a_store_that_goes_back_has_lost_is_read_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer, meanwhile: str
+) -> None:
+    worker = await pipeline.worker()
+    await pipeline.say(*BEFORE)
+    await pipeline.assert_is_the_fold(BEFORE)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await noted(redis, pipeline.settings)
+        copy = Copy(redis)
+        await copy.take()
+        await pipeline.say(*SINCE)
+        await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+        await noted(redis, pipeline.settings)
+        if meanwhile == "nobody works":
+            worker.kill()
+        await copy.put_back()
+    if meanwhile != "nothing comes":
+        await pipeline.say(*LATER)
+    if meanwhile == "nobody works":
+        await asyncio.to_thread(worker.start)
+        assert "the store has it up to" in worker.log.read_text()
+    else:
+        await started_again(worker)
+    if meanwhile == "nothing comes":
+        await pipeline.say(*LATER)
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE, *LATER])
+    await until(lambda: is_ready(worker), "the worker is ready")
+    assert await pipeline.records("dead-letters") == []
+
+
+async def test_a_query_that_is_gone_from_the_store_is_read_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    worker = await pipeline.worker()
+    await pipeline.say(*BEFORE)
+    await pipeline.assert_is_the_fold(BEFORE)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await noted(redis, pipeline.settings)
+        await redis.delete(f"{pipeline.settings.redis_prefix}:{{q:q}}:meta")
+    await pipeline.say(*LATER[:2], *(verdict(n, "q") for n in range(30, 33)))
+    await started_again(worker)
+    said = [*BEFORE, *LATER[:2], *(verdict(n, "q") for n in range(30, 33))]
+    await pipeline.assert_is_the_fold(said)
