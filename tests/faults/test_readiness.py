@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
 from haystream.events import Item, Outcome, Query, Verdict
@@ -34,6 +35,22 @@ def killed(server: LocalServer) -> Iterator[None]:
 
 async def metric_is(worker: WorkerProcess, value: int) -> bool:
     return f"\nhaystream_ready {value}.0\n" in page(worker, "/metrics")[1]
+
+
+async def test_a_redis_that_may_drop_what_it_holds_is_told_of(pipeline: Pipeline, own_valkey: ValkeyServer) -> None:
+    worker = await pipeline.worker()
+    async with Redis.from_url(own_valkey.url) as redis:
+        for policy, ready in (("allkeys-lru", False), ("volatile-lru", True), ("allkeys-random", False)):
+            await redis.config_set("maxmemory-policy", policy)
+            await redis.config_set("maxmemory", "1gb")
+
+            async def said(policy: str = policy, ready: bool = ready) -> bool:
+                status, text = await asyncio.to_thread(page, worker, "/readyz")
+                return status == 200 if ready else status == 503 and f"noeviction instead of {policy}" in text
+
+            await until(said, f"/readyz says so of {policy}")
+        await redis.config_set("maxmemory", "0")
+    await until(lambda: is_ready(worker), "a store without bound drops nothing")
 
 
 @pytest.mark.parametrize(("away", "name"), [("kafka", "Kafka"), ("valkey", "Redis")])

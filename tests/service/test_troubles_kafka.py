@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from redis.asyncio import Redis
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, make_topic, page, until
 
@@ -50,6 +51,43 @@ def fatal(state):
 QueryState.settle = fatal
 """
     return ForkedWorker(settings, first=poison)
+
+
+@pytest.mark.parametrize("part", ["meta", "verdicts", "participants", "edges"])
+async def test_a_query_of_which_redis_has_something_else_is_stopped_and_the_others_go_on(
+    pipeline: Pipeline, redis_url: str, part: str
+) -> None:
+    worker = await pipeline.worker()
+    events: list[Event] = [Query("bad"), Query("good"), *ITEMS]
+    events += [*verdicts("bad", range(3)), *verdicts("good", range(3))]
+    await pipeline.say(*events)
+    await pipeline.assert_is_the_fold(events)
+    key = f"{pipeline.settings.redis_prefix}:{{q:bad}}:{part}"
+    later: list[Event] = [*verdicts("bad", range(3, 8)), *verdicts("good", range(3, 8))]
+    async with Redis.from_url(redis_url) as redis:
+        kept = await redis.dump(key)
+        await redis.delete(key)
+        await redis.sadd(key, "junk")
+        await pipeline.say(*later)
+
+        async def stopped() -> bool:
+            return set(await pipeline.store.quarantined()) == {"bad"}
+
+        await until(stopped, "the query is stopped")
+        await pipeline.drained()
+        assert worker.running
+        good = await pipeline.store.load_query("good")
+        assert good is not None
+        assert len(good.verdicts) == 8
+        await redis.restore(key, 0, kept, replace=True)
+    await pipeline.store.release("bad")
+
+    async def taken_up() -> bool:
+        return not await pipeline.store.quarantined()
+
+    await until(taken_up, "the query goes on")
+    await pipeline.assert_is_the_fold([*events, *later])
+    assert worker.running
 
 
 async def test_a_query_that_ends_the_process_is_stopped_and_the_others_go_on(

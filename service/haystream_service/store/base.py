@@ -182,8 +182,12 @@ class StoreRefused(StoreUnavailable):
     """The store does not let us in: a password or a permission. Once somebody has mended it, it goes on."""
 
 
+class StoreDamaged(Exception):  # noqa: N818
+    """The store holds something else under a key than what was written there: somebody else was at it."""
+
+
 class Store(Protocol):
-    """The live state. Every method may raise `StoreUnavailable`."""
+    """The live state. Every method may raise `StoreUnavailable`, and `StoreDamaged`."""
 
     @property
     def claims(self) -> Claims:
@@ -398,6 +402,10 @@ class Store(Protocol):
 
     async def ping(self) -> None:
         """Return if the store answers and takes writes."""
+        ...
+
+    async def drops(self) -> str | None:
+        """By which policy the store drops what it holds where memory is short; None where it does not, it seems."""
         ...
 
     async def close(self) -> None:

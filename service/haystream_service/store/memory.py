@@ -402,6 +402,10 @@ class MemoryStore(Store):
         self._up_to.clear()
 
     @override
+    async def drops(self) -> str | None:
+        return None
+
+    @override
     async def ping(self) -> None:
         return
 

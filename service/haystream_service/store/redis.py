@@ -45,6 +45,7 @@ from haystream_service.store.base import (
     Span,
     Store,
     StoredQuery,
+    StoreRefused,
 )
 from haystream_service.store.connection import redis_client
 from haystream_service.store.facts import (
@@ -497,6 +498,18 @@ class RedisStore(Store):
     @override
     async def ping(self) -> None:
         await self._run(self._probe, [self._keys.probe], [])
+
+    @override
+    async def drops(self) -> str | None:
+        try:
+            async with self._answering():
+                found = await self._redis.info("memory")
+        except StoreRefused:
+            return None  # it is no right that a worker needs
+        servers = [found] if "maxmemory_policy" in found else found.values()
+        policies = (server["maxmemory_policy"] for server in servers if server["maxmemory"])
+        # By the others nothing goes that has no time to go by, and all that has can be made anew.
+        return next((policy for policy in policies if policy.startswith("allkeys")), None)
 
     @override
     async def close(self) -> None:

@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 
-from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.store.keys import Keys
-from haystream_service.store.refusals import unavailable
+from haystream_service.store.refusals import WRONG_TYPE, code, unavailable
 
 
 class Script:
@@ -69,6 +69,8 @@ class RedisCalls:
             raise StoreUnavailable(f"no answer from Redis within {self._timeout + extra:g} s") from None
         except (RedisError, RedisClusterException, OSError) as error:
             if (try_again := unavailable(error)) is None:
+                if isinstance(error, RedisError) and code(error) == WRONG_TYPE:
+                    raise StoreDamaged(f"Redis has something else under a key of ours: {error}") from error
                 raise
             if isinstance(error, ReadOnlyError) and isinstance(self.redis, Redis):
                 # A replica now, to which this connection leads for ever: the address may be another's by now.

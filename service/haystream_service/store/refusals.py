@@ -40,6 +40,9 @@ CODES: Mapping[str, Meaning] = {
 }
 """By the first word of the server's answer. What is not here is a bug."""
 
+WRONG_TYPE = "WRONGTYPE"
+"""The code where a key holds a value of another type than ours."""
+
 IN_SCRIPT = "ACL failure in script"
 """How an ERR begins that is a NOPERM for what a script does."""
 

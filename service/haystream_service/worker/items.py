@@ -54,6 +54,8 @@ class ItemsReader:
         self._partitions = partitions
         self._retry = retry
         self._begin = begin
+        self._fresh: set[TopicPartition] = set()
+        """Partitions that were assigned and not read since."""
         self._stopping = False
 
     async def run(self) -> None:
@@ -84,7 +86,8 @@ class ItemsReader:
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
-        listener = _Listener(self._partitions, consumer, self._begin)
+        self._fresh.clear()
+        listener = _Listener(self._partitions, consumer, self._fresh)
         consumer.subscribe([self._partitions.topic(Kind.ITEM)], listener=listener)
         try:
             await start(consumer)
@@ -98,6 +101,8 @@ class ItemsReader:
         while not self._stopping:
             among_verdicts = self._partitions.since_verdict < RECENT_SECONDS
             most = min(AT_ONCE_AMONG_VERDICTS, settings.max_batch) if among_verdicts else settings.max_batch
+            if self._fresh:
+                await self._go_to_begin(consumer)
             fetched = await consumer.getmany(timeout_ms=round(1000 * POLL_SECONDS), max_records=most)
             began = loop.time()
             records = [
@@ -117,6 +122,15 @@ class ItemsReader:
                 await asyncio.sleep(REST * (loop.time() - began))
         await _commit(consumer)
 
+    async def _go_to_begin(self, consumer: AIOKafkaConsumer) -> None:
+        """Have partitions that were assigned read from where the store is, if that is before what is committed."""
+        fresh = self._fresh & consumer.assignment()
+        for tp, offset in (await self._begin({tp: await consumer.committed(tp) for tp in fresh})).items():
+            if tp in consumer.assignment():
+                log.warning("%s/%d: the store has it up to %d only: reading from there", *tp, offset)
+                consumer.seek(tp, offset)
+        self._fresh -= fresh
+
 
 async def _commit(consumer: AIOKafkaConsumer) -> None:
     """Commit all positions: to be called when everything that was read is in the logs."""
@@ -127,17 +141,14 @@ async def _commit(consumer: AIOKafkaConsumer) -> None:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, partitions: Partitions, consumer: AIOKafkaConsumer, begin: Begin) -> None:
+    def __init__(self, partitions: Partitions, consumer: AIOKafkaConsumer, fresh: set[TopicPartition]) -> None:
         self._partitions = partitions
         self._consumer = consumer
-        self._begin = begin
+        self._fresh = fresh
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self._partitions.revoke(set(revoked))
 
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        committed = {tp: await self._consumer.committed(tp) for tp in assigned}
-        for tp, offset in (await self._begin(committed)).items():
-            log.warning("%s/%d: the store has it up to %d only: reading from there", *tp, offset)
-            self._consumer.seek(tp, offset)
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         self._partitions.assign(set(assigned), self._consumer)
+        self._fresh.update(assigned)

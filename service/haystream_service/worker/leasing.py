@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Store
+from haystream_service.store.base import Store, StoreDamaged
 from haystream_service.store.claims import Looked, publish_outbox
 from haystream_service.worker.records import Publisher
 from haystream_service.worker.retry import Retry
@@ -72,7 +72,11 @@ class Leasing:
 
     async def _look_at(self, query_id: str) -> Looked:
         claims = self._store.claims
-        seen = await self._retry(lambda: claims.expire(query_id))
+        try:
+            seen = await self._retry(lambda: claims.expire(query_id))
+        except StoreDamaged as damaged:
+            log.error("leases of query %r: %s", query_id, damaged, extra={"query": query_id})
+            return self._seen[query_id]
         if seen.expired:
             self._metrics.leases_expired.inc(seen.expired)
         if seen.expired or seen.age >= ABANDONED_SECONDS:

@@ -10,7 +10,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Head, Note, Position
+from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
@@ -216,8 +216,11 @@ class QueryOwner:
             self._stale_shown = False
         if self.away is not None and not deliveries and (self.deleted or not self._wanted):
             if not self.deleted:
-                async with self._shared.shows:
-                    await self._committing.publish_again()
+                try:
+                    async with self._shared.shows:
+                        await self._committing.publish_again()
+                except StoreDamaged as damaged:
+                    await self._troubles.damaged(damaged)
             return
         await self._gather(deliveries)
         shared, batch = self._shared, Batch(deliveries)
@@ -277,6 +280,9 @@ class QueryOwner:
             return False
         except QueryFailed as failure:
             await self._troubles.stop(failure)
+            return False
+        except StoreDamaged as damaged:
+            await self._troubles.damaged(damaged)
             return False
         except Broken as bug:
             await self._troubles.raised(bug)

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreUnavailable
+from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreDamaged, StoreUnavailable
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.collections import Stale
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
@@ -34,7 +34,7 @@ def computing() -> Iterator[None]:
     """For what is computed of one query, or decoded: what it raises is that query's trouble (`Broken`)."""
     try:
         yield
-    except (QueryFailed, Fenced, Stale, StateLost, StateNewer, TopicsReplaced, StoreUnavailable):
+    except (QueryFailed, Fenced, Stale, StateLost, StateNewer, TopicsReplaced, StoreUnavailable, StoreDamaged):
         raise
     except Rejected as rejected:
         raise QueryFailed(rejected.code, rejected.detail) from rejected
@@ -130,6 +130,10 @@ class Troubles:
         log.error("query %r: %s", self._query_id, bug, exc_info=bug.__cause__)
         if self._raised >= RAISES:
             await self.stop(QueryFailed(Code.QUARANTINED, f"computing it raised {bug}"))
+
+    async def damaged(self, damaged: StoreDamaged) -> None:
+        """Put the query into quarantine as what the store has of it cannot be used."""
+        await self.stop(QueryFailed(Code.QUARANTINED, f"{damaged}; `haystream rebuild` makes it anew"))
 
     async def stop(self, failure: QueryFailed) -> None:
         """Put the query into quarantine."""

@@ -213,6 +213,7 @@ class Worker:
         try:
             await self._shared.store.ping()
             check_kept(self._generation, await self._shared.store.generation())
+            policy = await self._shared.store.drops()
         except StoreUnavailable as error:
             self._shared.metrics.server_errors.labels("redis").inc()
             return [str(error)]
@@ -221,6 +222,10 @@ class Worker:
         except StateNewer as newer:
             self.fail(newer)
             return [str(newer)]
+        if policy is not None:
+            return [
+                f"Redis may drop keys for want of memory: set maxmemory-policy to noeviction instead of {policy}"
+            ]
         return []
 
     @property
