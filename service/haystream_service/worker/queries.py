@@ -298,6 +298,7 @@ class QueryOwner:
     async def _go_back(self, fenced: Fenced) -> None:
         """The store has the query as it was before: have its records since then read again. Raises `StateBack`."""
         shared, store = self._shared, self._shared.store
+        await shared.check_not_lost()
         stored = await shared.retry(lambda: store.load_query(self.query_id))
         position = stored.position if stored is not None else Position()
         last = position.queries_offset, position.verdicts_offset, position.leases_offset
