@@ -103,7 +103,7 @@ class Blanks:
 
     def begun(self, prior: Prior, tolerance: float) -> Blank | None:
         """One that is still to be made, and then to be handed to `take`; None where there is one that will do."""
-        of_all, blank = replace(prior, participants={}), self._known.get(_key(prior, tolerance))
+        of_all, blank = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))
         if blank is not None and not blank.outdated:
             return None
         collection, precision = self._collection, shared_precision(self._collection, prior.correlation, tolerance)
@@ -113,7 +113,7 @@ class Blanks:
 
     def take(self, prior: Prior, tolerance: float, made: Blank) -> Blank:
         """Keep one that is made, unless somebody else's knows more by now; return the one that is kept."""
-        key = _key(prior, tolerance)
+        key = without_watch_list(prior, tolerance)
         known = self._known.get(key)
         if known is None or known.items + known.withdrawn <= made.items + made.withdrawn:
             self._known[key] = made.finish()
@@ -123,7 +123,7 @@ class Blanks:
         """One that will do, which is made now unless there is one. Raises as `Blank.make`."""
         begun = self.begun(prior, tolerance)
         if begun is None:
-            return self._used(_key(prior, tolerance))
+            return self._used(without_watch_list(prior, tolerance))
         begun.make()
         return self.take(prior, tolerance, begun)
 
@@ -134,5 +134,6 @@ class Blanks:
         return blank
 
 
-def _key(prior: Prior, tolerance: float) -> Hashable:
+def without_watch_list(prior: Prior, tolerance: float) -> tuple[Hashable, ...]:
+    """What queries on one collection have in common whose priors differ in the watch-list alone."""
     return tolerance, *(getattr(prior, each.name) for each in fields(prior) if each.name != "participants")

@@ -100,6 +100,11 @@ class Collection:
         """Everyone on the items of a set, sorted."""
         return tuple(sorted({name for edge in self.sets.edges(which) for name in self.graph.names(edge)}))
 
+    def items_left(self, which: int) -> int:
+        """How many items of a set were not withdrawn."""
+        items = self.sets.items[which]
+        return len(items) - (sum(item in self.withdrawals for item in items) if self.withdrawals else 0)
+
     def first_left(self, which: int) -> int | None:
         """The first item of a set, by its hash, that was not withdrawn; None where all were."""
         return next((item for item in self.sets.items[which] if item not in self.withdrawals), None)

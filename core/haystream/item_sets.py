@@ -1,5 +1,7 @@
 """Which items lie on the very same edges, and which sets of items lie on an edge."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from haystream.arrays import Floats, Growing, Ints, Longs
@@ -44,6 +46,13 @@ class ItemSets:
         """The edges of a set, ascending."""
         begin, end = self.start.data[which : which + 2]
         return tuple(self.edge.data[begin:end].tolist())
+
+    def on_edge(self, edge: int) -> Iterator[int]:
+        """The sets on an edge."""
+        link = int(self.last_link.data[edge])
+        while link >= 0:
+            yield int(self.linked.data[link])
+            link = int(self.previous_link.data[link])
 
     def offered(self, of: Ints) -> tuple[Ints, Floats]:
         """The edges that some items lie on, given the set of each, ascending; what they add, 1/k on each of k."""

@@ -4,14 +4,16 @@ Facts first: `verdicts` (by id), `leases` and the collection say everything; the
 ranking are functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Ints
-from haystream.blank import Blank, Blanks
+from haystream.blank import Blank, Blanks, without_watch_list
 from haystream.collection import Collection
+from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, concerns, news_since
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY
@@ -24,7 +26,7 @@ from haystream.leases import Leases
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
 from haystream.posterior_tables import Changes, rows_of
-from haystream.ranking.policies import POLICIES
+from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
 
@@ -60,6 +62,9 @@ class QueryState:
         self.found = 0
         self.touched = 0
         self._tolerance = tolerance
+        self._seen = Mark()
+        """Up to where nothing of the collection concerns the query that is not folded in."""
+        self._kind_of: tuple[Query | None, Hashable] = None, None
         self._holding: dict[str, Verdict] = {}
         self._engine: Engine
         self._moved = _Moved()
@@ -185,6 +190,7 @@ class QueryState:
             return False
         begin, since = self._items, self._withdrawn
         self.cursor, self._items, self._withdrawn = collection.entries, len(collection), collection.withdrawn.size
+        self._seen = Mark.of(collection)
         end = self._items
         known, gone = (begin, since) if begin or not end else self._start_from_prior()
         if known < end:
@@ -220,6 +226,54 @@ class QueryState:
     def behind(self) -> int:
         """Entries of the log to be folded in; 0 where the query would be as it is after them."""
         return 0 if self.cursor >= self.collection.changed else self.collection.entries - self.cursor
+
+    @property
+    def lag(self) -> int:
+        """Entries of the log that are to be folded in now: of those that it is `behind` by, some may wait."""
+        return 0 if self._seen.entries >= self.collection.changed else self.collection.entries - self._seen.entries
+
+    def concerned(self) -> bool:
+        """Whether what the collection got may change what the query offers first; if not, to fold it in can wait.
+
+        Then it is not looked at again. This says whether to `settle` now, and does not bear on what comes of it: a
+        query that has settled late is as one that has at once.
+        """
+        collection, seen = self.collection, self._seen
+        if not self.lag:
+            return False
+        if collection.outgrown or not self._can_wait():
+            return True
+        engine, news = self._engine, news_since(collection, seen)
+        assert isinstance(engine, LocalEngine)
+        if concerns(
+            news,
+            self._queue,
+            engine,
+            top=self.settings.top,
+            more=len(collection) - self._items,
+            kind=self._kind,
+            told_of=lambda item_id: item_id in self._holding or item_id in self.pending,
+        ):
+            return True
+        self._seen = news.now
+        return False
+
+    def _can_wait(self) -> bool:
+        """Whether it can be said of news if they concern the query, and it is not behind by too much as it is."""
+        settings, engine = self.settings, self._engine
+        if not isinstance(engine, LocalEngine) or settings.prior.covariance is not None:
+            return False
+        if POLICIES[settings.policy.name].moves is not Moves.NEVER or engine.unfinished:
+            return False
+        return self.behind <= MOST_ENTRIES and engine.pairs_behind <= MOST_PAIRS
+
+    @property
+    def _kind(self) -> Hashable:
+        """The same of queries that score alike what their data have not reached."""
+        if self._kind_of[0] is not self.settings:
+            of_prior = without_watch_list(self.settings.prior, self._tolerance)
+            self._kind_of = self.settings, (of_prior, replace(self.settings.policy, seed=0))
+        return self._kind_of[1]
 
     def _start_from_prior(self) -> tuple[int, int]:
         """Take an engine and a queue that know the collection's first items, and return how many these are, and how
@@ -352,7 +406,7 @@ class QueryState:
         """
         if self.settings.status != Status.OPEN or self.behind:
             return False
-        return self._queue.foresee(self._engine)
+        return self._queue.foresee(self._engine, self.settings.top)
 
     @property
     def unfinished(self) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
@@ -13,13 +14,14 @@ from haystream.arrays import Flags, Floats, Growing, Ints, Longs
 from haystream.collection import Collection
 from haystream.compiled import compiled
 from haystream.engines.contract import Engine
+from haystream.engines.local.ahead import Ahead
 from haystream.events import Policy
 from haystream.models.common import Common
 from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem, Share
 from haystream.ranking.scoring import Source, score_all
-from haystream.ranking.set_scores import SetCounts, SetEdges
+from haystream.ranking.set_scores import OPTIMISM, SetCounts, SetEdges
 from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament, as_compared
 from haystream.ranking.turns import Turns
 
@@ -97,7 +99,7 @@ class Queue:
         self._step = -1
         self._common: Common | None = None
         """What all share, as scores were last made with."""
-        self._first: _First | None = None
+        self._first: First | None = None
         """Who leads, as it was last asked for; None where that may have changed."""
         self._reasons: dict[int, _Reasons] = {}
 
@@ -261,15 +263,16 @@ class Queue:
             self._owned_terms = terms if moved else self._owned_terms + terms
         self._scored = self._set.size
 
-    def foresee(self, engine: Engine) -> bool:
+    def foresee(self, engine: Engine, top: int) -> bool:
         """Do a part of what the next verdict will ask for, if it is on the best item; True if there is more to do.
 
-        That is the ranking by the prior, where a verdict would take the base rate to another of its steps.
+        That is the ranking by the prior, where a verdict would take the base rate to another of its steps. The
+        first `top` items are known then, too, so that news can be compared with them.
         """
-        best = next(self._leaders(1), None)
-        if self._prior is None or best is None:
+        best = self.first(top)
+        if self._prior is None or not best:
             return False
-        edge = self._collection.sets.edges(best[2])[0]
+        edge = self._collection.sets.edges(best[0][1])[0]
         return any(self._prior.prepare(self._policy, common) for common in engine.readings.rounded_after(edge))
 
     def _score_own(self, engine: Engine, at: Ints, step: int) -> None:
@@ -360,8 +363,70 @@ class Queue:
     def first(self, most: int) -> Sequence[tuple[int, int, float]]:
         """The first `most` of `items`, or all that there are. Costs nothing where nobody has come or gone since."""
         if self._first is None or self._first.most < most:
-            self._first = _First(most, list(islice(self.items(most), most)))
+            self._first = First(self._collection, most, list(islice(self.items(most), most)))
         return self._first.items[:most]
+
+    def known_first(self, most: int) -> "First | None":
+        """The first `most` items as they were last asked for; None where they may have changed since."""
+        return self._first.at_most(most) if self._first and self._first.most >= most else None
+
+    # ---- what is not followed yet ----
+
+    @property
+    def scores_edges(self) -> bool:
+        """Whether a set's score is made of its edges': then an item may move those of other sets on its edges."""
+        return POLICIES[self._policy.name].score is not None
+
+    def as_prior(self, which: int, ahead: Ahead) -> bool:
+        """Whether a set is as the prior says, or as it will say: it is not the query's own, or none of its edges is
+        known."""
+        if which < self._place.size:
+            return not self._place.data[which]
+        sets = self._collection.sets
+        return bool(sets.edge.data[sets.start.data[which]] >= ahead.known_edges)
+
+    def stays_below(self, which: int, score: float, mean: float, ahead: Ahead) -> bool:
+        """Whether it is plain that a set will score less than that with the items that it has got.
+
+        That is `score_ahead` at a glance, for policies that score sets. By M⁺ ≤ 1 (`stopping_score`), a set that is
+        as the prior says comes to M L / (1 + (L - 1) M) at most, `mean` being the most that its edges' means are;
+        and one of the query's own that has items left comes to as many times its score as it has items then.
+        """
+        count = self._collection.items_left(which)
+        if self.as_prior(which, ahead):
+            hoped, rest = (1.0 + OPTIMISM) * mean, min(count, self._policy.horizon) - 1.0
+            return hoped * (1.0 + rest) < score * (1.0 + rest * hoped)
+        if which >= self._place.size:
+            return False
+        place = int(self._place.data[which]) - 1
+        row = int(self._row.data[place]) - 1
+        left = items = int(self._left_before[which]) if which < len(self._left_before) else 0
+        if row >= 0:
+            left, items = int(self._left.data[row]), int(self._items.data[row])
+        return left > 0 and bool(self._scores[place] * (left + count - items) < score * left)
+
+    def score_ahead(self, ahead: Ahead, which: Ints, more: int) -> Floats:
+        """What sets will score at most with all items that the collection has, `more` than were added here.
+
+        For a policy whose scores do not move by themselves; shape (len(which),).
+        """
+        sets = self._collection.sets
+        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(which)
+        moments, (screened, relevant, left) = ahead.scoring(edges)
+        keys, base_rate = self._collection.graph.edge_key[edges], ahead.base_rate
+        source = Source(moments, (screened, relevant, left + more), keys, base_rate)
+        return score_all(layout, self._counts_ahead(which), source, self._policy).score
+
+    def _counts_ahead(self, which: Ints) -> SetCounts:
+        items = np.array([self._collection.items_left(each) for each in which.tolist()], np.int64)
+        counts = SetCounts(items, items.copy(), *np.zeros((3, len(which)), np.int64))
+        known = np.flatnonzero(which < self._place.size)
+        known = known[self._place.data[which[known]] > 0]
+        now = self._counts_at(self._place.data[which[known]] - np.int32(1))
+        counts.left[known] += now.left - now.items
+        for column, of_known in zip(counts[2:], now[2:], strict=True):
+            column[known] = of_known
+        return counts
 
     def _leaders(self, most: int) -> Iterator[tuple[float, int, int, float]]:
         """(rounded score, negative; tie hash; set; score) of the best sets, in rank order, at least so many."""
@@ -414,18 +479,43 @@ class Queue:
         return tuple(Share(names(edge), share) for edge, share in shares)
 
 
-class _First:
+class First:
     """The first items of a queue, as they were."""
 
-    def __init__(self, most: int, items: list[tuple[int, int, float]]) -> None:
+    def __init__(self, collection: Collection, most: int, items: Sequence[tuple[int, int, float]]) -> None:
         self.most = most
         self.items = items
+        """(item, its set, score)."""
+        self.least = as_compared(items[-1][2]) if len(items) == most and items else None
+        """The score of the last of them as it is compared; None where there are fewer than `most`."""
         self._sets = np.unique(np.array([which for _, which, _ in items], dtype=np.int32))
-        self._least = as_compared(items[-1][2]) if len(items) == most and items else -math.inf
+        self._collection = collection
+        self._fewer: First | None = None
+
+    def at_most(self, most: int) -> "First":
+        """The first of these."""
+        if most == self.most:
+            return self
+        if self._fewer is None or self._fewer.most != most:
+            self._fewer = First(self._collection, most, self.items[:most])
+        return self._fewer
+
+    @cached_property
+    def places(self) -> frozenset[int]:
+        """The items' places in the collection."""
+        return frozenset(item for item, _, _ in self.items)
+
+    @cached_property
+    def participants(self) -> frozenset[int]:
+        """Everybody on one of them."""
+        graph, sets = self._collection.graph, self._collection.sets
+        pairs = (graph.pairs[edge] for which in self._sets.tolist() for edge in sets.edges(which))
+        return frozenset(end for pair in pairs for end in pair)
 
     def changes_with(self, sets: Ints, score: Floats) -> bool:
         """Whether these may be others, now that some sets have been scored again."""
-        return bool((score >= self._least - RESOLUTION).any() or np.isin(sets, self._sets).any())
+        least = -math.inf if self.least is None else self.least
+        return bool((score >= least - RESOLUTION).any() or np.isin(sets, self._sets).any())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark_all, mark_as, members_of, unmark_all, unmark_last
+from haystream.arrays import Flags, Floats, Ints, mark_all, mark_as, members_of, unmark_all, unmark_last
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, Moved
+from haystream.engines.local.ahead import Ahead
 from haystream.engines.local.announce import look_closely, tell_edges, tell_people
 from haystream.engines.local.budget import (
     DEFAULT_TOLERANCE,
@@ -26,7 +27,7 @@ from haystream.engines.local.budget import (
 from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.healing import heal
 from haystream.engines.local.inverse_entries import change_entries, change_row, take_entries
-from haystream.engines.local.prior_inverse import Change, Precision
+from haystream.engines.local.prior_inverse import Change, Precision, summed, union
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.sides import COMMON
@@ -46,6 +47,11 @@ from haystream.models import MODELS
 from haystream.models.base import Priors
 from haystream.models.graph_prior import prior_means
 from haystream.overlay import put_all
+
+ROWS_ONE_BY_ONE = 6
+"""Up to so many changed rows of Q are followed one by one, each with some local solves: two new edges make as many.
+More of them are summed up; what they do to Λ⁻¹ where data have reached is estimated, and healed when there is
+time."""
 
 
 class LocalEngine:
@@ -265,6 +271,16 @@ class LocalEngine:
         state = self._columns.state
         return self._precision.waiting or bool(state.news.later.size[0] or state.inverse.healing.state[1])
 
+    @property
+    def ahead(self) -> Ahead:
+        """What scores may come to once what the graph got is followed."""
+        return Ahead(self._columns, self.readings, self._graph, self._prior, self._model)
+
+    @property
+    def pairs_behind(self) -> int:
+        """Edges that the graph got since the engine last followed it."""
+        return self._graph.edges - self._columns.edge_count
+
     # ---- copies ----
 
     @property
@@ -305,11 +321,16 @@ class LocalEngine:
     def _follow(self, changes: Sequence[Change]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         columns, precision = self._columns, self._precision
+        if sum(change.row is not None for change in changes) > ROWS_ONE_BY_ONE:
+            changes = summed(changes)
+        solved = union(change.touched for change in changes if not len(change.edges))
+        reached = self._reached(solved)
         for change in changes:
             if len(change.edges):
                 self._follow_one(change)
-        self._take_inverse([change.touched for change in changes if not len(change.edges)])
-        touched = np.unique(np.concatenate([change.touched for change in changes]))
+        if len(solved):
+            self._take_inverse(solved, reached)
+        touched = union(change.touched for change in changes)
         people, found = columns.state.people, columns.state.rooms.edges
         people.prior_variance[touched] = precision.inverse_diagonal[touched]
         scale = self._model.scale(people.prior_mean[touched], precision.inverse_diagonal[touched])
@@ -332,15 +353,22 @@ class LocalEngine:
             change_row(system, inverse, change.row, edges, deltas, rooms.column, rooms.other, rooms.people)
         push_ends(state, edges)
 
-    def _take_inverse(self, solved: Sequence[Ints]) -> None:
-        """Where Q⁻¹ was solved afresh, have Λ⁻¹ be so, too.
+    def _reached(self, participants: Ints) -> Flags:
+        """Whether data have made another of a participant's entry of Λ⁻¹ than what was last taken of Q⁻¹."""
+        inverse, taken = self._columns.state.inverse, self._columns.state.people.prior_variance
+        off = np.abs(inverse.on_participant[participants] - taken[participants])
+        return (off > inverse.tolerances.corrected).astype(np.uint8)
+
+    def _take_inverse(self, solved: Ints, reached: Flags) -> None:
+        """Where Q⁻¹ was solved afresh, have Λ⁻¹ be so, too; where data have `reached`, when there is time.
 
         The edges that this moves are told with their new priors (`rescale`), or when Λ⁻¹ is healed there.
         """
         state, precision = self._columns.state, self._precision
+        taken, now = state.people.prior_variance, state.inverse.on_participant
+        taken[solved] = np.where(reached, np.inf, now[solved])  # what was estimated since is not by data
         entries = precision.inverse_diagonal, precision.inverse_edge
-        for participants in solved:
-            take_entries(state.system, state.inverse, participants, *entries, state.people.prior_variance)
+        take_entries(state.system, state.inverse, solved, *entries, taken)
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""

@@ -5,7 +5,7 @@ per participant and one entry per edge. For an explicit Σ, D = I and the precis
 sparsity of the graph (as it has for a Markov random field on a tree).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -42,6 +42,9 @@ LARGELY_NEW = 10
 MOST_BEHIND = 4096
 """So many changes are kept for who has not been told. Who is further behind starts afresh: that costs less then."""
 
+NOTHING: tuple[Ints, Floats] = np.zeros(0, np.int32), np.zeros(0)
+"""No edges, and their changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -52,6 +55,22 @@ class Change:
     edges: Ints
     deltas: Floats
     touched: Ints
+
+
+def summed(changes: Sequence[Change]) -> tuple[Change, Change]:
+    """The same in two: all of Q at once, as if what that does to Q⁻¹ had been estimated; then Q⁻¹, solved afresh
+    wherever it moved. Where it is an estimate still, that is told again once it is solved.
+    """
+    edges, at = np.unique(np.concatenate([change.edges for change in changes]), return_inverse=True)
+    deltas = np.zeros(len(edges))
+    np.add.at(deltas, at, np.concatenate([change.deltas for change in changes]))
+    touched = union(change.touched for change in changes)
+    return Change(None, edges, deltas, touched), Change(None, *NOTHING, touched)
+
+
+def union(participants: Iterable[Ints]) -> Ints:
+    """All of them, each once, ascending."""
+    return np.unique(np.concatenate([NOTHING[0], *participants]))
 
 
 class Changes:
@@ -289,8 +308,7 @@ class GraphPrecision:
 
     def tend(self, most: int, stop: Ints) -> None:
         """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
-        nothing = np.zeros(0, np.int32), np.zeros(0)
-        self.changes.append(Change(None, *nothing, self._heal(most, stop)))
+        self.changes.append(Change(None, *NOTHING, self._heal(most, stop)))
 
     @property
     def waiting(self) -> bool:

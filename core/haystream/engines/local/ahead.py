@@ -1,0 +1,85 @@
+"""What the scores of edges may come to once the graph is followed, for an engine that has not let them in yet.
+
+Letting an edge in takes local solves, and moves who is near it. Here is a bound instead, for whoever has only to
+know that a score will not be as high as another.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from haystream.arrays import Flags, Floats, Ints
+from haystream.engines.local.columns import Columns
+from haystream.engines.local.edge_ends import adjusted
+from haystream.engines.local.readings import LocalReadings
+from haystream.events import Prior
+from haystream.graph import Graph
+from haystream.models.base import Ends, Model, Posteriors
+
+
+class Ahead:
+    """An engine's readings, and the graph that it is behind of."""
+
+    def __init__(self, columns: Columns, readings: LocalReadings, graph: Graph, prior: Prior, model: Model) -> None:
+        self._columns = columns
+        self._readings = readings
+        self._graph = graph
+        self._prior = prior
+        self._model = model
+
+    @property
+    def known_edges(self) -> int:
+        """How many edges the engine knows: the first ones."""
+        return self._columns.edge_count
+
+    @property
+    def base_rate(self) -> float:
+        """The common mean that scores are made with."""
+        return self._readings.rounded_common().base_rate
+
+    def scoring(self, edges: Ints) -> tuple[Posteriors, tuple[Floats, Floats, Floats]]:
+        """`Readings.scoring` and `counts` of edges; of those that are not let in, at most what they will be."""
+        new = ~self._let_in(edges).astype(np.bool_)
+        moments, counts = Posteriors(*np.zeros((3, len(edges)))), tuple(np.zeros((3, len(edges))))
+        of_known, of_new = self._readings.scoring(edges[~new]), self._at_most(edges[new])
+        for column, known, hoped in zip(moments, of_known, of_new, strict=True):
+            column[~new], column[new] = known, hoped
+        for column, known in zip(counts, self._readings.counts(edges[~new]), strict=True):
+            column[~new] = known
+        return moments, (counts[0], counts[1], counts[2])
+
+    def mean_at_most(self, participants: Sequence[int]) -> float:
+        """What the mean of P to score by is at most on a new edge between two of these, or with somebody else."""
+        return self.base_rate + sum(map(self._lift, participants)) if self._model.common_weight else 1.0
+
+    def _lift(self, participant: int) -> float:
+        """By how much the mean of R is above that of whom no data reach; 0 where readers would not be told."""
+        common, prior, people = self._readings.rounded_common(), self._prior, self._columns.state.people
+        if participant < self._columns.participants:
+            mean, _ = adjusted(people, participant, common.mean_shift)
+            lift = mean - common.mean_shift - prior.mean
+        else:
+            lift = prior.participants.get(self._graph.participants[participant], prior.mean) - prior.mean
+        return float(lift) if lift > self._columns.state.tolerances.told else 0.0
+
+    def _let_in(self, edges: Ints) -> Flags:
+        let_in = (edges < self._columns.edge_count).astype(np.uint8)
+        known = edges[let_in > 0]
+        let_in[let_in > 0] = self._columns.state.edges.noise[known] > 0.0
+        return let_in
+
+    def _at_most(self, edges: Ints) -> Posteriors:
+        """As if what speaks for one end spoke for the other as well, and both were as uncertain as without data.
+
+        Where the ends' lifts are a and b, and the new edge correlates them by ρ ≤ 1, one comes to a + ρb at most,
+        and the mean of both to (1 + ρ)(a + b)/2 ≤ a + b.
+        """
+        if not self._model.common_weight:  # P need not grow with its ends
+            return Posteriors(np.ones(len(edges)), np.full(len(edges), 0.25), np.ones(len(edges)))
+        common, none = self._readings.rounded_common(), np.zeros(len(edges))
+        mean = np.array([self.mean_at_most(self._graph.pairs[edge]) for edge in edges.tolist()])
+        one = np.ones(1)
+        spread = float(self._model.scale(self._prior.mean * one, one)[0] ** 2)
+        variance = np.full(len(edges), common.scale * (spread + common.variance))
+        ends = Ends(mean, mean, variance, variance, variance, none + 1.0, none + 1.0)
+        return self._model.posteriors(ends, none, none, common)
