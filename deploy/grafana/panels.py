@@ -381,7 +381,7 @@ MODEL = Board(
             (
                 Panel(
                     "Growth backlog",
-                    "New items in memory that queries have not taken in, summed over queries.",
+                    "New items in memory that queries are to take in at once and have not, summed over queries.",
                     "none",
                     ((summed(of("haystream_growth_backlog_items")), "items"),),
                 ),

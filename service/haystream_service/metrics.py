@@ -277,7 +277,7 @@ class Metrics(MetricsTable):
     growth_backlog = Metric(
         Gauge,
         "haystream_growth_backlog_items",
-        "New items in memory that queries have not taken in, summed over queries.",
+        "New items in memory that queries are to take in at once and have not, summed over queries.",
     )
     tending_backlog = Metric(
         Gauge,

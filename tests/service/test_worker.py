@@ -143,6 +143,56 @@ async def test_items_that_change_no_top_are_published_after_a_while(world: World
     await world.check_equals_fold(events)
 
 
+async def test_items_that_are_no_concern_of_a_query_are_folded_in_later(world: World) -> None:
+    process = await world.process(totals_seconds=3600.0)
+    events = [*BY_ANN, pair("item-3", "bo")]
+    for event in events:
+        world.say(event)
+        await process.taken_in()
+    first, everything = process.worker.state("first"), process.worker.state("all")
+    assert first is not None
+    assert everything is not None
+    assert (first.behind, first.lag) == (1, 0)
+    assert everything.behind == 0  # it may offer more items than there are
+    assert [ranked.item_id for ranked in world.rankings("first")[-1].items] == ["item-2"]
+
+    events.append(pair("item-4", "ann"))  # of the set that it offers from
+    world.say(events[-1])
+    await process.taken_in()
+    assert (first.behind, first.lag) == (0, 0)
+
+    events.append(verdict(2, "first"))
+    world.say(events[-1])
+    await process.taken_in()
+    assert [ranked.item_id for ranked in world.rankings("first")[-1].items] == ["item-4"]
+    await world.check_equals_fold(events)
+
+
+async def test_a_query_that_cannot_say_whether_items_concern_it_follows_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process(totals_seconds=3600.0)
+    for event in BY_ANN:
+        world.say(event)
+        await process.taken_in()
+
+    def broken(state: QueryState) -> bool:
+        raise ZeroDivisionError(state.settings.query_id)
+
+    monkeypatch.setattr(QueryState, "concerned", broken)
+    world.say(pair("item-3", "bo"))
+    await process.taken_in()
+    state = process.worker.state("first")
+    assert state is not None
+    await process.wait(caught_up(state))
+    assert not process.worker.failed.done()
+
+
+async def caught_up(state: QueryState) -> None:
+    while state.behind:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def test_a_crash_loses_no_items_that_wait_to_be_published(world: World) -> None:
     process = await world.process(totals_seconds=3600.0)
     events = [*BY_ANN, pair("item-3", "bo")]

@@ -111,7 +111,7 @@ class Process:
         if state is None:
             return False
         read = state.collection.entries
-        return state.behind > 0 or read < await self.world.store.entry_count(state.settings.collection)
+        return state.lag > 0 or read < await self.world.store.entry_count(state.settings.collection)
 
 
 def say(broker: MemoryBroker, *events: Event) -> None:

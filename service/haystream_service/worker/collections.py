@@ -28,6 +28,8 @@ LEAST_COST, MOST_COST = 64.0, 256.0
 """Bounds of a slice, in new pairs. With fewer than the least each costs several times as much."""
 KNOWN_COST = 0.1
 """An item on a pair that is known, in new pairs: it changes a count, and scores."""
+ASKED_AT_ONCE = 20
+"""Queries that are asked in one turn whether what was let in concerns them: a millisecond or two."""
 STUCK_SECONDS = 1.0
 """A query that has not taken in a slice after so long is not waited for: it takes in several at once, later."""
 DECODED_AT_ONCE = 100
@@ -128,7 +130,7 @@ class Follower:
         """For that, in a thread of its own."""
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
         self.listeners: dict[str, Callable[[], bool]] = {}
-        """By query: called when the collection has grown; whether the query takes that in."""
+        """By query: called when the collection has grown, nobody being at work on it; whether it takes that in."""
         self.followed_by: set[str] = set()
         """The queries that are in memory: at their pace it grows."""
         self._shared = shared
@@ -226,13 +228,24 @@ class Follower:
         """Return when every query has taken in what was let in; one that is stuck is not waited for."""
         self._slowest = 0.0
         self._caught_up.clear()
-        self._behind = {query_id for query_id, listener in list(self.listeners.items()) if listener()}
+        self._behind.clear()
+        listeners = deque(self.listeners)
+        while listeners:
+            some = [listeners.popleft() for _ in range(min(ASKED_AT_ONCE, len(listeners)))]
+            await self.exclusive(partial(self._ask, some), in_thread=False, turn=Turn.GROWTH)
         if not self._behind:
             await asyncio.sleep(0)
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), STUCK_SECONDS)
         self._slices.adapt(self._slowest)
+
+    def _ask(self, query_ids: Sequence[str]) -> None:
+        """Let some queries know that the collection has grown."""
+        for query_id in query_ids:
+            listener = self.listeners.get(query_id)
+            if listener is not None and listener():
+                self._behind.add(query_id)
 
 
 class Slices:

@@ -475,11 +475,25 @@ class QueryOwner:
         self._opening.leave()
 
     def _grown(self) -> bool:
-        """Take in that the collection has grown, unless the query is not in memory, or does not stay there."""
+        """Take in that the collection has grown, if that is the query's concern, or a while later.
+
+        Not at all if it is not in memory, or does not stay there.
+        """
         if self._loaded is None or not self._stays(self._loaded):
             return False
-        self.wake()
-        return True
+        if self._concerned(self._loaded.state):
+            self.wake()
+            return True
+        self._wake_after(self._shared.limits.totals_seconds)
+        return False
+
+    def _concerned(self, state: QueryState) -> bool:
+        try:
+            return state.concerned()
+        except Exception:
+            # The query's trouble, and nobody else's: folding the items in says whether it is.
+            log.exception("query %r cannot say whether new items concern it", self.query_id)
+            return True
 
     async def _stop_tending(self, bug: Broken) -> None:
         """Load the query again, and where tending raised before, stop it."""

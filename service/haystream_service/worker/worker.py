@@ -77,7 +77,7 @@ class Worker:
         metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False, deleted=False))
         metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
-        metrics.growth_backlog.set_function(lambda: sum(s.behind for s in self._states()))
+        metrics.growth_backlog.set_function(lambda: sum(state.lag for state in self._states()))
         metrics.tending_backlog.set_function(lambda: sum(state.unfinished for state in self._states()))
         for items, scoped in (("all", False), ("scope", True)):
             metrics.collections.labels(items).set_function(partial(self._followed, scoped=scoped))
