@@ -10,7 +10,7 @@ from enum import StrEnum
 from gc import collect
 from pathlib import Path
 from time import perf_counter
-from typing import SupportsFloat
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -30,8 +30,11 @@ FIRST_QUERY = "first"
 """The query that makes what all share: what it leaves behind is no other query's cost."""
 RELOADED = 3
 """Queries that are made again from their facts, at each number of open ones."""
-LEAST_ARRIVED, MOST_ARRIVED = 3, 20
+LEAST_ARRIVED, MOST_ARRIVED = 5, 40
 """New items, and as many new edges, at each number of open queries."""
+TOGETHER = 5
+"""So many come until queries that they did not concern catch up: as where one comes a second, by the default of
+`HAYSTREAM_TOTALS_SECONDS`."""
 FLOAT = 8
 """Bytes."""
 
@@ -86,9 +89,17 @@ class Row:
     first_verdicts_p50_ms: float
     later_verdicts_p50_ms: float
     new_item_ms: float
-    """A new item on a known edge to all rankings, a median."""
+    """A new item on a known edge to the rankings of all queries that it concerns, once all were asked: a median."""
+    new_item_mean_ms: float
+    new_item_concerns: float
+    """The share of the queries that it concerned."""
+    new_item_later_ms: float
+    """For each query that it did not concern: to take it in later, with others, to rank, and to undo drift."""
     new_edge_ms: float
     """The same of a new item on a new edge."""
+    new_edge_mean_ms: float
+    new_edge_concerns: float
+    new_edge_later_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +197,7 @@ class _Bench:
         collect()
         self._per_query = (resident() - self.before) / queries
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
+        item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
         return Row(
             graph=self._job.graph,
             edges=self._job.edges,
@@ -199,8 +211,14 @@ class _Bench:
             later_verdicts_ms=milliseconds(np.mean(later)),
             first_verdicts_p50_ms=milliseconds(np.median(first)),
             later_verdicts_p50_ms=milliseconds(np.median(later)),
-            new_item_ms=self._arriving(self._arrivals.on_known_edge),
-            new_edge_ms=self._arriving(self._arrivals.on_new_edge),
+            new_item_ms=item.median_ms,
+            new_item_mean_ms=item.mean_ms,
+            new_item_concerns=item.concerned,
+            new_item_later_ms=item.later_ms,
+            new_edge_ms=edge.median_ms,
+            new_edge_mean_ms=edge.mean_ms,
+            new_edge_concerns=edge.concerned,
+            new_edge_later_ms=edge.later_ms,
         )
 
     def _open(self, names: list[str]) -> tuple[_Stored, list[float]]:
@@ -253,19 +271,57 @@ class _Bench:
                     stored.drain()
         return first, later
 
-    def _arriving(self, arrive: Callable[[], Event]) -> float:
-        """Milliseconds from an item to the rankings of all queries, a median."""
-        seconds: list[float] = []
-        while len(seconds) < LEAST_ARRIVED or (len(seconds) < MOST_ARRIVED and sum(seconds) < self._job.seconds):
+    def _enough(self, seconds: list[float]) -> bool:
+        whole = len(seconds) % TOGETHER == 0
+        return whole and (len(seconds) >= MOST_ARRIVED or sum(seconds) >= self._job.seconds)
+
+    def _arriving(self, arrive: Callable[[], Event]) -> "_Arrived":
+        """Items come, one at a time, with time in between: as a worker takes them in."""
+        queries = list(self._state.queries.values())
+        at_once: list[float] = []
+        later, waited = 0.0, 0
+        while len(at_once) < LEAST_ARRIVED or not self._enough(at_once):
             begin = perf_counter()
             step(self._state, arrive())
-            for query in self._state.queries.values():
+            concerned = [query for query in queries if query.concerned()]
+            for query in concerned:
                 query.ranking()
-            seconds.append(perf_counter() - begin)
-            for query in self._state.queries.values():
-                query.drain()
-                query.finish()
-        return milliseconds(np.median(seconds))
+            at_once.append(perf_counter() - begin)
+            waited += len(queries) - len(concerned)
+            for query in concerned:
+                _rest(query)
+            if len(at_once) % TOGETHER == 0:
+                behind = [query for query in queries if query.behind]
+                begin = perf_counter()
+                for query in behind:
+                    query.ranking()
+                    query.finish()
+                later += perf_counter() - begin
+                for query in behind:
+                    _rest(query)
+        return _Arrived(
+            milliseconds(np.median(at_once)),
+            milliseconds(np.mean(at_once)),
+            round(1.0 - waited / (len(queries) * len(at_once)), 4),
+            milliseconds(later / max(waited, 1)),
+        )
+
+
+class _Arrived(NamedTuple):
+    """What items that came cost: see `Row`."""
+
+    median_ms: float
+    mean_ms: float
+    concerned: float
+    later_ms: float
+
+
+def _rest(query: QueryState) -> None:
+    """What a worker does for a query when nobody waits."""
+    query.finish()
+    while query.foresee():
+        pass
+    query.drain()
 
 
 def milliseconds(seconds: SupportsFloat) -> float:

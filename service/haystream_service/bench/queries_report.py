@@ -16,8 +16,8 @@ DRAWN = {
     "open_ms": ("opening a query", "ms"),
     "later_verdicts_ms": (f"verdict to ranking after the first {FIRST}, mean", "ms"),
     "first_verdicts_ms": (f"verdict to ranking, the first {FIRST}, mean", "ms"),
-    "new_item_ms": ("new item to all rankings", "ms"),
-    "new_edge_ms": ("new edge to all rankings", "ms"),
+    "new_item_ms": ("new item to all rankings that it changes", "ms"),
+    "new_edge_ms": ("new edge to all rankings that it changes", "ms"),
 }
 """Panels: the rows' field, title and unit."""
 

@@ -36,13 +36,18 @@ def _print(result: dict[str, Any]) -> None:
     first = queries.FIRST
     table = Table(
         *("edges", "verdicts on", "queries", "MiB/query", "stored kB/query", "open ms", "load ms"),
-        *(f"first {first}, mean ms", "p50", "later, mean ms", "p50", "new item ms", "new edge ms"),
+        *(f"first {first}, mean ms", "p50", "later, mean ms", "p50"),
+        *("new item ms", "mean", "concerns %", "later, each", "new edge ms", "mean", "concerns %", "later, each"),
         title=f"open queries with {result['verdicts']} verdicts each",
     )
     for row in result["results"]:
         sizes = row["memory_per_query"] / 2**20, row["stored_per_query"] / 1e3
         verdicts = (row[f"{part}_verdicts_{what}"] for part in ("first", "later") for what in ("ms", "p50_ms"))
-        other = (row[key] for key in ("new_item_ms", "new_edge_ms"))
+        other = (
+            100.0 * row[f"{new}_concerns"] if what == "concerns" else row[f"{new}_{what}"]
+            for new in ("new_item", "new_edge")
+            for what in ("ms", "mean_ms", "concerns", "later_ms")
+        )
         numbers = (*sizes, row["open_ms"], row["load_ms"], *verdicts, *other)
         table.add_row(number(row["edges"]), row["following"], number(row["queries"]), *map(number, numbers))
     out = Console(highlight=False, soft_wrap=True)
