@@ -171,3 +171,15 @@ async def test_a_query_that_stands_still_holds_up_its_own_partition_and_no_other
     assert consumer.held == {VERDICTS}
     records[0].ack()
     assert consumer.held == {VERDICTS}, "what is taken away is not asked for again"
+
+
+async def test_partitions_of_a_topic_that_was_not_there_are_left_out() -> None:
+    mine = partitions(Consumer({}), Clock())
+    assert mine.left_out() == ["haystream.leases: of partition 0 nothing is read"]
+    mine.assign({LEASES}, Consumer({}))
+    assert mine.left_out() == []
+    mine.assign({TopicPartition("haystream.items", 3), TopicPartition("haystream.queries", 1)}, Consumer({}))
+    assert mine.left_out() == [
+        "haystream.verdicts: of partition 1 nothing is read",
+        "haystream.leases: of partition 1 nothing is read",
+    ]

@@ -26,6 +26,7 @@ class World:
     kafka: str | None = None
     redis: list[str] = field(default_factory=list)
     since: float | None = None
+    unread: list[str] = field(default_factory=list)
     stalled: list[Stall] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
 
@@ -34,6 +35,9 @@ class World:
 
     def monotonic(self) -> float:
         return self.time
+
+    def left_out(self) -> list[str]:
+        return self.unread
 
     async def look(self) -> None:
         if self.kafka is not None:
@@ -129,3 +133,11 @@ async def test_a_server_that_is_silent_is_not_asked_again(
     await asyncio.sleep(0)
     await question.ask()
     assert question.troubles == []
+
+
+async def test_who_lacks_a_topic_is_not_counted_on() -> None:
+    world = World()
+    watching = watch(world, set(OWNED))
+    await watching.look()
+    world.unread = ["haystream.verdicts: of partition 0 nothing is read"]
+    assert watching.troubles == world.unread

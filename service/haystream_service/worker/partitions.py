@@ -103,6 +103,16 @@ class Partitions:
         """The partitions of that topic among these."""
         return {tp.partition for tp in partitions if tp.topic == self._topics[kind]}
 
+    def left_out(self) -> list[str]:
+        """What is not assigned although other topics of that partition are: its topic was not there then."""
+        have = {kind: {tp.partition for tp in self.of(kind)} for kind in OWNED}
+        every = set().union(*have.values())
+        return [
+            f"{self._topics[kind]}: of partition {', '.join(map(str, sorted(every - numbers)))} nothing is read"
+            for kind, numbers in have.items()
+            if numbers != every
+        ]
+
     def assign(self, assigned: Iterable[TopicPartition], consumer: Consumer) -> None:
         """These are this process's now, fetched by that consumer."""
         self._consumers.update((TopicPartition(*tp), consumer) for tp in assigned)

@@ -48,7 +48,13 @@ class Watch:
     def troubles(self) -> list[str]:
         """Why not to count on the worker, as far as the last look told."""
         stalled = map(str, self._partitions.stalled)
-        return [*self._kafka.troubles, *self._store.troubles, *self._dead(), *stalled]
+        return [
+            *self._kafka.troubles,
+            *self._store.troubles,
+            *self._dead(),
+            *self._partitions.left_out(),
+            *stalled,
+        ]
 
     async def look(self) -> None:
         """Bring `troubles` and the metrics up to date."""
