@@ -1,5 +1,6 @@
 """After a rebalance the consumer goes back to what is committed: what was fetched and thrown away comes again."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator
 
 import pytest
@@ -7,6 +8,8 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import GroupCoordinatorNotAvailableError, IllegalStateError
 from faust.transport.drivers import aiokafka
+from faust.types import TP
+from intervaltree import IntervalTree
 from support.pipeline import Pipeline
 
 from haystream_service.kafka_connection import consumer_arguments
@@ -91,6 +94,21 @@ async def test_going_back_is_tried_until_kafka_answers_or_the_partitions_are_oth
     else:
         await consumer.perform_seek()
     assert len(tried) == tries
+
+
+async def test_what_transactions_leave_between_records_is_no_gap() -> None:
+    tp = TP("queries", 0)
+    consumer = object.__new__(Transport.Consumer)
+    consumer._committed_offset, consumer._gap = {tp: 1}, defaultdict(IntervalTree)
+    consumer._acked, consumer._acked_index = defaultdict(list), defaultdict(set)
+    assert consumer._new_offset(tp) is None
+    for offset in (8, 12, 13):
+        consumer._acked[tp].append(offset)
+        consumer._acked_index[tp].add(offset)
+    # Until another comes: it may have to be committed again.
+    assert [consumer._new_offset(tp), consumer._new_offset(tp)] == [14, 14]
+    consumer._acked[tp].append(20)
+    assert consumer._new_offset(tp) == 21
 
 
 async def test_a_partition_that_has_no_position_yet_ends_nothing() -> None:

@@ -1,6 +1,7 @@
 """Producers that write in transactions: what is given up counts for nothing, and what ends one is no lag."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,8 +25,9 @@ def verdict(number: int, outcome: Outcome = Outcome.RELEVANT) -> Verdict:
 
 
 @asynccontextmanager
-async def producer(settings: Settings) -> AsyncIterator[AIOKafkaProducer]:
-    made = AIOKafkaProducer(bootstrap_servers=settings.kafka, transactional_id=f"{settings.topic_prefix}-writer")
+async def producer(settings: Settings, name: str | None = None) -> AsyncIterator[AIOKafkaProducer]:
+    name = name or f"{settings.topic_prefix}-writer"
+    made = AIOKafkaProducer(bootstrap_servers=settings.kafka, transactional_id=name)
     await made.start()
     try:
         yield made
@@ -116,3 +118,25 @@ async def test_a_verdict_waits_for_no_query_that_was_given_up(pipeline: Pipeline
         return len(await pipeline.records("dead-letters")) == 1
 
     await until(told, "the verdict for a query that nobody opened is told")
+
+
+async def test_whatever_transactions_leave_everything_is_committed_in_the_end(pipeline: Pipeline) -> None:
+    """Three who write at once, so that records, markers and what is given up lie in any order."""
+    settings, rng = pipeline.settings, random.Random(5)
+    await pipeline.say(Query("q"))
+    await pipeline.worker()
+    kept: list[Event] = [Query("q")]
+
+    async def writes(writer: int) -> None:
+        async with producer(settings, f"{settings.topic_prefix}-{writer}") as made:
+            for round_ in range(12):
+                events: list[Event] = [Query(f"q{writer}-{round_}"), item(100 * writer + round_)]
+                keep = rng.random() < 0.5
+                await made.begin_transaction()
+                await send(settings, made, events)
+                await (made.commit_transaction() if keep else made.abort_transaction())
+                kept.extend(events if keep else [])
+
+    await asyncio.gather(*map(writes, range(3)))
+    await until(lambda: ended(settings), "the markers that end the transactions")
+    await pipeline.assert_is_the_fold(kept)

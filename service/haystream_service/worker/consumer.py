@@ -74,6 +74,21 @@ class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
             await self.seek(TP(*tp), offset)
         return {TP(*tp): begins.get(TopicPartition(*tp), offset) for tp, offset in committed.items()}
 
+    def _new_offset(self, tp: TP) -> int | None:
+        """What can be committed: the offset after the last record that was acknowledged.
+
+        All that was handed over before it is acknowledged, too (`OrderedAcks`); what lies between is no record.
+        Faust looks for gaps instead: at those that transactions leave it stops, at some of them for ever.
+        """
+        acked = self._acked[tp]
+        if not acked:
+            return None
+        last: int = max(acked)
+        acked[:] = [last]  # until another comes: committing may fail
+        self._acked_index[tp] = {last}
+        self._gap[tp].clear()
+        return last + 1
+
     async def verify_all_partitions_active(self) -> None:
         """Nothing: `Partitions` watches that. Faust would end the process while one has no position yet."""
 
