@@ -81,9 +81,38 @@ def test_what_a_set_showed_counts_whole_however_many_are_on_it() -> None:
     assert max(barren.values()) < 0.6 * min(untried.values())
 
 
-def test_a_large_set_is_worth_less_of_a_try_than_a_small_one() -> None:
-    small, large = scores_after(recipients=("b",), items=20), scores_after(recipients=("b",), items=200)
+def test_a_large_set_that_disappoints_is_worth_less_than_a_small_one() -> None:
+    miss = Outcome.IRRELEVANT
+    small, large = (scores_after(miss, recipients=("b",), items=items) for items in (20, 200))
     assert max(large.values()) < min(small.values())
+
+
+def test_a_very_large_set_is_worth_one_try() -> None:
+    """It may be of one matter, as what is sent to a list is."""
+    small, large = scores_after(recipients=("b",), items=20), scores_after(recipients=("b",), items=2000)
+    assert min(large.values()) > 1.5 * max(small.values())
+    tried = scores_after(Outcome.IRRELEVANT, recipients=("b",), items=2000)
+    assert max(tried.values()) < min(small.values())
+    hit = scores_after(Outcome.RELEVANT, recipients=("b",), items=2000)
+    assert min(hit.values()) > 0.8
+
+
+def test_several_analysts_are_not_all_sent_to_try_the_same_set() -> None:
+    """No more of a set is handed out on the hope that it is of one matter than was found relevant in it."""
+
+    def score(pending: int, *said: Outcome) -> float:
+        mail = [item(f"i{k}", "b", sender="a") for k in range(2000)]
+        judged = [verdict(k, f"i{k}", outcome) for k, outcome in enumerate(said)]
+        query = fold([Query("q", policy=Policy("look-ahead-by-set")), *mail, *judged]).queries["q"]
+        for held in range(pending):
+            query.hold(f"i{1000 + held}")
+        query.finish()
+        return report(query).items[0].score
+
+    assert score(1) < 0.5 * score(0)
+    both = Outcome.RELEVANT, Outcome.RELEVANT
+    assert score(2, *both) == pytest.approx(score(0, *both), rel=0.2)
+    assert score(3, *both) < score(2, *both)
 
 
 def test_a_policy_can_be_changed_to_it_and_back() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,24 @@ def by_set(edges: Sequence[Edge], record: Record, base_rate: float, horizon: int
     spread = sure / (kappa * max(1.0, record.items / 8) + seen) + doubt
     after = (mean + spread) / (1 + spread)
     more = min(record.left, horizon) - 1
-    return mean * (1 + more * after) / (1 + more * mean)
+    score = mean * (1 + more * after) / (1 + more * mean)
+    if record.screened > record.relevant or record.pending > record.relevant:
+        return score
+    return max(score, streak(edges, record, base_rate, mean, sure))
+
+
+def streak(edges: Sequence[Edge], record: Record, base_rate: float, mean: float, sure: float) -> float:
+    """Of a set in which everything screened was relevant: finds over screenings until something is not."""
+    k, kappa, y = len(edges), 3.0, record.relevant
+    seen = [e.screened - record.pending / k for e in edges]
+    without = [
+        max((e.mean * (kappa + n) - y / k) / max(kappa + n - y / k, kappa), 0.0) + 0.25 * base_rate * e.slope
+        for e, n in zip(edges, seen, strict=True)
+    ]
+    before = min(sum(without) / k, 1.0)
+    size = kappa * max(1.0, record.items / 8)
+    all_hit = prod((size * before + sure * j) / (size + sure * j) for j in range(y))
+    one, other = 0.01 * sure * before, (1 - 0.01 * sure * before) * all_hit
+    q = one / (one + other) if one else 0.0
+    tries = sum(mean**j for j in range(record.left))
+    return (q * record.left + (1 - q) * mean * tries) / (q * record.left + (1 - q) * tries)

@@ -23,6 +23,9 @@ OPTIMISM = 0.25
 """By which share of itself the common mean is taken as larger where nobody has looked: whom no data reach stands
 above the mediocre that some do, until a verdict says otherwise."""
 
+ONE_MATTER = 0.01
+"""Of what is expected of a set, the share that is due to all of its items being relevant: mail to a list, say."""
+
 
 class SetEdges(NamedTuple):
     """The edges of set s are edge[start[s] : start[s + 1]]."""
@@ -91,34 +94,62 @@ def stopping_score(mean: float, spread: float, left: float, horizon: int) -> flo
 
 
 @compiled
+def streak_score(mean: float, before: float, own: float, size: float, hits: int, left: float) -> float:
+    """Expected finds over expected screenings of 'go on for as long as everything is relevant'.
+
+    Of a set in which `hits` were screened, all of them relevant. Either it is of one matter, and so is the rest; or
+    P is a beta of mean `before` and concentration `size`/`own` before any verdict, and of mean `mean` now.
+    """
+    whole = ONE_MATTER * own * before
+    other = 1.0 - whole
+    for hit in range(hits):
+        other *= (size * before + own * hit) / (size + own * hit)
+        if other < 1e-9 * whole:
+            break
+    if whole > 0.0:
+        whole /= whole + other
+    tried = left if mean >= 1.0 else (1.0 - mean**left) / (1.0 - mean)  # until one is not, or nothing is left
+    return (whole * left + (1.0 - whole) * mean * tried) / (whole * left + (1.0 - whole) * tried)
+
+
+@compiled
 def own_score(
     which: int, edges: SetEdges, readings: EdgeReadings, counts: SetCounts, base_rate: float, horizon: int
 ) -> float:
-    """The stopping score of one set, from its edges' moments and its own record (docs/method.md).
+    """The score of one set, from its edges' moments and its own record (docs/method.md).
 
     An edge's spread 1/K is 1/(κ + n) for what is its own, and the more the less is known of its ends, which is the
     doubt. A model that is surer of an edge than 1/(κ + n) is believed.
     """
     first, last = edges.start[which], edges.start[which + 1]
-    k, pending = last - first, float(counts.pending[which])
-    mean, doubt, own, screened = 0.0, 0.0, 0.0, 0.0
+    k, pending, y = last - first, float(counts.pending[which]), float(counts.relevant[which])
+    streak = counts.screened[which] == counts.relevant[which] and pending <= y
+    mean, before, doubt, own, screened = 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(first, last):
         edge = edges.edge[j]
         m, v, n = readings.mean[edge], readings.variance[edge], readings.screened[edge] + pending / k
-        mean += m + OPTIMISM * base_rate * readings.slope[edge]
+        hope = OPTIMISM * base_rate * readings.slope[edge]
+        mean += m + hope
+        worth = SET_CONCENTRATION + readings.screened[edge]
+        before += max((m * worth - y / k) / max(worth - y / k, SET_CONCENTRATION), 0.0) + hope
         spread = v / max(m * (1.0 - m) - v, 1e-12)
         worth = SET_CONCENTRATION + n
         doubt += max(spread - 1.0 / worth, 0.0)
         own += min(spread * worth, 1.0)
         screened += n
-    mean, doubt, own, screened = min(mean / k, 1.0), doubt / k, own / k, screened / k
+    mean, before, doubt, own = min(mean / k, 1.0), min(before / k, 1.0), doubt / k, own / k
+    screened /= k
     if k > 1:
         part = 1.0 - 1.0 / k  # of the set's record, what its edges do not hold already
         record = SET_CONCENTRATION + part * counts.screened[which]
-        mean = (SET_CONCENTRATION * mean + part * counts.relevant[which]) / record
+        mean = (SET_CONCENTRATION * mean + part * y) / record
         screened = counts.screened[which] + pending
-    concentration = SET_CONCENTRATION * max(1.0, counts.items[which] / LARGE_SET) + screened
-    return stopping_score(mean, own / concentration + doubt, float(counts.left[which]), horizon)
+    concentration = SET_CONCENTRATION * max(1.0, counts.items[which] / LARGE_SET)
+    left = float(counts.left[which])
+    score = stopping_score(mean, own / (concentration + screened) + doubt, left, horizon)
+    if streak:
+        score = max(score, streak_score(mean, before, own, concentration, counts.relevant[which], left))
+    return score
 
 
 @compiled
