@@ -4,7 +4,8 @@ To follow each item at once is work in every query, and most change none of what
 behind its collection as long as what came leaves its first items, and their order, as they are. It is concerned by
 
 - items that would stand among the first ones: those whose set scores as much as the last of them, with a margin for
-  what readers are not told of, whether or not the set is the query's own;
+  what readers are not told of, whether or not the set is the query's own, or is the set of one of them (whose score
+  may fall with it);
 - items that it has been told of before they came, by a verdict or a lease;
 - a withdrawal of what it shows, has handed out, or was told something of;
 - a new pair of somebody who is on one of the first items: what is believed of these moves;
@@ -114,6 +115,8 @@ def concerns(
         return True
     ahead, enough = engine.ahead, first.least - MARGIN
     sets, most = news.on_their_edges if queue.scores_edges else news.sets, ahead.mean_at_most(news.ends)
+    if first.has_any_of(sets):
+        return True
     if not (news.withdrawn or queue.scores_edges):
         sets = sets[[not queue.stays_below(which, enough, most, ahead) for which in sets.tolist()]]
     as_prior = np.array([queue.as_prior(which, ahead) for which in sets.tolist()], np.bool_)

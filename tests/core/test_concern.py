@@ -196,6 +196,22 @@ def test_whoever_is_behind_comes_to_the_same_as_who_follows_at_once(seed: int) -
         assert late.expected_remaining.sd == pytest.approx(prompt.expected_remaining.sd, rel=1e-3)
 
 
+def test_a_set_that_grows_until_it_is_worth_a_try_is_a_concern() -> None:
+    """A very large set may be of one matter, and the larger it gets the more that is worth."""
+    world = World(3)
+    twins = judged(world, settings("q", mean=0.02), 40)
+    pair, waited = world.some(2), 0
+    for _ in range(1500):
+        come = world.item(*pair)
+        if twins.late.concerned():
+            twins.look()
+        else:
+            waited += 1
+            assert come.item_id not in first_items(twins.prompt)
+    assert waited > 100
+    assert first_items(twins.late) == first_items(twins.prompt)
+
+
 def test_an_item_that_ties_with_the_last_of_the_first_is_a_concern() -> None:
     world = World(0)
     tie = judged(world, settings("q", "greedy"), 15)

@@ -21,7 +21,7 @@ from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem, Share
 from haystream.ranking.scoring import Source, score_all
-from haystream.ranking.set_scores import OPTIMISM, SetCounts, SetEdges
+from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, SetCounts, SetEdges
 from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament, as_compared
 from haystream.ranking.turns import Turns
 
@@ -388,14 +388,17 @@ class Queue:
     def stays_below(self, which: int, score: float, mean: float, ahead: Ahead) -> bool:
         """Whether it is plain that a set will score less than that with the items that it has got.
 
-        That is `score_ahead` at a glance, for policies that score sets. By M⁺ ≤ 1 (`stopping_score`), a set that is
-        as the prior says comes to M L / (1 + (L - 1) M) at most, `mean` being the most that its edges' means are;
-        and one of the query's own that has items left comes to as many times its score as it has items then.
+        That is `score_ahead` at a glance, for policies that score sets. A set that is as the prior says comes to
+        M L / (1 + (L - 1) M) at most by M⁺ ≤ 1 (`stopping_score`), and to (Q L + M) / (Q L + 1), Q = q/(1 - q),
+        by T ≥ 1 (`streak_score`), `mean` being the most that its edges' means are. One of the query's own that has
+        items left comes to as many times its score as it has items then, unless all that was screened of it is
+        relevant.
         """
         count = self._collection.items_left(which)
         if self.as_prior(which, ahead):
             hoped, rest = (1.0 + OPTIMISM) * mean, min(count, self._policy.horizon) - 1.0
-            return hoped * (1.0 + rest) < score * (1.0 + rest * hoped)
+            whole = ONE_MATTER * hoped / (1.0 - ONE_MATTER * hoped) * count
+            return hoped * (1.0 + rest) < score * (1.0 + rest * hoped) and whole + hoped < score * (whole + 1.0)
         if which >= self._place.size:
             return False
         place = int(self._place.data[which]) - 1
@@ -403,6 +406,8 @@ class Queue:
         left = items = int(self._left_before[which]) if which < len(self._left_before) else 0
         if row >= 0:
             left, items = int(self._left.data[row]), int(self._items.data[row])
+            if 0 < self._relevant.data[row] == self._screened.data[row]:
+                return False
         return left > 0 and bool(self._scores[place] * (left + count - items) < score * left)
 
     def score_ahead(self, ahead: Ahead, which: Ints, more: int) -> Floats:
@@ -512,10 +517,14 @@ class First:
         pairs = (graph.pairs[edge] for which in self._sets.tolist() for edge in sets.edges(which))
         return frozenset(end for pair in pairs for end in pair)
 
+    def has_any_of(self, sets: Ints) -> bool:
+        """Whether one of them is of one of these sets."""
+        return bool(np.isin(sets, self._sets).any())
+
     def changes_with(self, sets: Ints, score: Floats) -> bool:
         """Whether these may be others, now that some sets have been scored again."""
         least = -math.inf if self.least is None else self.least
-        return bool((score >= least - RESOLUTION).any() or np.isin(sets, self._sets).any())
+        return bool((score >= least - RESOLUTION).any() or self.has_any_of(sets))
 
 
 @dataclass(frozen=True, slots=True)
