@@ -198,18 +198,26 @@ def test_whoever_is_behind_comes_to_the_same_as_who_follows_at_once(seed: int) -
 
 def test_a_set_that_grows_until_it_is_worth_a_try_is_a_concern() -> None:
     """A very large set may be of one matter, and the larger it gets the more that is worth."""
-    world = World(3)
-    twins = judged(world, settings("q", mean=0.02), 40)
-    pair, waited = world.some(2), 0
+    world, waited = World(3, several=False), 0
+    for _ in range(30):
+        world.item("a", "b")
+    world.item("x", "y")
+    twins = Twins.on(world.collection, settings("q"))
+    for number in range(50):  # ten on what a and b write, the others on what others do
+        outcome = Outcome.RELEVANT if number in (0, 4, 8, 20, 30, 40) else Outcome.IRRELEVANT
+        twins.each(
+            Verdict(f"v{number}", "q", f"i{AT_FIRST + number if number < 10 else number}", "ann", outcome, number)
+        )
+    twins.look()
     for _ in range(1500):
-        come = world.item(*pair)
+        come = world.item("x", "y")
         if twins.late.concerned():
             twins.look()
         else:
             waited += 1
             assert come.item_id not in first_items(twins.prompt)
     assert waited > 100
-    assert first_items(twins.late) == first_items(twins.prompt)
+    assert {world.items[item].pairs() for item in twins.offered} == {(("x", "y"),)}
 
 
 def test_an_item_that_ties_with_the_last_of_the_first_is_a_concern() -> None:
