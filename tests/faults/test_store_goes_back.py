@@ -74,6 +74,14 @@ async def noted(redis: Redis, settings: Settings) -> None:
     await until(all_of_it, "what was acknowledged is noted")
 
 
+async def with_what_came_before(pipeline: Pipeline) -> WorkerProcess:
+    """A worker that has folded in the facts `BEFORE`."""
+    worker = await pipeline.worker()
+    await pipeline.say(*BEFORE)
+    await pipeline.assert_is_the_fold(BEFORE)
+    return worker
+
+
 async def started_again(worker: WorkerProcess) -> None:
     async def ended() -> bool:
         return not worker.running
@@ -89,9 +97,7 @@ async def started_again(worker: WorkerProcess) -> None:
 async def test_what_a_store_that_goes_back_has_lost_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer, meanwhile: str
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await with_what_came_before(pipeline)
     async with Redis.from_url(own_valkey.url) as redis:
         await noted(redis, pipeline.settings)
         copy = Copy(redis)
@@ -119,13 +125,11 @@ async def test_what_a_store_that_goes_back_has_lost_is_read_again(
 async def test_a_query_that_is_gone_from_the_store_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await with_what_came_before(pipeline)
     async with Redis.from_url(own_valkey.url) as redis:
         await noted(redis, pipeline.settings)
         await redis.delete(f"{pipeline.settings.redis_prefix}:{{q:q}}:meta")
-    await pipeline.say(*LATER[:2], *(verdict(n, "q") for n in range(30, 33)))
+    since = [*LATER[:2], *(verdict(n, "q") for n in range(30, 33))]
+    await pipeline.say(*since)
     await started_again(worker)
-    said = [*BEFORE, *LATER[:2], *(verdict(n, "q") for n in range(30, 33))]
-    await pipeline.assert_is_the_fold(said)
+    await pipeline.assert_is_the_fold([*BEFORE, *since])

@@ -130,8 +130,8 @@ def own_score(
         m, v, n = readings.mean[edge], readings.variance[edge], readings.screened[edge] + pending / k
         hope = OPTIMISM * base_rate * readings.slope[edge]
         mean += m + hope
-        worth = SET_CONCENTRATION + readings.screened[edge]
-        before += max((m * worth - y / k) / max(worth - y / k, SET_CONCENTRATION), 0.0) + hope
+        known = SET_CONCENTRATION + readings.screened[edge]  # what m is worth: nobody knows of those pending
+        before += max((m * known - y / k) / max(known - y / k, SET_CONCENTRATION), 0.0) + hope
         spread = v / max(m * (1.0 - m) - v, 1e-12)
         worth = SET_CONCENTRATION + n
         doubt += max(spread - 1.0 / worth, 0.0)
