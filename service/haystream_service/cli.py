@@ -558,6 +558,6 @@ def _for_the_user(error: Exception) -> bool:
     if isinstance(error, UserError):
         return True
     from haystream_service.local import ServerUnavailable
-    from haystream_service.store.base import StoreUnavailable
+    from haystream_service.store.base import StoreDamaged, StoreUnavailable
 
-    return isinstance(error, ServerUnavailable | StoreUnavailable)
+    return isinstance(error, ServerUnavailable | StoreUnavailable | StoreDamaged)

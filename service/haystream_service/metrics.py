@@ -33,6 +33,7 @@ SERVERS = ("kafka", "redis")
 STAGES = ("queue", "settle", "save", "publish")
 EVENT_KINDS = ("query", "item", "verdict", "lease")
 RECORD_OUTCOMES = ("read", "kept", "gone", "unavailable")
+FACT_TOPICS = ("queries", "items", "verdicts", "leases")
 EVENT_OUTCOMES = ("applied", "known", "rejected")
 
 # Dense around what is promised and around what is usual (a few ms at the median).
@@ -176,6 +177,12 @@ class Metrics(MetricsTable):
     )
     dead_letters = Metric(
         Counter, "haystream_dead_letters_total", "Records sent to dead-letters, by code.", labels=("code",)
+    )
+    records_missed = Metric(
+        Counter,
+        "haystream_records_missed_total",
+        "Offsets that were removed from a topic (without the prefix) before they were read: records at most.",
+        labels=("topic",),
     )
     leases_live = Metric(Gauge, "haystream_leases_live", "Leases that are not over, of this worker's queries.")
     leases_expired = Metric(
@@ -362,6 +369,8 @@ class Metrics(MetricsTable):
         # A counter that first appears at 1 shows no increase: have the known series there from the start.
         for code in Code:
             self.dead_letters.labels(code.value)
+        for topic in FACT_TOPICS:
+            self.records_missed.labels(topic)
         for server in SERVERS:
             self.server_errors.labels(server)
             self.server_retries.labels(server)

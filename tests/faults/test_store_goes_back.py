@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, settings_on, until
+from support.store_copy import Copy, noted
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.demo.stage import WorkerProcess
@@ -42,36 +43,6 @@ LATER: list[Event] = [item(40), *(verdict(n, "qrst"[n % 4]) for n in range(12, 2
 @pytest.fixture
 def settings(kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> Settings:
     return settings_on(kafka, own_valkey, topic_prefix)
-
-
-class Copy:
-    """All that a Redis holds at one time, to be put back later, in one step."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-        self._keys: dict[bytes, bytes] = {}
-
-    async def take(self) -> None:
-        self._keys = {key: await self._redis.dump(key) async for key in self._redis.scan_iter()}
-
-    async def put_back(self) -> None:
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.flushall()
-            for key, value in self._keys.items():
-                pipeline.restore(key, 0, value)
-            await pipeline.execute()
-
-
-async def noted(redis: Redis, settings: Settings) -> None:
-    """Return when the store says that it has all that the topics have."""
-    key = f"{settings.redis_prefix}:up-to"
-
-    async def all_of_it() -> bool:
-        before = await redis.hgetall(key)
-        await asyncio.sleep(2.5)
-        return bool(before) and before == await redis.hgetall(key)
-
-    await until(all_of_it, "what was acknowledged is noted")
 
 
 async def with_what_came_before(pipeline: Pipeline) -> WorkerProcess:

@@ -40,6 +40,9 @@ class Consumer:
     offset = 0
     committed = 0
 
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return {0}
+
     async def getmany(self, *, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[Any]]:
         begin, self.offset = self.offset, self.offset + max_records
         return {TopicPartition("items", 0): [message("items", o) for o in range(begin, self.offset)]}

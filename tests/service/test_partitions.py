@@ -32,9 +32,13 @@ class Consumer:
     ends: dict[TopicPartition, int]
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     held: set[TP] = field(default_factory=set)
+    firsts: dict[TopicPartition, int] = field(default_factory=dict)
 
     async def __call__(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.ends[tp] for tp in partitions}
+
+    async def first(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.firsts.get(tp, 0) for tp in partitions}
 
     async def position(self, partition: TopicPartition) -> int | None:
         return self.positions.get(partition)

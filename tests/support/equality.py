@@ -75,7 +75,7 @@ async def assert_is_stored(store: Store, state: State) -> dict[str, QueryState]:
         is_open = replayed.settings.status == Status.OPEN
         expected = replayed if is_open else await _as_of_its_last_event(store, replayed)
         log = collection if is_open else expected.collection
-        await _assert_facts(store, query_id, expected, log)
+        await assert_facts(store, query_id, expected, log)
         pending = set(expected.pending)
         for item_id in pending:  # the tables hold what the verdicts say, whatever anybody has been handed
             expected.release(item_id)
@@ -86,6 +86,16 @@ async def assert_is_stored(store: Store, state: State) -> dict[str, QueryState]:
         expected.finish()
         found[query_id] = expected
     return found
+
+
+async def assert_has_the_facts(store: Store, state: State) -> None:
+    """What everybody has said is stored, whatever was made of it."""
+    assert await store.query_ids() == set(state.queries) | state.deleted
+    for query_id, replayed in state.queries.items():
+        collection = await stored_collection(store, replayed.settings.view)
+        assert _told(collection) == _told(replayed.collection)
+        if replayed.settings.status == Status.OPEN:
+            await assert_facts(store, query_id, replayed, collection)
 
 
 async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryState:
@@ -128,7 +138,8 @@ def _told(collection: Collection) -> dict[str, tuple[int | None, str | None, boo
     }
 
 
-async def _assert_facts(store: Store, query_id: str, expected: QueryState, log: Collection) -> None:
+async def assert_facts(store: Store, query_id: str, expected: QueryState, log: Collection) -> None:
+    """What is stored of the query's settings, verdicts and leases is what was folded."""
     stored = await store.load_query(query_id)
     assert stored is not None
     assert stored.settings == expected.settings
@@ -144,7 +155,7 @@ async def _assert_facts(store: Store, query_id: str, expected: QueryState, log: 
         leases.judge(verdict)
     for fact in stored.leases:
         leases.add(fact)
-    assert len(leases) == len(expected.leases)
+    assert len(leases) == len(expected.leases), f"query {query_id} has {stored.leases}: {stored.position}"
     assert dict(leases.until()) == dict(expected.leases.until())
     assert {lease.lease_id for lease in await store.claims.live(query_id)} >= {lease for lease, _ in leases.until()}
 

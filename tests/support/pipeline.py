@@ -26,14 +26,16 @@ from haystream_service.wire.records import NextItems
 from haystream_service.worker import kafka
 from haystream_service.worker.rebuilding import Rebuild
 from haystream_service.worker.records import SOURCES, BrokerUnavailable
-from support.equality import EXACT, assert_is_the_fold, stored_collection
+from support.equality import EXACT, assert_has_the_facts, assert_is_the_state, offline, stored_collection
 from support.forked import Forked, ForkedWorker
 
 PATIENCE = 120.0
 """Seconds until a condition that does not come true fails the test."""
 LOOK = 0.05
-TENDED = 20.0
-"""Seconds that a worker on a busy machine may need to undo what it has put off, and to publish that."""
+PUT_OFF = Settings().totals_seconds + 3.0
+"""Seconds until a worker has published what it had put off, where no metric says that it has."""
+BACKLOGS = ("haystream_growth_backlog_items", "haystream_tending_backlog_queries", "haystream_mailbox_events")
+"""What workers have still to do."""
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str, *, patience: float = PATIENCE) -> None:
@@ -168,22 +170,31 @@ class Pipeline:
             return not behind or not await _read(consumer, behind, ends)
 
     def _consumer(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(**consumer_arguments(self.settings))
+        return AIOKafkaConsumer(**consumer_arguments(self.settings), auto_offset_reset="earliest")
 
     async def assert_is_the_fold(self, events: Iterable[Event]) -> None:
-        """Once everything is read, ranked and tended, it is what an offline fold gives."""
+        """Once everything is read, ranked and tended, it is what an offline fold gives: facts there and then, and
+        numbers as soon as totals that may wait are published."""
         events = list(events)
         await self.ranked(events)
-        give_up = time.monotonic() + TENDED
+        state = offline(events)
+        await assert_has_the_facts(self.store, state)
+        await until(self._tended, "no worker has anything left to do")
+        give_up = time.monotonic() + PUT_OFF
         while True:
             try:
-                await assert_is_the_fold(self.store, await self.rankings(), events)
+                await assert_is_the_state(self.store, await self.rankings(), state)
             except AssertionError:
                 if time.monotonic() > give_up:
                     raise
             else:
                 return
             await asyncio.sleep(LOOK)
+
+    async def _tended(self) -> bool:
+        pages = [await asyncio.to_thread(page, worker, "/metrics") for worker in self._workers if worker.running]
+        lines = [line for _, text in pages for line in text.splitlines() if line.startswith(BACKLOGS)]
+        return all(line.endswith(" 0.0") for line in lines)
 
     async def ranked(self, events: Iterable[Event]) -> None:
         """Return when everything is read, and every query's latest ranking is published."""

@@ -15,7 +15,7 @@ from haystream_service.api.contents import ContentReader
 from haystream_service.api.facts import Facts
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.outbox import Outbox
-from haystream_service.api.problems import Problem, not_found
+from haystream_service.api.problems import Problem, not_found, unavailable
 from haystream_service.api.watching import Watching
 from haystream_service.store.base import Head, Store
 from haystream_service.store.claims import Claims
@@ -67,6 +67,8 @@ class Desk:
         head = await self.head(query_id, fresh=fresh)
         if head is None:
             raise not_found(f"query {query_id!r}")
+        if head.partition < 0:
+            raise unavailable(f"Redis has something else of query {query_id!r}: a person has to mend that")
         if head.settings is None:
             raise Problem(Code.UNSUPPORTED, f"the settings of query {query_id!r} are of another version")
         if head.settings.status == Status.DELETED:

@@ -18,7 +18,7 @@ from haystream.errors import Code
 from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.logs import CORRELATION
 from haystream_service.metrics import ApiMetrics
-from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.worker.records import BrokerUnavailable
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,10 @@ class Edge:
                     f"{name.capitalize()} does not answer just now; nothing that you sent is lost by "
                     "sending it again"
                 )
+        if isinstance(error, StoreDamaged):
+            self._metrics.server_errors.labels("redis").inc()
+            log.error("%s", error)
+            return unavailable("Redis does not hold what was written there; a person has to mend that")
         log.error("a bug", exc_info=error)
         return Problem(ApiCode.INTERNAL, "this is a bug of ours; the log has it under the correlation id")
 

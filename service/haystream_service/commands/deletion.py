@@ -14,7 +14,7 @@ from haystream_service.commands.connected import connected_if_named
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
-from haystream_service.store.base import Store
+from haystream_service.store.base import Store, StoreDamaged
 from haystream_service.wire import encode_query
 from haystream_service.worker.records import BrokerUnavailable
 
@@ -101,8 +101,8 @@ async def _verdicts(store: Store, query_id: str) -> int:
     """How many verdicts the query has; raises `UserError` where there is no such query any more."""
     try:
         stored = await store.load_query(query_id)
-    except Rejected:
-        return 0  # settings of another version: that keeps nobody from deleting it
+    except (Rejected, StoreDamaged):
+        return 0  # settings of another version, or no settings at all: that keeps nobody from deleting it
     if stored is None and query_id not in {**await store.quarantined(), **await store.unknown()}:
         raise UserError(f"there is no query {query_id!r}; `haystream query list` names those that there are")
     if stored is not None and stored.settings.status == Status.DELETED:
@@ -113,8 +113,9 @@ async def _verdicts(store: Store, query_id: str) -> int:
 async def _delete_query(settings: Settings, store: Store, query_id: str) -> bool:
     """Write the deletion to the query's partition; whether a worker has carried it out."""
     (head,) = await store.read_heads([query_id])
-    partition = head.partition if head else {**await store.unknown(), **await store.quarantined()}.get(query_id)
-    await _send(settings, query_id, partition)
+    known = {**await store.unknown(), **await store.quarantined()}
+    opened = head is not None and head.partition >= 0
+    await _send(settings, query_id, head.partition if head is not None and opened else known.get(query_id))
     for _ in range(int(PATIENCE_SECONDS / LOOK_SECONDS)):
         (head,) = await store.read_heads([query_id])
         if head is not None and head.settings is not None and head.settings.status == Status.DELETED:

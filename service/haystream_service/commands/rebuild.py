@@ -16,7 +16,7 @@ from haystream_service.store.base import StoreUnavailable
 from haystream_service.worker.records import BrokerUnavailable
 
 SHOWN = 20
-"""Queries that are named, of those that did not come back as they were."""
+"""Queries that are named, of those that did not come back as they were; and partitions."""
 
 
 def run(*, config: Path | None = None, yes: bool = False) -> None:
@@ -55,14 +55,16 @@ async def _rebuild(settings: Settings) -> None:
         f"{done.records} records folded, {done.queries} rankings published"
         + (f", {done.rejected} records rejected as before" if done.rejected else "")
     )
+    gone = "partitions lack records that were removed from them, and are not in what was rebuilt"
+    _tell(gone, done.missing, rest="")
     _tell("queries are stopped (`haystream query release` tries them again)", done.stopped)
     _tell("queries could not be brought back; verdicts for them count if they are opened again", done.lost)
 
 
-def _tell(what: str, queries: dict[str, str]) -> None:
-    if queries:
-        notes.print(f"{len(queries)} {what}:")
-    for query_id, why in list(queries.items())[:SHOWN]:
-        notes.print(f"  {escape(query_id)}: {escape(why)}")
-    if len(queries) > SHOWN:
-        notes.print(f"  and {len(queries) - SHOWN} more: `haystream query list`")
+def _tell(what: str, named: dict[str, str], *, rest: str = ": `haystream query list`") -> None:
+    if named:
+        notes.print(f"{len(named)} {what}:")
+    for name, why in list(named.items())[:SHOWN]:
+        notes.print(f"  {escape(name)}: {escape(why)}")
+    if len(named) > SHOWN:
+        notes.print(f"  and {len(named) - SHOWN} more{rest}")

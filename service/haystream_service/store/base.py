@@ -53,6 +53,11 @@ class Head:
     touched: int
     """When an event for it was last saved, in milliseconds since the epoch."""
 
+    @classmethod
+    def unreadable(cls) -> "Head":
+        """Of a query whose key holds something else: who loads it is told. Its partition, -1, is not known."""
+        return cls(None, -1, 0, Position(), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
@@ -183,7 +188,12 @@ class StoreRefused(StoreUnavailable):
 
 
 class StoreDamaged(Exception):  # noqa: N818
-    """The store holds something else under a key than what was written there: somebody else was at it."""
+    """The store holds something else under a key of a query or a collection than what was written there: somebody
+    else was at it."""
+
+
+class SharedDamaged(StoreUnavailable):
+    """The same of a key that all queries need: nothing can be done before a person has mended it."""
 
 
 class Store(Protocol):

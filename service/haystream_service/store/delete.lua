@@ -4,6 +4,9 @@
 -- ARGV: 1 partition, 2 the least revision, 3 queries offset, 4 settings that say that it is deleted.
 -- Answers {partition that owns it, revision}: where that is another partition, nothing was changed.
 local meta = KEYS[1]
+if redis.call('TYPE', meta).ok ~= 'hash' then  -- somebody has put something else there
+  redis.call('DEL', meta)
+end
 local owner = redis.call('HGET', meta, 'partition') or ARGV[1]
 local stored = tonumber(redis.call('HGET', meta, 'revision') or '0')
 if owner ~= ARGV[1] then

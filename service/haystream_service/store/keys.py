@@ -51,6 +51,36 @@ _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _GLOB_ESCAPES = str.maketrans({c: f"\\{c}" for c in "*?[]\\^-"})
 
 
+_TYPES = {
+    "log": "stream",
+    "ids": "hash",
+    "meta": "hash",
+    "verdicts": "hash",
+    "leases": "hash",
+    "held": "hash",
+    "live": "zset",
+    "outbox": "stream",
+    "offers": "list",
+    "note": "hash",
+    "change": "hash",
+    "attempts": "set",
+    "partitions": "set",
+    "partition": "set",
+    "quarantined": "set",
+    "leased": "set",
+    "unknown": "hash",
+    "unknown-leases": "hash",
+    "up-to": "hash",
+}
+"""By the part of a key's name that says what it is, what Redis calls its type; all others are strings."""
+
+
+def type_of(key: str, prefix: str) -> str:
+    """What Redis calls the type of what belongs under a key of that prefix."""
+    _, _, name = key.removeprefix(f"{prefix}:").rpartition("}:")
+    return _TYPES.get(name.partition(":")[0], "string")
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The names of every key under one prefix."""
@@ -97,6 +127,10 @@ class Keys:
     def leased(self, partition: int) -> str:
         """The set of queries of a partition that were ever claimed from."""
         return f"{self.prefix}:leased:{partition}"
+
+    def is_shared(self, key: str) -> bool:
+        """Whether the key is neither one query's nor one collection's."""
+        return not key.startswith((f"{self.prefix}:{{q:", f"{self.prefix}:{{c:"))
 
     @property
     def partitions(self) -> str:

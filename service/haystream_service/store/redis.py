@@ -44,6 +44,7 @@ from haystream_service.store.base import (
     Quarantine,
     Span,
     Store,
+    StoreDamaged,
     StoredQuery,
     StoreRefused,
 )
@@ -64,6 +65,7 @@ from haystream_service.store.keys import Keys
 from haystream_service.store.redis_calls import RedisCalls, Script
 from haystream_service.store.redis_claims import LEASE_PARTS, RedisClaims
 from haystream_service.store.redis_log import RedisLog
+from haystream_service.store.refusals import is_of_another_type
 from haystream_service.store.tables import fingerprint, packed, table
 from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
 
@@ -178,15 +180,16 @@ class RedisStore(Store):
 
     @override
     async def read_snapshot(self, collection: str, name: str) -> bytes | None:
-        async with self._answering():
-            return cast(bytes | None, await self._redis.get(self._keys.snapshot(collection, name)))
+        key = self._keys.snapshot(collection, name)
+        with suppress(StoreDamaged):  # it is written anew
+            async with self._answering(key):
+                return cast(bytes | None, await self._redis.get(key))
+        return None
 
     @override
     async def query_ids(self, partition: int | None = None) -> set[str]:
-        async with self._answering():
-            partitions = await self._partitions() if partition is None else [partition]
-            members = [await self._redis.smembers(self._keys.partition(p)) for p in partitions]
-        return {member.decode() for queries in members for member in queries}
+        keys = [self._keys.partition(p) for p in (await self._partitions() if partition is None else [partition])]
+        return {member.decode() for key in keys for member in await self._members(key)}
 
     @override
     async def load_query(self, query_id: str) -> StoredQuery | None:
@@ -216,7 +219,7 @@ class RedisStore(Store):
                     pipeline.hgetall(self._keys.query(query_id, "meta"))
                 answers = await pipeline.execute(raise_on_error=False)
                 for answer in answers:
-                    if isinstance(answer, Exception):
+                    if isinstance(answer, Exception) and not is_of_another_type(answer):
                         raise answer
             heads += (_head(query_id, meta) if meta else None for query_id, meta in zip(some, answers, strict=True))
         return heads
@@ -227,9 +230,7 @@ class RedisStore(Store):
         if change.expected == 0:
             if change.settings is None:
                 raise ValueError(f"the first save of query {query_id!r} lacks its settings")
-            async with self._answering():
-                await self._redis.sadd(self._keys.partition(change.partition), query_id)
-                await self._redis.sadd(self._keys.partitions, change.partition)
+            await self._list(query_id, change.partition, self._keys.partition(change.partition))
         offers = change.offers
         arguments: list[bytes | str | int | float] = [
             change.expected,
@@ -273,7 +274,7 @@ class RedisStore(Store):
     @override
     async def let_claim(self, query_id: str, allowed: bool) -> None:
         meta = self._keys.query(query_id, "meta")
-        async with self._answering():
+        async with self._answering(meta):
             if allowed:
                 await self._redis.hdel(meta, "rebuilding")
             else:
@@ -281,19 +282,18 @@ class RedisStore(Store):
 
     @override
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
-        async with self._answering():
-            await self._redis.sadd(self._keys.partition(partition), query_id)
-            await self._redis.sadd(self._keys.partitions, partition)
+        await self._list(query_id, partition, self._keys.partition(partition))
         parts = [part for part in (*SAVED_PARTS, "note", "attempts", "change") if part != "outbox"]
         keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
         deletion = Deletion(*map(int, answer))
-        async with self._answering():
-            if deletion.partition == partition:
-                await self._forget(query_id, partition)
-            else:
-                await self._redis.srem(self._keys.partition(partition), query_id)
+        if deletion.partition == partition:
+            await self._forget(query_id, partition)
+        else:
+            key = self._keys.partition(partition)
+            async with self._answering(key):
+                await self._redis.srem(key, query_id)
         return deletion
 
     @override
@@ -309,20 +309,23 @@ class RedisStore(Store):
 
     @override
     async def read_revision(self, query_id: str) -> int | None:
-        async with self._answering():
-            revision = await self._redis.hget(self._keys.query(query_id, "meta"), "revision")
+        meta = self._keys.query(query_id, "meta")
+        async with self._answering(meta):
+            revision = await self._redis.hget(meta, "revision")
         return None if revision is None else int(revision)
 
     @override
     async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
-        async with self._answering():
-            raw = await self._redis.hget(self._keys.query(query_id, "verdicts"), verdict_id)
+        verdicts = self._keys.query(query_id, "verdicts")
+        async with self._answering(verdicts):
+            raw = await self._redis.hget(verdicts, verdict_id)
         return None if raw is None else read_verdict(raw)
 
     @override
     async def read_ranking(self, query_id: str) -> bytes | None:
-        async with self._answering():
-            return cast(bytes | None, await self._redis.get(self._keys.query(query_id, "ranking")))
+        ranking = self._keys.query(query_id, "ranking")
+        async with self._answering(ranking):
+            return cast(bytes | None, await self._redis.get(ranking))
 
     @override
     async def read_tables(self, query_id: str) -> Tables | None:
@@ -337,20 +340,22 @@ class RedisStore(Store):
 
     @override
     async def begin_attempt(self, query_id: str, attempt: str) -> None:
-        async with self._answering():
-            await self._redis.sadd(self._keys.query(query_id, "attempts"), attempt)
+        attempts = self._keys.query(query_id, "attempts")
+        async with self._answering(attempts):
+            await self._redis.sadd(attempts, attempt)
 
     @override
     async def end_attempts(self, query_id: str, attempts: Collection[str]) -> None:
         if attempts:
-            async with self._answering():
-                await self._redis.srem(self._keys.query(query_id, "attempts"), *attempts)
+            key = self._keys.query(query_id, "attempts")
+            async with self._answering(key):
+                await self._redis.srem(key, *attempts)
 
     @override
     async def read_note(self, query_id: str) -> Note:
-        async with self._answering():
-            attempts = await self._redis.smembers(self._keys.query(query_id, "attempts"))
-            return read_note(attempts, await self._redis.hgetall(self._keys.query(query_id, "note")))
+        attempts, note = (self._keys.query(query_id, part) for part in ("attempts", "note"))
+        async with self._answering(attempts, note):
+            return read_note(await self._redis.smembers(attempts), await self._redis.hgetall(note))
 
     @override
     async def pass_over(
@@ -371,40 +376,42 @@ class RedisStore(Store):
     async def take_up(self, query_id: str, partition: int, note: Note) -> None:
         spans = [encode_span(span) for span in (note.queries, note.verdicts, note.leases)]
         if await self._run(self._take_up, [self._keys.query(query_id, "note")], spans):
-            async with self._answering():
-                await self._forget(query_id, partition)
+            await self._forget(query_id, partition)
 
     async def _forget(self, query_id: str, partition: int) -> None:
         """Take the query out of the lists of those that are stopped, or not opened."""
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.srem(self._keys.quarantined(partition), query_id)
-            pipeline.hdel(self._keys.unknown(partition), query_id)
-            pipeline.hdel(self._keys.unknown_leases(partition), query_id)
+        stopped, *unknown = (
+            named(partition) for named in (self._keys.quarantined, self._keys.unknown, self._keys.unknown_leases)
+        )
+        async with self._answering(stopped, *unknown), self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.srem(stopped, query_id)
+            for key in unknown:
+                pipeline.hdel(key, query_id)
             for answer in await pipeline.execute(raise_on_error=False):
                 if isinstance(answer, Exception):
                     raise answer
 
     @override
     async def quarantine(self, query_id: str, partition: int, why: Quarantine) -> None:
-        async with self._answering():
-            await self._redis.sadd(self._keys.partitions, partition)
-            await self._redis.sadd(self._keys.quarantined(partition), query_id)
-            await self._redis.hset(self._keys.query(query_id, "note"), "quarantine", encode_quarantine(why))
+        await self._list(query_id, partition, self._keys.quarantined(partition))
+        note = self._keys.query(query_id, "note")
+        async with self._answering(note):
+            await self._redis.hset(note, "quarantine", encode_quarantine(why))
 
     @override
     async def release(self, query_id: str) -> None:
-        async with self._answering():
+        note = self._keys.query(query_id, "note")
+        async with self._answering(note):
             await self._redis.delete(self._keys.query(query_id, "attempts"))
-            await self._redis.hdel(self._keys.query(query_id, "note"), "quarantine")
+            await self._redis.hdel(note, "quarantine")
 
     @override
     async def quarantined(self) -> dict[str, int]:
-        async with self._answering():
-            return {
-                member.decode(): partition
-                for partition in await self._partitions()
-                for member in await self._redis.smembers(self._keys.quarantined(partition))
-            }
+        return {
+            member.decode(): partition
+            for partition in await self._partitions()
+            for member in await self._members(self._keys.quarantined(partition))
+        }
 
     @override
     async def note_unknown(
@@ -416,8 +423,9 @@ class RedisStore(Store):
         leases: Span | None = None,
         room: int,
     ) -> None:
-        async with self._answering():
-            await self._redis.sadd(self._keys.partitions, partition)
+        partitions = self._keys.partitions
+        async with self._answering(partitions):
+            await self._redis.sadd(partitions, partition)
         for key, span in ((self._keys.unknown, verdicts), (self._keys.unknown_leases, leases)):
             if span is not None:
                 await self._run(self._widen, [key(partition)], [room, query_id, span.first, span.last])
@@ -426,7 +434,7 @@ class RedisStore(Store):
     async def read_unknown(self, partition: int, query_id: str) -> Note:
         spans = []
         for key in (self._keys.unknown, self._keys.unknown_leases):
-            async with self._answering():
+            async with self._answering(key(partition)):
                 found = await self._redis.hmget(key(partition), [query_id, ""])
             noted, rest = map(read_span, found)
             spans.append(noted.around(rest) if noted else rest)
@@ -434,21 +442,19 @@ class RedisStore(Store):
 
     @override
     async def unknown(self) -> dict[str, int]:
-        async with self._answering():
-            return {
-                name.decode(): partition
-                for partition in await self._partitions()
-                for key in (self._keys.unknown, self._keys.unknown_leases)
-                for name in await self._redis.hkeys(key(partition))
-                if name
-            }
+        found: dict[str, int] = {}
+        for partition in await self._partitions():
+            for key in (self._keys.unknown(partition), self._keys.unknown_leases(partition)):
+                async with self._answering(key):
+                    found |= {name.decode(): partition for name in await self._redis.hkeys(key) if name}
+        return found
 
     @override
     async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
         if not partitions:
             return {}
         names = list(partitions)
-        async with self._answering():
+        async with self._answering(self._keys.up_to):
             found = await self._redis.hmget(self._keys.up_to, names)
         return {name: int(offset) for name, offset in zip(names, found, strict=True) if offset is not None}
 
@@ -460,7 +466,7 @@ class RedisStore(Store):
 
     @override
     async def generation(self) -> str | None:
-        async with self._answering():
+        async with self._answering(self._keys.generation):
             mark = await self._redis.get(self._keys.generation)
         return None if mark is None else mark.decode()
 
@@ -517,10 +523,22 @@ class RedisStore(Store):
             await self._redis.aclose()
 
     async def _partitions(self) -> list[int]:
-        return [int(member) for member in await self._redis.smembers(self._keys.partitions)]
+        return [int(member) for member in await self._members(self._keys.partitions)]
+
+    async def _members(self, key: str) -> set[bytes]:
+        async with self._answering(key):
+            return cast(set[bytes], await self._redis.smembers(key))
+
+    async def _list(self, query_id: str, partition: int, key: str) -> None:
+        """Put the query into that set of its partition."""
+        async with self._answering(key, self._keys.partitions):
+            await self._redis.sadd(key, query_id)
+            await self._redis.sadd(self._keys.partitions, partition)
 
 
-def _head(query_id: str, meta: Mapping[bytes, bytes]) -> Head:
+def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head:
+    if isinstance(meta, Exception):
+        return Head.unreadable()
     settings: Query | None = None
     with suppress(Rejected):  # whoever loads it is told why
         settings = decode_stored_query(meta[b"settings"], query_id.encode())

@@ -12,9 +12,10 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 
-from haystream_service.store.base import StoreDamaged, StoreUnavailable
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.damage import damage
 from haystream_service.store.keys import Keys
-from haystream_service.store.refusals import WRONG_TYPE, code, unavailable
+from haystream_service.store.refusals import is_of_another_type, unavailable
 
 
 class Script:
@@ -51,7 +52,7 @@ class RedisCalls:
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """What the script answers."""
         began = perf_counter()
-        async with self.answering():
+        async with self.answering(*keys):
             try:
                 answer = await self.redis.evalsha(script.hash, len(keys), *keys, *arguments)
             except NoScriptError:
@@ -60,17 +61,24 @@ class RedisCalls:
         return answer
 
     @asynccontextmanager
-    async def answering(self, extra: float = 0.0) -> AsyncIterator[None]:
-        """Turns every way in which a server does not answer, or not in time, into `StoreUnavailable`."""
+    async def answering(self, *keys: str, extra: float = 0.0) -> AsyncIterator[None]:
+        """Turns every way in which a server does not answer, or not in time, into `StoreUnavailable`.
+
+        `keys` are those that are asked for: where one holds something of another type, that is said of it.
+        """
         try:
-            async with asyncio.timeout(self._timeout + extra):
-                yield
+            try:
+                async with asyncio.timeout(self._timeout + extra):
+                    yield
+            except RedisError as error:
+                if not is_of_another_type(error):
+                    raise
+                async with asyncio.timeout(self._timeout):
+                    raise await damage(self.redis, self.keys, keys, str(error)) from error
         except TimeoutError:
             raise StoreUnavailable(f"no answer from Redis within {self._timeout + extra:g} s") from None
         except (RedisError, RedisClusterException, OSError) as error:
             if (try_again := unavailable(error)) is None:
-                if isinstance(error, RedisError) and code(error) == WRONG_TYPE:
-                    raise StoreDamaged(f"Redis has something else under a key of ours: {error}") from error
                 raise
             if isinstance(error, ReadOnlyError) and isinstance(self.redis, Redis):
                 # A replica now, to which this connection leads for ever: the address may be another's by now.

@@ -57,8 +57,9 @@ class RedisClaims(Claims):
         code, *found = await self._calls.run(self._claim, keys, arguments)
         if code == b"index":
             # Before anything is claimed: the owner is sure to look into the outbox then.
-            async with self._calls.answering():
-                await self._calls.redis.sadd(self._calls.keys.leased(int(found[0])), query_id)
+            leased = self._calls.keys.leased(int(found[0]))
+            async with self._calls.answering(leased):
+                await self._calls.redis.sadd(leased, query_id)
             arguments[2] = "1"
             code, *found = await self._calls.run(self._claim, keys, arguments)
         await self._check(query_id, code)
@@ -95,8 +96,9 @@ class RedisClaims(Claims):
     @override
     async def published(self, query_id: str, entries: Sequence[str]) -> None:
         if entries:
-            async with self._calls.answering():
-                await self._calls.redis.xdel(self._calls.keys.query(query_id, "outbox"), *entries)
+            outbox = self._calls.keys.query(query_id, "outbox")
+            async with self._calls.answering(outbox):
+                await self._calls.redis.xdel(outbox, *entries)
 
     @override
     async def expire(self, query_id: str) -> Looked:
@@ -106,8 +108,9 @@ class RedisClaims(Claims):
 
     @override
     async def leased(self, partition: int) -> set[str]:
-        async with self._calls.answering():
-            members = await self._calls.redis.smembers(self._calls.keys.leased(partition))
+        leased = self._calls.keys.leased(partition)
+        async with self._calls.answering(leased):
+            members = await self._calls.redis.smembers(leased)
         return {member.decode() for member in members}
 
     async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
@@ -124,8 +127,9 @@ class RedisClaims(Claims):
             return
         code = ClaimCode(answer.decode())
         if code is ClaimCode.UNKNOWN_QUERY:
-            async with self._calls.answering():
-                if await self._calls.redis.get(self._calls.keys.generation) is None:
+            mark = self._calls.keys.generation
+            async with self._calls.answering(mark):
+                if await self._calls.redis.get(mark) is None:
                     code = ClaimCode.REBUILDING
         raise ClaimRefused(code, f"query {query_id!r}: {_WHY[code]}")
 

@@ -102,7 +102,7 @@ class RedisLog:
         entries = await self._calls.run(self._read, [log], [after, limit, READ_BYTES])
         if not entries and wait > 0:
             # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
-            async with self._calls.answering(wait):
+            async with self._calls.answering(log, extra=wait):
                 block = max(1, int(wait * 1000))
                 streams = await redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
             entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
@@ -110,19 +110,22 @@ class RedisLog:
 
     async def length(self, collection: str) -> int:
         """`Store.entry_count`."""
-        async with self._calls.answering():
-            return int(await self._calls.redis.xlen(self._names(collection)[0]))
+        log, _ = self._names(collection)
+        async with self._calls.answering(log):
+            return int(await self._calls.redis.xlen(log))
 
     async def items(self, collection: str) -> int:
         """`Store.item_count`."""
-        async with self._calls.answering():
-            count = int(await self._calls.redis.hlen(self._names(collection)[1]))
+        _, ids = self._names(collection)
+        async with self._calls.answering(ids):
+            count = int(await self._calls.redis.hlen(ids))
         return 0 if count == 1 and await self.has(collection, "") else count
 
     async def has(self, collection: str, item_id: str) -> bool:
         """`Store.has_item`; the empty id: whether the collection was deleted."""
-        async with self._calls.answering():
-            return bool(await self._calls.redis.hexists(self._names(collection)[1], item_id))
+        _, ids = self._names(collection)
+        async with self._calls.answering(ids):
+            return bool(await self._calls.redis.hexists(ids, item_id))
 
     async def find(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
         """`Store.find_items`, in one script."""

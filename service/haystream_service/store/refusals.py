@@ -59,6 +59,11 @@ def code(error: RedisError) -> str:
     return str(error).partition(" ")[0] if isinstance(error, ResponseError) else ""
 
 
+def is_of_another_type(error: Exception) -> bool:
+    """Whether the server says that a key holds a value of another type than ours."""
+    return isinstance(error, RedisError) and code(error) == WRONG_TYPE
+
+
 def unavailable(error: Exception) -> StoreUnavailable | None:
     """What to raise in its place, with what Redis said; None where it is a bug."""
     if UNTRUSTED in str(error):

@@ -90,7 +90,8 @@ class Intake:
     async def _append(self, collection: str, batch: Sequence[NewFact]) -> None:
         shared = self._shared
         facts = [new.fact for new in batch]
-        answers = await shared.retry(lambda: shared.store.append_items(collection, facts))
+        append = partial(shared.store.append_items, collection, facts)
+        answers = await shared.retry(append, until_mended=True)
         came = min(new.record.timestamp for new in batch)
         shared.metrics.item_to_log.observe(max(0.0, shared.clock.now() - came))
         for new, answer in zip(batch, answers, strict=True):
@@ -202,7 +203,7 @@ class Follower:
         collection, store = self.collection, self._shared.store
         after = collection.entries
         items = await self._shared.retry(
-            lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS)
+            lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS), until_mended=True
         )
         read_at, left = self._shared.clock.monotonic(), deque(items)
         while left and not self._closed and not self.left_behind:

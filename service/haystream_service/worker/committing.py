@@ -1,16 +1,20 @@
 """How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
 
+import logging
+
 from haystream.errors import Code, QueryFailed
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
 from haystream_service.metrics import QueryNumbers
-from haystream_service.store.base import Change, Deletion
+from haystream_service.store.base import Change, Deletion, StoreDamaged
 from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.folding import Folded, Loaded
 from haystream_service.worker.records import Kind
 from haystream_service.worker.shared import Shared
+
+log = logging.getLogger(__name__)
 
 
 class Committing:
@@ -61,7 +65,10 @@ class Committing:
             await self._tell_rejected(batch)
             await self.withdraw()
             claims, publish = shared.store.claims, shared.publisher.publish_leases
-            await shared.retry(lambda: publish_outbox(claims, publish, self._query_id))
+            try:
+                await shared.retry(lambda: publish_outbox(claims, publish, self._query_id))
+            except StoreDamaged as damaged:  # what was in it is gone, and the query with it
+                log.error("query %r: %s", self._query_id, damaged)
             # What came in the same batch counted until then: a dead letter would only keep it.
             batch.applied.update(delivery for delivery in batch.deliveries if delivery not in batch.rejected)
             self._acknowledge(batch)

@@ -1,8 +1,9 @@
-"""How far partitions can be read."""
+"""From where, and how far, partitions can be read."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -15,7 +16,7 @@ ANSWER_SECONDS = 5.0
 
 
 class KafkaEnds:
-    """Asks Kafka for end offsets, on a connection of its own: a consumer's is taken up by its long poll.
+    """Asks Kafka for offsets, on a connection of its own: a consumer's is taken up by its long poll.
 
     The end is the last stable offset: what open transactions have written after it, nobody reads yet.
     """
@@ -27,17 +28,25 @@ class KafkaEnds:
 
     async def __call__(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offset up to which each can be read. Raises `BrokerUnavailable`."""
+        return await self._ask(partitions, lambda consumer: consumer.end_offsets, "how far {} goes")
+
+    async def first(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset of the first record that each still has, or will have. Raises `BrokerUnavailable`."""
+        return await self._ask(partitions, lambda consumer: consumer.beginning_offsets, "where {} begins")
+
+    async def _ask(
+        self, partitions: Iterable[TopicPartition], how: Callable[[AIOKafkaConsumer], Any], what: str
+    ) -> Mapping[TopicPartition, int]:
         wanted = list(partitions)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                consumer = await self._started()
-                return dict(await consumer.end_offsets(wanted))
+                return dict(await how(await self._started())(wanted))
         except TimeoutError:
             reason = f"within {ANSWER_SECONDS:g} s"
         except (KafkaError, OSError) as error:
             reason = f"{error!r}"
         topics = ", ".join(sorted({tp.topic for tp in wanted}))
-        raise BrokerUnavailable(f"Kafka did not say how far {topics} goes: {reason}")
+        raise BrokerUnavailable(f"Kafka did not say {what.format(topics)}: {reason}")
 
     async def close(self) -> None:
         """Let go of the connection."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, KafkaError
+from aiokafka.errors import CommitFailedError, KafkaError, UnknownTopicOrPartitionError
 
 from haystream_service.kafka_connection import consumer_arguments, start
 from haystream_service.settings import Settings
@@ -60,15 +60,18 @@ class ItemsReader:
 
     async def run(self) -> None:
         """Return once stopped; what was read is in the logs then, and committed. Raises what is a bug."""
+        partitions = self._partitions
         while not self._stopping:
+            partitions.items_unread = f"nothing is read of {partitions.topic(Kind.ITEM)} before Kafka tells of it"
             consumer = await self._retry(self._connected)
+            partitions.items_unread = ""
             try:
                 await self._take_in(consumer)
             except (KafkaError, OSError) as error:
                 log.warning("items cannot be read: %r; connecting again", error)
                 await asyncio.sleep(AGAIN_SECONDS)
             finally:
-                self._partitions.revoke(self._partitions.of(Kind.ITEM))
+                partitions.revoke(partitions.of(Kind.ITEM))
                 with suppress(KafkaError, OSError):
                     await consumer.stop()
 
@@ -103,6 +106,9 @@ class ItemsReader:
             most = min(AT_ONCE_AMONG_VERDICTS, settings.max_batch) if among_verdicts else settings.max_batch
             if self._fresh:
                 await self._go_to_begin(consumer)
+            if consumer.partitions_for_topic(self._partitions.topic(Kind.ITEM)) is None:
+                # Deleted: this consumer has given up its partitions, and would look for others in five minutes.
+                raise UnknownTopicOrPartitionError("the topic is not there")
             fetched = await consumer.getmany(timeout_ms=round(1000 * POLL_SECONDS), max_records=most)
             began = loop.time()
             records = [

@@ -74,11 +74,11 @@ class Leasing:
         claims = self._store.claims
         try:
             seen = await self._retry(lambda: claims.expire(query_id))
+            if seen.expired:
+                self._metrics.leases_expired.inc(seen.expired)
+            if seen.expired or seen.age >= ABANDONED_SECONDS:
+                await self._retry(lambda: publish_outbox(claims, self._publisher.publish_leases, query_id))
         except StoreDamaged as damaged:
             log.error("leases of query %r: %s", query_id, damaged, extra={"query": query_id})
             return self._seen[query_id]
-        if seen.expired:
-            self._metrics.leases_expired.inc(seen.expired)
-        if seen.expired or seen.age >= ABANDONED_SECONDS:
-            await self._retry(lambda: publish_outbox(claims, self._publisher.publish_leases, query_id))
         return seen

@@ -1,6 +1,7 @@
 """What this process has read and acknowledged of the partitions that are its own."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from prometheus_client import Gauge
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker.acks import OrderedAcks
+from haystream_service.worker.missed import Missed, told
 from haystream_service.worker.records import (
     OWNED,
     SOURCES,
@@ -22,6 +24,8 @@ from haystream_service.worker.records import (
     restates,
 )
 from haystream_service.worker.waiting import Waiting
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
 """Between two looks at how far the queries are read, while a verdict waits for its query."""
@@ -47,6 +51,10 @@ class EndOffsets(Protocol):
         """The offset up to which each can be read. Raises `BrokerUnavailable`."""
         ...
 
+    async def first(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset of the first record that each still has. Raises `BrokerUnavailable`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Stall:
@@ -70,6 +78,8 @@ class Partitions:
     def __init__(self, settings: Settings, metrics: Metrics, clock: Clock, end_offsets: EndOffsets) -> None:
         self.stalled: list[Stall] = []
         """Partitions that stood still at the last look although there was something to read."""
+        self.items_unread = ""
+        """Why nothing at all is read of items; empty where they are."""
         self._topics = {kind: settings.topic(name) for kind, name in SOURCES.items()}
         self._metrics = metrics
         self._clock = clock
@@ -83,6 +93,10 @@ class Partitions:
         """The offset after the last record acknowledged, and when it last moved or had no lag."""
         self._acknowledged: dict[TopicPartition, int] = {}
         """The same of records alone: what is read to its end without any is not in here."""
+        self._missed = Missed(clock, told(metrics))
+        self._anew: dict[TopicPartition, str] = {}
+        """What is said of partitions that end before what was read of them, until they are read again."""
+        self._items_anew: set[TopicPartition] = set()
         self._waiting = Waiting(metrics, clock)
         self._verdict_at = float("-inf")
 
@@ -108,14 +122,22 @@ class Partitions:
         have = {kind: {tp.partition for tp in self.of(kind)} for kind in OWNED}
         every = set().union(*have.values())
         return [
-            f"{self._topics[kind]}: of partition {', '.join(map(str, sorted(every - numbers)))} nothing is read"
-            for kind, numbers in have.items()
-            if numbers != every
+            *([self.items_unread] if self.items_unread else ()),
+            *(
+                f"{self._topics[kind]}: of partition {', '.join(map(str, sorted(every - numbers)))} nothing is read"
+                for kind, numbers in have.items()
+                if numbers != every
+            ),
+            *self._anew.values(),
         ]
 
     def assign(self, assigned: Iterable[TopicPartition], consumer: Consumer) -> None:
         """These are this process's now, fetched by that consumer."""
         self._consumers.update((TopicPartition(*tp), consumer) for tp in assigned)
+
+    def begins(self, tp: TopicPartition, offset: int) -> None:
+        """All that lies before the offset is in the store, as far as is known."""
+        self._missed.begins(tp, offset)
 
     def revoke(self, revoked: Iterable[TopicPartition]) -> None:
         """These are taken away: what is still under way in them acknowledges nothing any more."""
@@ -126,6 +148,9 @@ class Partitions:
             self._handed.pop(tp, None)
             self._done.pop(tp, None)
             self._acknowledged.pop(tp, None)
+            self._anew.pop(tp, None)
+            self._items_anew.discard(tp)
+            self._missed.forget(tp)
             for gauge in (self._metrics.consumer_lag, self._metrics.consumer_offset):
                 _remove(gauge, tp)
             self._waiting.forget(tp)
@@ -139,6 +164,7 @@ class Partitions:
         """
         tp, after = TopicPartition(message.topic, message.partition), message.offset + 1
         self._done.setdefault(tp, (message.offset, self._clock.monotonic()))
+        self._missed.came(tp, message.offset)
 
         def released() -> None:
             self._done[tp] = (after, self._clock.monotonic())
@@ -169,6 +195,11 @@ class Partitions:
     def acknowledged(self, tp: TopicPartition) -> int:
         """The offset after the last record that was acknowledged since the partition was assigned; 0: none was."""
         return self._acknowledged.get(tp, 0)
+
+    def take_items_anew(self) -> set[TopicPartition]:
+        """Partitions of items, since the last call, whose offsets have begun again: they are read from there."""
+        taken, self._items_anew = self._items_anew, set()
+        return taken
 
     def in_hand(self, tp: TopicPartition) -> int:
         """How many of the partition's records are being worked on."""
@@ -201,9 +232,12 @@ class Partitions:
 
     async def look(self) -> None:
         """Bring the lag metrics and `stalled` up to date. Raises `BrokerUnavailable`."""
-        ends = await self._end_offsets(list(self._consumers)) if self._consumers else {}
+        dealt_with = {tp: self._missed.next(tp) for tp in self._consumers}
+        ends = await self._end_offsets(list(dealt_with)) if dealt_with else {}
         now = self._clock.monotonic()
-        stalled = []
+        stalled, read = [], set()
+        for tp in dealt_with.keys() & self._consumers.keys() & ends.keys():
+            await self._look_whether_anew(tp, dealt_with[tp], ends[tp])
         for tp in sorted(self._consumers.keys() & ends.keys()):
             done, moved = await self._progress(tp, ends[tp], now)
             lag = max(0, ends[tp] - done)
@@ -213,9 +247,40 @@ class Partitions:
                 self._waiting.look(tp, done, ends[tp])
             if lag == 0:
                 self._done[tp] = (done, now)
+                read.add(tp)
             elif now - moved > STALL_SECONDS:
                 stalled.append(Stall(tp, done, ends[tp], self.in_hand(tp), now - moved))
         self.stalled = stalled
+        firsts = await self._end_offsets.first(list(ends)) if ends else {}
+        for tp in self._consumers.keys() & firsts.keys():
+            if firsts[tp] > self._missed.next(tp) or tp not in read:
+                await self._look_for_missed(tp, firsts[tp])
+            else:
+                self._missed.look(tp, firsts[tp])
+                self._missed.read(tp, ends[tp])
+
+    async def _look_for_missed(self, tp: TopicPartition, first: int) -> None:
+        """Tell what was removed before it was read, and where nothing is in hand, note that it will not be read."""
+        if self._missed.look(tp, first) and await self._position(tp) >= first and tp in self._consumers:
+            self._missed.jumped(tp, first)
+            if not len(self._acks.get(tp, ())):
+                self._acknowledged[tp] = max(self.acknowledged(tp), first)
+
+    async def _look_whether_anew(self, tp: TopicPartition, dealt_with: int, end: int) -> None:
+        """Notice a partition that ends before what was read of it, and when the consumer has noticed it, too."""
+        if dealt_with > end:
+            self._anew[tp] = (
+                f"{tp.topic}/{tp.partition} was read up to {dealt_with} and ends at {end}: the topic was made anew"
+                ", or has lost its last records"
+            )
+            log.error("%s", self._anew[tp])
+            self._missed.begins(tp, 0)
+            self._acknowledged.pop(tp, None)
+            self._items_anew |= {tp} & self.of(Kind.ITEM)
+        if tp in self._anew and (position := await self._position(tp)) <= end:
+            self._anew.pop(tp, None)
+            if tp in self._consumers and not self.in_hand(tp):
+                self._done[tp] = (position, self._clock.monotonic())
 
     async def _progress(self, tp: TopicPartition, end: int, now: float) -> tuple[int, float]:
         """The offset before which all is done, and when that last moved."""

@@ -36,10 +36,14 @@ class Progress:
         for tp, offset in committed.items():
             self._begun[tp] = offset or 0
             self._noted.pop(tp, None)
+            self._partitions.begins(tp, offset or 0)
         try:
             self._noted |= await self._read(committed)
         except StoreUnavailable:
             return {}
+        for tp in committed:
+            if self._noted[tp] >= 0:
+                self._partitions.begins(tp, self._noted[tp])
         back = {tp: self._noted[tp] for tp in committed if 0 <= self._noted[tp] < self._begun[tp]}
         self._begun |= back
         return back
@@ -52,6 +56,9 @@ class Progress:
             if 0 <= offset < mine[tp]:
                 raise _back(tp, offset, mine[tp])
         self._noted |= found
+        for tp in self._partitions.take_items_anew() & mine.keys():  # offsets mean something else now
+            await self._store.move_up_to({self._name(tp): (self._noted[tp], 0)})
+            self._begun[tp] = self._noted[tp] = mine[tp] = 0
         moves = {tp: (self._noted[tp], self._done(tp)) for tp in mine}
         others = await self._store.move_up_to({self._name(tp): move for tp, move in moves.items()})
         for tp, (before, after) in moves.items():

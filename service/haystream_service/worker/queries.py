@@ -299,7 +299,7 @@ class QueryOwner:
         """The store has the query as it was before: have its records since then read again. Raises `StateBack`."""
         shared, store = self._shared, self._shared.store
         await shared.check_not_lost()
-        stored = await shared.retry(lambda: store.load_query(self.query_id))
+        stored = await shared.retry(lambda: store.load_query(self.query_id), until_mended=True)
         position = stored.position if stored is not None else Position()
         last = position.queries_offset, position.verdicts_offset, position.leases_offset
         ends = {partition_name(kind, self.partition): offset + 1 for kind, offset in zip(OWNED, last, strict=True)}

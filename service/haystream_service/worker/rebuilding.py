@@ -1,12 +1,13 @@
 """Restoring a lost store: the topics, from their beginnings, through the worker's own handlers."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -16,17 +17,30 @@ from haystream_service.errors import UserError
 from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
-from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.wire import as_id, decode_dead_letter
 from haystream_service.worker import kafka
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
-from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Kind, Offsets, Publisher, Record
+from haystream_service.worker.missed import Missed
+from haystream_service.worker.records import (
+    OWNED,
+    SOURCES,
+    BrokerUnavailable,
+    Kind,
+    Offsets,
+    Publisher,
+    Record,
+    SystemClock,
+)
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.stretches import again, as_record, by_time
 from haystream_service.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ORDER = (Kind.ITEM, *OWNED)
 """Items first, so that a query is opened on the whole collection; then queries, so that nothing waits for one."""
@@ -93,6 +107,8 @@ class Rebuilt:
     """Queries that could not be computed, with the reason."""
     lost: dict[str, str]
     """Queries that verdicts name or that were there before, and that nothing opens any more, with the reason."""
+    missing: dict[str, str]
+    """Partitions that had records which are not there any more, with their offsets."""
 
 
 class Rebuild:
@@ -105,15 +121,18 @@ class Rebuild:
         self._metrics = Metrics(new_registry(), labelled_queries=0)
         self._retry = Retry(self._metrics)
         self._partitions: dict[str, int] = {}
+        self._missing: dict[str, str] = {}
 
     async def check(self) -> None:
         """Raise `UserError` where a server does not answer, or while workers are members of the group."""
+        before = None
         try:
             await self._store.ping()
             members = await kafka.active_members(self._settings)
             queries = self._settings.topic(SOURCES[Kind.QUERY])
             partitions = len(await kafka.partitions_of(self._settings, SOURCES[Kind.QUERY]))
-            before = await self._store.generation()
+            with suppress(SharedDamaged):
+                before = await self._store.generation()
         except (BrokerUnavailable, StoreUnavailable) as error:
             raise UserError(f"{str(error).rstrip('.')}. Nothing was changed") from None
         with suppress(StateLost, StateNewer):  # of other topics, or of none
@@ -135,7 +154,7 @@ class Rebuild:
         """
         settings, held = self._settings, Held()
         self._partitions = await self._retry(lambda: kafka.ensure_topics(settings))
-        before = await self._retry(self._store.query_ids)
+        before = await self._unless_damaged(self._store.query_ids, set[str]())
         await self._close(before)
         await self._retry(self._store.wipe)
         worker = Worker(
@@ -143,7 +162,7 @@ class Rebuild:
             held,
             caught_up=_at_once,
             ends=_never,
-            again=partial(again, settings),
+            again=partial(again, settings, missing=self._lacks),
             metrics=self._metrics,
             limits=Limits(
                 max_batch=settings.max_batch,
@@ -169,15 +188,37 @@ class Rebuild:
         fresh = mark(described(settings.topic(SOURCES[Kind.QUERY]), self._partitions[SOURCES[Kind.QUERY]]))
         await self._retry(lambda: self._store.begin(fresh))
         return Rebuilt(
-            records, len(held.rankings), held.rejected, await self._stopped(), await self._lost(before, held)
+            records,
+            len(held.rankings),
+            held.rejected,
+            await self._stopped(),
+            await self._lost(before, held),
+            self._missing,
         )
+
+    def _lacks(self, tp: TopicPartition, first: int, after: int) -> None:
+        where = f"{tp.topic}/{tp.partition}"
+        before = f"{self._missing[where]}; " if where in self._missing else ""
+        self._missing[where] = f"{before}offsets {first} to {after - 1}, up to {after - first} records"
 
     async def _close(self, query_ids: Iterable[str]) -> None:
         """Let nobody claim any more, and publish what was claimed: then all of it comes back with the topic."""
         claims, publish = self._store.claims, self._publisher.publish_leases
         for query_id in query_ids:
-            await self._retry(lambda q=query_id: self._store.let_claim(q, False))  # type: ignore[misc]
-            await self._retry(lambda q=query_id: publish_outbox(claims, publish, q))  # type: ignore[misc]
+            await self._unless_damaged(partial(self._store.let_claim, query_id, False), None)
+            await self._unless_damaged(partial(publish_outbox, claims, publish, query_id), None)
+
+    async def _unless_damaged(self, call: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        """What the store answers; `otherwise` where it holds something else there, which is wiped in a moment."""
+
+        async def once() -> T:
+            try:
+                return await call()
+            except (StoreDamaged, SharedDamaged) as damaged:
+                log.warning("%s", damaged)
+                return otherwise
+
+        return await self._retry(once)
 
     async def _stopped(self) -> dict[str, str]:
         notes = {q: await self._retry(lambda q=q: self._store.read_note(q)) for q in await self._quarantined()}  # type: ignore[misc]
@@ -205,7 +246,9 @@ class Rebuild:
     ) -> int:
         """Hand over every record of the topic; `read` gets the end offsets. The number of records."""
         topic = self._settings.topic(SOURCES[kind])
-        consumer = AIOKafkaConsumer(**consumer_arguments(self._settings))
+        # Where records go meanwhile, from what is left.
+        consumer = AIOKafkaConsumer(**consumer_arguments(self._settings), auto_offset_reset="earliest")
+        missed = Missed(SystemClock(), self._lacks)
         try:
             await consumer.start()
             partitions = [TopicPartition(topic, p) for p in range(self._partitions[SOURCES[kind]])]
@@ -213,14 +256,22 @@ class Rebuild:
             await consumer.seek_to_beginning(*partitions)
             ends = await consumer.end_offsets(partitions)
             read.update(ends)
+            for tp in partitions:
+                missed.begins(tp, 0)
             behind = {tp: end - await consumer.position(tp) for tp, end in ends.items()}
             counter = progress(topic, sum(behind.values()))
             records = 0
             async for messages in by_time(consumer, ends):
+                for message in messages:
+                    missed.came(TopicPartition(message.topic, message.partition), message.offset)
                 for some in _one_after_the_other([as_record(kind, message, _no_ack) for message in messages]):
                     await _unless_failed(worker, _hand_over(worker, kind, some))
                 records += len(messages)
                 counter.advance(len(messages))
+            for tp, first in (await consumer.beginning_offsets(partitions)).items():
+                missed.look(tp, first)
+                if missed.next(tp) < min(first, ends[tp]):
+                    missed.jumped(tp, min(first, ends[tp]))
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
         finally:

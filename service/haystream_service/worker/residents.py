@@ -5,13 +5,17 @@ it back at any time (`QueryOwner`). Nobody waits for what is done here, so it is
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from haystream.events import View
 from haystream_service.process_memory import resident_bytes
+from haystream_service.store.base import StoreDamaged
 from haystream_service.worker.collections import Followers
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.shared import Shared
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between two looks at who is in memory."""
@@ -83,7 +87,11 @@ class Residents:
                 following.setdefault(owner.away.follows, []).append(owner)
         behind = []
         for view, owners in following.items():
-            count = await shared.retry(lambda c=view.collection: shared.store.entry_count(c))  # type: ignore[misc]
+            try:
+                count = await shared.retry(lambda c=view.collection: shared.store.entry_count(c))  # type: ignore[misc]
+            except StoreDamaged as damaged:
+                log.error("%s", damaged)
+                continue
             last = self._followers.changed(view, count)
             behind += [owner for owner in owners if owner.away is not None and owner.away.cursor < last]
         return behind

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.worker.records import BrokerUnavailable
 
 log = logging.getLogger(__name__)
@@ -32,16 +32,20 @@ class Retry:
         """Why the calls that have no answer yet have none, each reason once."""
         return sorted(set(self._troubles.values()))
 
-    async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of the first call that gets one. Waits twice as long each time, with full jitter."""
+    async def __call__(self, call: Callable[[], Awaitable[T]], *, until_mended: bool = False) -> T:
+        """The answer of the first call that gets one. Waits twice as long each time, with full jitter.
+
+        With `until_mended` it waits also where the store holds something else under a key (`StoreDamaged`).
+        """
+        waited = (StoreUnavailable, BrokerUnavailable, *((StoreDamaged,) if until_mended else ()))
         delay = FIRST_SECONDS
         this = object()
         try:
             while True:
                 try:
                     return await call()
-                except (StoreUnavailable, BrokerUnavailable) as error:
-                    server = "redis" if isinstance(error, StoreUnavailable) else "kafka"
+                except waited as error:
+                    server = "kafka" if isinstance(error, BrokerUnavailable) else "redis"
                     self._metrics.server_errors.labels(server).inc()
                     log.warning("%s; trying again", error)
                     self._troubles[this] = str(error)

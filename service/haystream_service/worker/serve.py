@@ -27,6 +27,7 @@ from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics, partitions_of
 from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.marks import check_mark, described, mark
+from haystream_service.worker.missed import told
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
 from haystream_service.worker.progress import Progress
@@ -87,7 +88,7 @@ class Server:
             self.publisher,
             caught_up=self.partitions.caught_up,
             ends=self.partitions.ends,
-            again=partial(again, settings),
+            again=partial(again, settings, missing=told(self.metrics)),
             metrics=self.metrics,
             retry=self.retry,
             limits=Limits(
@@ -118,7 +119,7 @@ class Server:
     def ready(self) -> list[str]:
         """Why not to count on it; nothing where it works. Asks nobody: it is what the last look saw."""
         if self.waiting_for is not None:
-            reasons = [self.waiting_for]
+            reasons = [self.waiting_for, *self.retry.troubles]
         elif self.app is None or self.app.rebalancing:
             reasons = ["partitions are being moved"]
         else:

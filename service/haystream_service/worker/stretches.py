@@ -12,17 +12,19 @@ from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.settings import Settings
 from haystream_service.store.base import Span
 from haystream_service.worker import kafka
+from haystream_service.worker.missed import Tell
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record, restates
 
 POLL_MS = 1000
 
 
 async def stretch(
-    settings: Settings, spans: Mapping[TopicPartition, tuple[int, int]]
+    settings: Settings, spans: Mapping[TopicPartition, tuple[int, int]], *, missing: Tell = lambda *_: None
 ) -> AsyncGenerator[ConsumerRecord, None]:
     """The records of each partition from one offset up to, but without, another, as far as they still are there.
 
-    Those of one partition come in order. Raises `BrokerUnavailable`.
+    Those of one partition come in order. `missing` is told what of a span lies before its partition's beginning.
+    Raises `BrokerUnavailable`.
     """
     consumer = AIOKafkaConsumer(
         **consumer_arguments(settings),
@@ -33,6 +35,10 @@ async def stretch(
         consumer.assign(list(spans))
         for tp, (begin, _) in spans.items():
             consumer.seek(tp, begin)
+        for tp, first in (await consumer.beginning_offsets(list(spans))).items():
+            begin, end = spans[tp]
+            if begin < first:
+                missing(tp, begin, min(end, first))
         there = await consumer.end_offsets(list(spans))
         ends = {tp: min(end, there[tp]) for tp, (_, end) in spans.items()}
         async for records in by_time(consumer, ends):
@@ -74,10 +80,18 @@ async def by_time(
         yield some
 
 
-async def again(settings: Settings, kind: Kind, partition: int, key: bytes, span: Span) -> list[Record]:
+async def again(
+    settings: Settings,
+    kind: Kind,
+    partition: int,
+    key: bytes,
+    span: Span,
+    *,
+    missing: Tell = lambda *_: None,
+) -> list[Record]:
     """The records of that key in the span, as far as they still are there. Raises `BrokerUnavailable`."""
     spans = {TopicPartition(settings.topic(SOURCES[kind]), partition): (span.first, span.last + 1)}
-    async with aclosing(stretch(settings, spans)) as records:
+    async with aclosing(stretch(settings, spans, missing=missing)) as records:
         return [as_record(kind, record, _no_ack) async for record in records if record.key == key]
 
 

@@ -20,6 +20,8 @@ LEAST_MESSAGE_BYTES = 64 << 10
 FACTS = ("items", "verdicts", "leases")
 """Topics of which every record counts, whatever came later under its key."""
 
+KEPT = {"retention.bytes": "-1"}
+
 
 async def configurations(admin: AIOKafkaAdminClient, topics: list[str]) -> dict[str, Configuration]:
     """By topic, what it is configured with; without those that Kafka does not tell of."""
@@ -69,6 +71,8 @@ def _problems(name: str, found: Configuration, wanted: Configuration) -> Iterato
         yield False, f"has cleanup.policy={is_so}, where {should} is wanted", wanted
     elif "delete" in policies and retention != "-1" and forever:
         yield False, f"forgets its records after {retention} ms: `haystream rebuild` would bring less back", wanted
+    if "delete" in policies and found.get("retention.bytes", "-1") != "-1" and wanted.get("retention.ms") == "-1":
+        yield False, "forgets its records as it grows: `haystream rebuild` would bring less back", KEPT
     takes = int(found.get("max.message.bytes", LEAST_MESSAGE_BYTES))
     publishes = int(wanted.get("max.message.bytes", 0))
     if publishes and takes < LEAST_MESSAGE_BYTES:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreDamaged, StoreUnavailable
@@ -51,6 +52,8 @@ class Troubles:
         self._query_id = query_id
         self._partition = partition
         self._shared = shared
+        # Without its note nothing can be known of the query, and nothing be said: it waits, and others go on.
+        self._retry = partial(shared.retry, until_mended=True)
         self.listed = False
         """Whether the store lists it among the queries that are stopped, or were."""
         self._left: frozenset[str] = frozenset()
@@ -62,7 +65,7 @@ class Troubles:
     async def read(self) -> Note:
         """What is noted; stops the query where that says so."""
         shared = self._shared
-        note = await shared.retry(lambda: shared.store.read_note(self._query_id))
+        note = await self._retry(lambda: shared.store.read_note(self._query_id))
         self.stopped = note.quarantine
         self.listed = self.listed or note.quarantine is not None
         self._left = frozenset(attempt for attempt in note.attempts if not attempt.endswith(shared.process))
@@ -86,7 +89,7 @@ class Troubles:
             raise QueryFailed(Code.QUARANTINED, f"{deaths} processes ended while they computed it")
         mine = self._mine = where + shared.process
         async with shared.attempts.turn(alone=deaths > 0):
-            await shared.retry(lambda: shared.store.begin_attempt(self._query_id, mine))
+            await self._retry(lambda: shared.store.begin_attempt(self._query_id, mine))
             try:
                 yield
             except asyncio.CancelledError:
@@ -100,12 +103,12 @@ class Troubles:
         """Note that the batch was broken off by ourselves, if the store answers at once."""
         if self._mine is not None:
             mine, self._mine = self._mine, None
-            with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable, StoreDamaged):
                 await self._shared.store.end_attempts(self._query_id, {mine})
 
     async def _end(self, attempts: AbstractSet[str]) -> None:
         shared = self._shared
-        await shared.retry(lambda: shared.store.end_attempts(self._query_id, attempts))
+        await self._retry(lambda: shared.store.end_attempts(self._query_id, attempts))
         self._mine = None
 
     async def went_well(self, position: Position) -> None:
@@ -133,13 +136,13 @@ class Troubles:
 
     async def damaged(self, damaged: StoreDamaged) -> None:
         """Put the query into quarantine as what the store has of it cannot be used."""
-        await self.stop(QueryFailed(Code.QUARANTINED, f"{damaged}; `haystream rebuild` makes it anew"))
+        await self.stop(QueryFailed(Code.QUARANTINED, str(damaged)))
 
     async def stop(self, failure: QueryFailed) -> None:
         """Put the query into quarantine."""
         shared = self._shared
         why = Quarantine(failure.code.value, failure.detail, shared.clock.now())
-        await shared.retry(lambda: shared.store.quarantine(self._query_id, self._partition, why))
+        await self._retry(lambda: shared.store.quarantine(self._query_id, self._partition, why))
         self.stopped, self.listed, self._raised = why, True, 0
         log.error("query %r is stopped: %s; `haystream query release` lets it go on", self._query_id, failure)
 
@@ -158,29 +161,29 @@ class Troubles:
         why = f"nobody has opened query {self._query_id!r}; this counts when somebody does"
         if verdicts or leases:
             room = shared.limits.unknown
-            await shared.retry(lambda: shared.store.note_unknown(*where, verdicts, leases=leases, room=room))
+            await self._retry(lambda: shared.store.note_unknown(*where, verdicts, leases=leases, room=room))
         batch.reject_all(Rejected(Code.UNKNOWN_QUERY, why))
 
     async def adopt_unknown(self, note: Note) -> Note:
         """The note of a query that is being opened, with the verdicts and leases that came before."""
         shared = self._shared
-        early = await shared.retry(lambda: shared.store.read_unknown(self._partition, self._query_id))
+        early = await self._retry(lambda: shared.store.read_unknown(self._partition, self._query_id))
         if not early.passed:
             return note
         await self._note_passed(verdicts=early.verdicts, leases=early.leases)
-        return await shared.retry(lambda: shared.store.read_note(self._query_id))
+        return await self._retry(lambda: shared.store.read_note(self._query_id))
 
     async def taken_up(self, note: Note) -> None:
         """Note that the query goes on, and that what the note says was passed over is applied."""
         shared = self._shared
-        await shared.retry(lambda: shared.store.take_up(self._query_id, self._partition, note))
+        await self._retry(lambda: shared.store.take_up(self._query_id, self._partition, note))
         self.listed = False
 
     async def _note_passed(self, **spans: Span | None) -> None:
         """`queries`, `verdicts` and `leases`: where records lie that have to be read again."""
         shared = self._shared
         if any(spans.values()):
-            await shared.retry(lambda: shared.store.pass_over(self._query_id, **spans))
+            await self._retry(lambda: shared.store.pass_over(self._query_id, **spans))
 
 
 def _span(batch: Batch, kind: Kind) -> Span | None:

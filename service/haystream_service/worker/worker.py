@@ -280,7 +280,7 @@ class Worker:
             query_ids = sorted(await shared.retry(lambda p=partition: shared.store.query_ids(p)))  # type: ignore[misc]
             heads = await shared.retry(lambda q=query_ids: shared.store.read_heads(q))  # type: ignore[misc]
             for query_id, head in zip(query_ids, heads, strict=True):
-                if head is not None and head.partition == partition:
+                if head is not None and head.partition in {partition, -1}:
                     await shared.check_same_topics(query_id, partition, head.position)
                     found.append((self._owner(query_id, partition), head))
         recent = 0

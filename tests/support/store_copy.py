@@ -1,0 +1,38 @@
+"""All that a Redis holds, to be put back later: it is as it was then."""
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from haystream_service.settings import Settings
+from support.pipeline import until
+
+
+class Copy:
+    """All that a Redis holds at one time, to be put back later, in one step."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._keys: dict[bytes, bytes] = {}
+
+    async def take(self) -> None:
+        self._keys = {key: await self._redis.dump(key) async for key in self._redis.scan_iter()}
+
+    async def put_back(self) -> None:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.flushall()
+            for key, value in self._keys.items():
+                pipeline.restore(key, 0, value)
+            await pipeline.execute()
+
+
+async def noted(redis: Redis, settings: Settings) -> None:
+    """Return when the store says that it has all that the topics have."""
+    key = f"{settings.redis_prefix}:up-to"
+
+    async def all_of_it() -> bool:
+        before = await redis.hgetall(key)
+        await asyncio.sleep(2.5)
+        return bool(before) and before == await redis.hgetall(key)
+
+    await until(all_of_it, "what was acknowledged is noted")
