@@ -21,7 +21,7 @@ from haystream_service.bench import audit, baselines, chart, engine, graphs, pip
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.stress import Stress
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, upright, write_json
 from haystream_service.errors import UserError
 
 T = TypeVar("T")
@@ -176,9 +176,8 @@ def _print_pipeline(result: dict[str, Any]) -> None:
 
 
 def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Table:
-    columns = ("p50 ms", "p99 ms", "verdicts", "unanswered", "s", "done", "MiB before", "peak", "after")
-    first = (Column(name, no_wrap=True) for name in ("", "while"))
-    table = Table(*first, *columns, title="verdicts while something else goes on")
+    measures = ("p50 ms", "p99 ms", "verdicts", "unanswered", "s", "done", "MiB before", "peak", "after")
+    cases = []
     for name, phase in met:
         counts = (
             f"{phase['verdicts']:,}",
@@ -187,8 +186,9 @@ def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Table:
             f"{phase['done']:,}",
         )
         memory = (f"{size:,}" for size in phase["memory_mib"])
-        table.add_row(name, phase["phase"], number(phase["p50_ms"]), number(phase["p99_ms"]), *counts, *memory)
-    return table
+        values = (number(phase["p50_ms"]), number(phase["p99_ms"]), *counts, *memory)
+        cases.append((f"{name}: {phase['phase']}", values))
+    return upright("verdicts while something else goes on", measures, cases)
 
 
 def alone(work: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from haystream_service.bench import chart, graphs, queries, queries_report
 from haystream_service.commands.bench import alone, number, targets_table
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, upright, write_json
 
 
 def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
@@ -34,12 +34,13 @@ def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
 
 def _print(result: dict[str, Any]) -> None:
     first = queries.FIRST
-    table = Table(
-        *("edges", "verdicts on", "queries", "MiB/query", "stored kB/query", "open ms", "load ms"),
-        *(f"first {first}, mean ms", "p50", "later, mean ms", "p50"),
-        *("new item ms", "mean", "concerns %", "later, each", "new edge ms", "mean", "concerns %", "later, each"),
-        title=f"open queries with {result['verdicts']} verdicts each",
+    measures = (
+        *("MiB a query", "stored kB a query", "open, ms", "load, ms"),
+        *(f"first {first} verdicts, mean ms", "p50", "later verdicts, mean ms", "p50"),
+        *("new item, ms", "mean", "concerns %", "later, each, ms"),
+        *("new edge, ms", "mean", "concerns %", "later, each, ms"),
     )
+    cases = []
     for row in result["results"]:
         sizes = row["memory_per_query"] / 2**20, row["stored_per_query"] / 1e3
         verdicts = (row[f"{part}_verdicts_{what}"] for part in ("first", "later") for what in ("ms", "p50_ms"))
@@ -49,9 +50,10 @@ def _print(result: dict[str, Any]) -> None:
             for what in ("ms", "mean_ms", "concerns", "later_ms")
         )
         numbers = (*sizes, row["open_ms"], row["load_ms"], *verdicts, *other)
-        table.add_row(number(row["edges"]), row["following"], number(row["queries"]), *map(number, numbers))
+        case = f"{row['edges']:,} edges, {row['queries']:,} queries, verdicts on {row['following']}"
+        cases.append((case, [*map(number, numbers)]))
     out = Console(highlight=False, soft_wrap=True)
-    out.print(table)
+    out.print(upright(f"open queries with {result['verdicts']} verdicts each", measures, cases))
     shared = Table(
         "graph", "edges", "participants", "items", "collection MiB", "shared MiB", title="beside queries"
     )

@@ -2,7 +2,7 @@
 
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 
 notes = Console(stderr=True, highlight=False, soft_wrap=True)
 """For people: progress, warnings, summaries beside a result."""
@@ -24,6 +25,15 @@ def write_json(value: Any) -> None:
 def shown(text: str) -> str:
     """The text for a terminal: nothing in it moves the cursor, or turns the direction of what follows."""
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cf", "Cs"})
+
+
+def upright(title: str, measures: Sequence[str], cases: Sequence[tuple[str, Sequence[str]]]) -> Table:
+    """A table with a line a measure and a column a case, with its values in that order: many measures fit in."""
+    headings = (Column(name, justify="right") for name, _ in cases)
+    table = Table(Column(""), *headings, title=title)
+    for measure, *values in zip(measures, *(values for _, values in cases), strict=True):
+        table.add_row(measure, *values)
+    return table
 
 
 @contextmanager
