@@ -5,6 +5,7 @@ import os
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -199,8 +200,8 @@ class Pipeline:
     async def ranked(self, events: Iterable[Event]) -> None:
         """Return when everything is read, and every query's latest ranking is published."""
         await self.drained()
-        items = len({event.item_id for event in events if isinstance(event, Item)})
-
+        known = {(event.collection, event.item_id) for event in events if isinstance(event, Item)}
+        items = Counter(collection for collection, _ in known)
         last: dict[View, int] = {}
 
         async def enough(query: StoredQuery) -> int:
@@ -208,7 +209,7 @@ class Pipeline:
             view = query.settings.view
             if view not in last:
                 last[view] = (await stored_collection(self.store, view)).changed
-            return last[view] if view.scope is not None else max(items, last[view])
+            return last[view] if view.scope is not None else max(items[view.collection], last[view])
 
         async def ranked() -> bool:
             queries = [await self.store.load_query(query_id) for query_id in await self.store.query_ids()]

@@ -1,0 +1,197 @@
+"""Keys that all queries share, or a collection's, hold something else: that is told, and waited for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+from support.pipeline import Pipeline, is_ready, page, settings_on, until
+
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.demo.stage import WorkerProcess
+from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.settings import Settings
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+SHARED = (
+    "generation",
+    "partitions",
+    "partition:0",
+    "quarantined:0",
+    "unknown:0",
+    "unknown-leases:0",
+    "leased:0",
+    "up-to",
+)
+
+
+@pytest.fixture
+def settings(kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> Settings:
+    return settings_on(kafka, own_valkey, topic_prefix, partitions=1)
+
+
+def items(collection: str, numbers: range) -> list[Item]:
+    return [Item(f"{collection}{n}", collection, f"p{n % 5}", (f"p{5 + n % 3}",)) for n in numbers]
+
+
+def verdict(number: int, query_id: str, collection: str = "a") -> Verdict:
+    said = list(Outcome)[number % 3]
+    return Verdict(
+        f"{query_id}{number}", query_id, f"{collection}{number}", "zoe", said, 1_700_000_000_000_000 + number
+    )
+
+
+BEFORE: list[Event] = [
+    Query("q", collection="a"),
+    Query("r", collection="b"),
+    *items("a", range(12)),
+    *items("b", range(12)),
+    *(verdict(n, "q") for n in range(4)),
+    *(verdict(n, "r", "b") for n in range(4)),
+]
+SINCE: list[Event] = [
+    *items("a", range(12, 16)),
+    *(verdict(n, "q") for n in range(4, 8)),
+    *(verdict(n, "r", "b") for n in range(4, 8)),
+]
+
+
+@asynccontextmanager
+async def something_else(redis: Redis, key: str) -> AsyncIterator[None]:
+    """A list is under the key inside, and what was there again afterwards."""
+    kept = await redis.dump(key)
+    await redis.delete(key)
+    await redis.rpush(key, "junk")
+    yield
+    await redis.delete(key)
+    if kept is not None:
+        await redis.restore(key, 0, kept)
+
+
+async def names(worker: WorkerProcess, key: str) -> None:
+    """Return once the worker is not ready, and says that it is for that key."""
+
+    async def named() -> bool:
+        status, text = await asyncio.to_thread(page, worker, "/readyz")
+        return status == 503 and f"the Redis key {key} holds a list, and a" in text
+
+    await until(named, f"/readyz names {key}", patience=30.0)
+
+
+async def with_what_came_before(pipeline: Pipeline) -> WorkerProcess:
+    worker = await pipeline.worker()
+    await pipeline.say(*BEFORE)
+    await pipeline.assert_is_the_fold(BEFORE)
+    return worker
+
+
+@pytest.mark.parametrize("name", SHARED)
+async def test_whoever_starts_on_a_shared_key_of_another_type_names_it_and_waits(
+    pipeline: Pipeline, own_valkey: ValkeyServer, name: str
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{name}"
+    async with Redis.from_url(own_valkey.url) as redis:
+        async with something_else(redis, key):
+            starting = asyncio.create_task(asyncio.to_thread(worker.start))
+            await pipeline.say(*SINCE)
+            await names(worker, key)
+            await asyncio.sleep(1.0)
+            assert worker.running
+        await starting
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+    assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("name", ["generation", "leased:0", "up-to", "partitions"])
+async def test_a_worker_under_which_a_shared_key_becomes_another_type_goes_on_when_it_is_mended(
+    pipeline: Pipeline, own_valkey: ValkeyServer, name: str
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    key = f"{pipeline.settings.redis_prefix}:{name}"
+    later = [*SINCE, Query("s", collection="a")]
+    async with Redis.from_url(own_valkey.url) as redis, something_else(redis, key):
+        await pipeline.say(*later)
+        await names(worker, key)
+        assert worker.running
+    await until(lambda: is_ready(worker), "the worker is ready")
+    await pipeline.assert_is_the_fold([*BEFORE, *later])
+    assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("part", ["log", "ids"])
+async def test_a_collection_of_which_redis_has_something_else_waits_and_other_queries_go_on(
+    pipeline: Pipeline, own_valkey: ValkeyServer, part: str
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    key = f"{pipeline.settings.redis_prefix}:{{c:a}}:{part}"
+
+    async def goes_on() -> bool:
+        query = await pipeline.store.load_query("r")
+        return query is not None and len(query.verdicts) == 8
+
+    async with Redis.from_url(own_valkey.url) as redis, something_else(redis, key):
+        await pipeline.say(*SINCE)
+        await names(worker, key)
+        await until(goes_on, "the query of the other collection goes on", patience=30.0)
+        assert worker.running
+    await until(lambda: is_ready(worker), "the worker is ready")
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+    assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("part", ["meta", "note", "attempts"])
+async def test_whoever_starts_on_a_query_of_another_type_stops_it_or_waits_and_others_go_on(
+    pipeline: Pipeline, own_valkey: ValkeyServer, part: str
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{{q:q}}:{part}"
+
+    async def told() -> bool:
+        text = worker.log.read_text() if worker.log.exists() else ""
+        return f"the Redis key {key} holds a list" in text
+
+    async def goes_on() -> bool:
+        query = await pipeline.store.load_query("r")
+        return query is not None and len(query.verdicts) == 8
+
+    async with Redis.from_url(own_valkey.url) as redis, something_else(redis, key):
+        starting = asyncio.create_task(asyncio.to_thread(worker.start))
+        await pipeline.say(*SINCE)
+        await until(told, "the key is named", patience=30.0)
+        await until(goes_on, "the other query goes on", patience=30.0)
+        assert worker.running
+    await starting
+    await pipeline.store.release("q")
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+    assert "Traceback" not in worker.log.read_text()
+
+
+async def test_a_query_of_another_type_can_be_deleted(pipeline: Pipeline, own_valkey: ValkeyServer) -> None:
+    worker = await with_what_came_before(pipeline)
+    async with Redis.from_url(own_valkey.url) as redis:
+        for part in ("meta", "outbox", "note"):
+            key = f"{pipeline.settings.redis_prefix}:{{q:q}}:{part}"
+            await redis.delete(key)
+            await redis.rpush(key, "junk")
+    code, _, said = await pipeline.program("query", "delete", "q", "--yes")
+    assert code == 0, said
+    assert worker.running
+    assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("name", ["generation", "partitions", "{q:q}:meta", "{c:a}:log"])
+async def test_a_rebuild_mends_it(pipeline: Pipeline, own_valkey: ValkeyServer, name: str) -> None:
+    worker = await with_what_came_before(pipeline)
+    await asyncio.to_thread(worker.stop)
+    async with Redis.from_url(own_valkey.url) as redis:
+        key = f"{pipeline.settings.redis_prefix}:{name}"
+        await redis.delete(key)
+        await redis.rpush(key, "junk")
+    code, _, said = await pipeline.program("rebuild", "--yes")
+    assert code == 0, said
+    await pipeline.assert_is_the_fold(BEFORE)
