@@ -200,14 +200,13 @@ PIPELINE = Board(
                 ),
                 Panel(
                     "Dead letters",
-                    "By code, in five minutes; and records that were removed from a topic before they were read.",
+                    "By code, in five minutes.",
                     "none",
                     (
                         (
                             f"{summed('increase(' + of('haystream_dead_letters_total') + '[5m])', 'code')} > 0",
                             "{{code}}",
                         ),
-                        (f"{summed(of('haystream_records_missed_total'), 'topic')} > 0", "{{topic}}, missed"),
                     ),
                 ),
                 Panel(

@@ -181,7 +181,7 @@ class Metrics(MetricsTable):
     records_missed = Metric(
         Counter,
         "haystream_records_missed_total",
-        "Offsets that were removed from a topic (without the prefix) before they were read: records at most.",
+        "Offsets that were removed from a topic (without the prefix) before they were read: so many at most.",
         labels=("topic",),
     )
     leases_live = Metric(Gauge, "haystream_leases_live", "Leases that are not over, of this worker's queries.")
