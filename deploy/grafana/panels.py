@@ -200,13 +200,14 @@ PIPELINE = Board(
                 ),
                 Panel(
                     "Dead letters",
-                    "By code, in five minutes.",
+                    "By code, in five minutes; and records that were removed from a topic before they were read.",
                     "none",
                     (
                         (
                             f"{summed('increase(' + of('haystream_dead_letters_total') + '[5m])', 'code')} > 0",
                             "{{code}}",
                         ),
+                        (summed(of('haystream_records_missed_total'), 'topic'), "{{topic}}, missed"),
                     ),
                 ),
                 Panel(
