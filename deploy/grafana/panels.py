@@ -207,7 +207,7 @@ PIPELINE = Board(
                             f"{summed('increase(' + of('haystream_dead_letters_total') + '[5m])', 'code')} > 0",
                             "{{code}}",
                         ),
-                        (summed(of('haystream_records_missed_total'), 'topic'), "{{topic}}, missed"),
+                        (summed(of("haystream_records_missed_total"), "topic"), "{{topic}}, missed"),
                     ),
                 ),
                 Panel(
