@@ -2,6 +2,7 @@
 
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -17,12 +18,25 @@ _R = TypeVar("_R")
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a loop over arrays to machine code, once: the result is cached on disk beside the source.
 
+    Where nothing can be written, neither there nor in numba's other places, each process compiles for itself.
+
     `error_model="numpy"` (a division by zero gives inf, as numpy does) keeps branches out of inner loops;
     `nogil` lets a caller run long loops beside its event loop.
     """
     dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
-    dispatcher._cache = _PackageCache(function)
+    try:
+        dispatcher._cache = _PackageCache(function)
+    except RuntimeError:  # numba found no place
+        _uncached.append(function.__name__)
     return cast(Callable[_P, _R], dispatcher)
+
+
+_uncached: list[str] = []
+
+
+def cached() -> bool:
+    """Whether what is compiled here is kept for later processes."""
+    return not _uncached
 
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -37,7 +51,8 @@ class _PackageCache(FunctionCache):  # type: ignore[misc]
     """numba's cache, valid for the sources that a function is made of and no others.
 
     numba itself looks at the one file that a function stands in. The machine code holds the loops of other files
-    too, so after an update of one of those it would go on running the old ones, without a word.
+    too, so after an update of one of those it would go on running the old ones, without a word. Where the disk is
+    full, or lost what was written last, numba would not even compile.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
@@ -46,6 +61,20 @@ class _PackageCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = IndexDataCacheFile(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=self._source_stamp
         )
+
+    def load_overload(self, sig: object, target_context: object) -> object:
+        """Machine code; None where there is none, or none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # noqa: BLE001 - of a file that is cut off pickle raises what it likes
+            with suppress(OSError):
+                self.flush()  # else what is compiled now could not be written beside it
+            return None
+
+    def save_overload(self, sig: object, data: object) -> None:
+        """Write machine code, if that can be done."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
 
 
 @cache

@@ -18,10 +18,11 @@ CALLER = (
 )
 
 
-def run(folder: Path) -> float:
-    code = "from haystream.caller import outer; print(outer(2.0))"
+def run(
+    folder: Path, code: str = "from haystream.caller import outer; print(outer(2.0))", **environment: str
+) -> float:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, env=ENVIRONMENT
+        [sys.executable, "-c", code], cwd=folder, stdout=subprocess.PIPE, check=True, env=ENVIRONMENT | environment
     )
     return float(done.stdout)
 
@@ -62,6 +63,33 @@ def test_an_edit_of_what_no_loop_is_made_of_compiles_nothing_again(package: Path
     (package / "shell.py").write_text("from haystream.caller import outer as again\n")
     assert run(package.parent) == 30.0
     assert machine_code(package) == made
+
+
+def test_without_a_folder_that_can_be_written_to_it_is_compiled_all_the_same(package: Path) -> None:
+    (package / "__pycache__").touch()  # so nobody, not even root, can write beside the source
+    assert run(package.parent, HOME="/dev/null") == 30.0
+    assert run(package.parent, HOME="/dev/null", NUMBA_CACHE_DIR="/dev/null") == 30.0
+    assert not machine_code(package)
+    told = "from haystream.caller import outer; from haystream.compiled import cached; print(int(cached()))"
+    assert run(package.parent, told, HOME="/dev/null") == 0
+    assert run(package.parent, told, HOME="/dev/null", NUMBA_CACHE_DIR=str(package)) == 1
+
+
+@pytest.mark.parametrize("kept", [0, 40], ids=["empty", "cut off"])
+@pytest.mark.parametrize("name", ["*.nbi", "*.nbc"])
+def test_machine_code_that_cannot_be_read_is_made_again(package: Path, name: str, kept: int) -> None:
+    assert run(package.parent) == 30.0
+    whole = {path: path.read_bytes() for path in machine_code(package)}
+    for path in package.rglob(name):
+        path.write_bytes(whole[path][:kept])
+    assert run(package.parent) == 30.0
+    assert all(len(path.read_bytes()) == len(content) for path, content in whole.items())
+
+
+def test_what_cannot_be_written_is_no_reason_not_to_compile(package: Path) -> None:
+    code = "from unittest.mock import patch; from haystream.caller import outer\n"
+    full = "patch('numba.core.caching.IndexDataCacheFile._open_for_write', side_effect=OSError(28, 'disk full'))"
+    assert run(package.parent, f"{code}with {full}: print(outer(2.0))") == 30.0
 
 
 def machine_code(package: Path) -> dict[Path, int]:

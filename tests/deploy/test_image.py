@@ -79,6 +79,18 @@ def test_kernels_are_compiled_by_the_build_and_copied_from_where_it_put_them() -
     assert place.startswith(arguments("COPY")[-2][-1])  # what the last stage takes from the first
 
 
+def test_it_starts_where_nothing_can_be_copied(tmp_path: Path) -> None:
+    (tmp_path / "haystream").write_text("#!/bin/sh\necho started $*\n")
+    (tmp_path / "haystream").chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "deploy" / "entrypoint", "worker"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "NUMBA_CACHE_DIR": "/dev/null/kernels"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout == b"started worker\n"
+
+
 def test_it_has_two_stages_on_one_pinned_image() -> None:
     assert [words[0] for words in arguments("FROM")] == ["${BASE}"] * 2
     assert arguments("ARG")[0] == ["BASE=python:3.11-slim-bookworm"]

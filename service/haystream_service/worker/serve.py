@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, TypeVar
 
 import faust
 
+from haystream.compiled import cached
 from haystream.warm import warm
 from haystream_service.errors import UserError
 from haystream_service.metrics import Metrics, new_registry
@@ -136,12 +137,12 @@ async def serve(settings: Settings) -> int:
     """Work until SIGTERM or SIGINT; then finish what is in hand. The exit code: 0, or 1 after a bug.
 
     Raises:
-        UserError: the topics or the port cannot be used.
+        UserError: the topics, the port or the folder cannot be used.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
         stop = _stopped_by_signals()
-        data_dir = settings.data_dir or Path(stack.enter_context(TemporaryDirectory(prefix="haystream-")))
+        data_dir = _data_dir(settings, stack)
         server = Server(settings)
         stack.push_async_callback(server.store.close)
         stack.push_async_callback(server.publisher.close)
@@ -204,6 +205,20 @@ def _stopped_by_signals() -> asyncio.Event:
     return stop
 
 
+def _data_dir(settings: Settings, stack: AsyncExitStack) -> Path:
+    """The folder where Faust keeps its own files."""
+    try:
+        if settings.data_dir is None:
+            return Path(stack.enter_context(TemporaryDirectory(prefix="haystream-")))
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=settings.data_dir).close()
+    except OSError as error:
+        raise UserError(
+            f"there is no folder for temporary files: {error}. Name one with HAYSTREAM_DATA_DIR"
+        ) from None
+    return settings.data_dir
+
+
 async def _serve_probes(server: Server, stack: AsyncExitStack) -> None:
     settings = server.settings
     try:
@@ -220,6 +235,10 @@ async def _serve_probes(server: Server, stack: AsyncExitStack) -> None:
 async def _prepare(server: Server) -> bool:
     """Everything that has to be there before the first record is read."""
     settings = server.settings
+    if not cached():
+        log.warning(
+            "every start compiles for a minute or more: let NUMBA_CACHE_DIR name a folder that can be written to"
+        )
     await asyncio.to_thread(warm)
     server.waiting_for = f"waiting for Kafka at {settings.kafka}"
     counts = await _unless_refused(server, lambda: ensure_topics(settings))
