@@ -227,3 +227,18 @@ async def test_a_lease_that_is_over_is_stored_without_what_it_was_served_at(stor
     assert (await store._redis.hget(key, lease.lease_id)).endswith(b"\na\nann\n\n\n\n\n\n")
     (_, released) = await store.claims.outbox("q", 2)
     assert (decode_lease(released.value, released.key).score, released.partition) == (0.5, saved.partition)
+
+
+async def test_a_fact_is_never_taken_for_a_new_one_since_the_clock_was_set_back(store: RedisStore) -> None:
+    await store.begin("mark")
+    await store.save_query(
+        replace(change("q"), ranking=b'{"items": [{"item_id": "a", "score": 0.5, "mean": 0.25}]}')
+    )
+    # As if something had been in it while the clock was an hour ahead: a stream's ids never go back.
+    outbox = store._keys.query("q", "outbox")
+    seconds, _ = await store._redis.time()
+    await store._redis.xdel(outbox, await store._redis.xadd(outbox, {"fact": ""}, id=f"{seconds + 3600}000-0"))
+    await store.claims.claim("q", "ann", 1, 60)
+    seen = await store.claims.expire("q")
+    assert (seen.expired, seen.live, seen.waiting) == (0, 1, 1)
+    assert seen.age < -3000

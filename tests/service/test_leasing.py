@@ -102,6 +102,16 @@ async def test_what_nobody_published_the_owner_does_after_a_moment() -> None:
     assert at.metrics.outbox_records._value.get() == at.metrics.outbox_age._value.get() == 0
 
 
+async def test_what_nobody_published_need_not_wait_for_a_clock_that_was_set_back() -> None:
+    at = await desk()
+    (a,) = await at.claims.claim("q", "kim", 1, 60)
+    at.now -= 3600 * SECOND
+    await at.leasing.look()
+    assert at.metrics.outbox_age._value.get() == 0
+    await at.process.settled()
+    assert at.facts() == [(Action.CLAIMED, a.item_id)]
+
+
 async def test_a_verdict_ends_the_lease_and_the_item_is_not_claimed_again_even_before_that_is_known() -> None:
     at = await desk()
     (a,) = await at.claims.claim("q", "zoe", 1, 60)

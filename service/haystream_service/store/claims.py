@@ -77,7 +77,7 @@ class Looked(NamedTuple):
     waiting: int
     """Records in the outbox."""
     age: float
-    """Seconds that the oldest of them has been there; 0 where none is."""
+    """Seconds that the oldest of them has been there; 0 where none is, less where the clock was set back."""
 
 
 class ClaimCode(StrEnum):

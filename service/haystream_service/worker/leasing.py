@@ -68,7 +68,7 @@ class Leasing:
                 self._seen[query_id] = await self._look_at(query_id)
         self._metrics.leases_live.set(sum(seen.live for seen in self._seen.values()))
         self._metrics.outbox_records.set(sum(seen.waiting for seen in self._seen.values()))
-        self._metrics.outbox_age.set(max((seen.age for seen in self._seen.values()), default=0.0))
+        self._metrics.outbox_age.set(max((0.0, *(seen.age for seen in self._seen.values()))))
 
     async def _look_at(self, query_id: str) -> Looked:
         claims = self._store.claims
@@ -76,7 +76,8 @@ class Leasing:
             seen = await self._retry(lambda: claims.expire(query_id))
             if seen.expired:
                 self._metrics.leases_expired.inc(seen.expired)
-            if seen.expired or seen.age >= ABANDONED_SECONDS:
+            # Where the store's clock was set back nobody can say how long a fact has been there.
+            if seen.expired or not 0.0 <= seen.age < ABANDONED_SECONDS:
                 await self._retry(lambda: publish_outbox(claims, self._publisher.publish_leases, query_id))
         except StoreDamaged as damaged:
             log.error("leases of query %r: %s", query_id, damaged, extra={"query": query_id})
