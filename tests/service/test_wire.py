@@ -1,9 +1,11 @@
 """Decoding: what is taken, and every way in which an event is rejected."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from haystream.errors import Code, Rejected
@@ -431,12 +433,12 @@ def test_dead_letters_fit_whatever_was_sent_and_whatever_the_topic_takes():
     assert dead_letter_key(b"k" * 2049) is dead_letter_key(None) is None
 
 
-def ranking_of(count: int, *, people: int) -> bytes:
+def ranking_of(count: int, *, people: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     names = tuple(f"{n:04d}".ljust(512, "\u00e9") for n in range(people))
     because = (Share((names[0], names[1]), 0.25),) * 5
     items = tuple(RankedItem(f"m{n}", n + 1, 0.5, 0.5, 0.1, names, because) for n in range(count))
     ranking = Ranking("greedy", 2, 1, Estimate(3.0, 0.5), 1.5, items)
-    return encode_ranking("q", ranking, revision=1, published_at=0)
+    return encode_ranking("q", ranking, revision=1, published_at=0, limits=limits)
 
 
 def test_rankings_name_some_of_many_people_and_say_how_many_more_there_are():
@@ -476,3 +478,20 @@ def test_what_an_item_says_is_not_repeated_where_it_is_refused(field: str, said:
     with pytest.raises(Rejected, match=f"^[a-z_]+: {field}: should (have at most|be a valid)") as refused:
         decode_item(json.dumps(value).encode(), None)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("limit", [50_000, 1_000_000, 8_000_000])
+def test_a_ranking_that_is_cut_while_it_is_encoded_is_the_one_that_is_cut_afterwards(limit: int):
+    whole = ranking_of(150, people=80, limits=Limits(ranking_bytes=1 << 40))
+    assert len(whole) > 8_000_000
+    cut = ranking_of(150, people=80, limits=Limits(ranking_bytes=limit))
+    assert orjson.loads(cut) == orjson.loads(fit_ranking(whole, limit))
+
+
+def test_the_longest_ranking_of_the_widest_items_takes_no_gigabytes():
+    tracemalloc.start()
+    try:
+        assert len(ranking_of(10_000, people=1000)) <= DEFAULT_LIMITS.ranking_bytes
+        assert tracemalloc.get_traced_memory()[1] < 1 << 30
+    finally:
+        tracemalloc.stop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,10 +14,12 @@ from haystream.errors import Code, QueryFailed
 from haystream.events import ItemFact, Withdrawal
 from haystream.models import MODELS
 from haystream_service.wire import finite, times
-from haystream_service.wire.fitting import fit_ranking
+from haystream_service.wire.fitting import FEW_NAMED, fit_ranking
 from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from haystream.errors import Rejected
     from haystream.events import LeaseFact, Prior, Query, Verdict
     from haystream.ranking.ranked import RankedItem, Ranking
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 
 DETAIL = 2000
 """Characters of a dead letter's detail: some say what was sent, and nobody bounds that."""
+
+FEW_ITEMS = 100
+"""A ranking of no more has its length looked at when it is encoded."""
 
 
 def encode_query(query: Query) -> bytes:
@@ -125,6 +132,10 @@ def encode_ranking(
     Raises:
         QueryFailed: NOT_FINITE; nothing that could be mistaken for a ranking is published.
     """
+    named, kept = limits.named, len(ranking.items)
+    if kept > FEW_ITEMS and _first(ranking.items, named, limits.ranking_bytes) < kept:
+        named = FEW_NAMED
+        kept = _first(ranking.items, named, limits.ranking_bytes)
     value = _dumped(
         {
             "query_id": query_id,
@@ -135,8 +146,8 @@ def encode_ranking(
             "found": ranking.found,
             "expected_remaining": ranking.expected_remaining,
             "discrepancy": ranking.discrepancy,
-            "items": [_ranked(item, limits.named) for item in ranking.items],
-            "items_cut": 0,
+            "items": [_ranked(item, named) for item in ranking.items[:kept]],
+            "items_cut": len(ranking.items) - kept,
         }
     )
     return fit_ranking(value, limits.ranking_bytes)
@@ -176,6 +187,19 @@ def _dumped(ranking: dict[str, Any]) -> bytes:
         return finite.dumps(ranking)
     except ValueError as error:
         raise QueryFailed(Code.NOT_FINITE, f"the ranking cannot be told: {error}") from None
+
+
+def _first(items: Sequence[RankedItem], named: int, limit: int) -> int:
+    """How many of the first items may fit into so many bytes: the texts of more have more characters.
+
+    Thousands of wide items would else be encoded only to be cut, hundreds of megabytes at each verdict.
+    """
+    return bisect_right(list(accumulate(_characters(item, named) for item in items)), limit)
+
+
+def _characters(item: RankedItem, named: int) -> int:
+    because = (person for share in item.because for person in share.participants)
+    return sum(map(len, (item.item_id, item.uri or "", *item.participants[:named], *because)))
 
 
 def _ranked(item: RankedItem, named: int) -> dict[str, Any]:
