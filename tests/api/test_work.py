@@ -87,6 +87,19 @@ async def test_a_verdict_is_changed_and_taken_back(
     assert (twice.status_code, twice.json()["code"]) == (422, "invalid_value")
 
 
+async def test_a_verdict_with_the_longest_id_is_taken_back(
+    lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
+) -> None:
+    before = await opened(lead, ingest, world)
+    path = "/v1/queries/q/verdicts/" + "\U0001f600" * 512
+    body = {"item_id": before["items"][0]["item_id"], "outcome": "relevant", "decided_at": AT % 1}
+    await kim.put(path, json=body, params={"wait": "ranking"})
+    for known in (False, True):
+        undone = await kim.delete(path, params={"wait": "ranking"})
+        assert (undone.json()["verdict"]["outcome"], undone.json()["known"]) == ("retracted", known)
+    assert (await ranking(kim))["screened"] == 0
+
+
 async def test_an_analyst_acts_for_herself_and_a_lead_for_others(
     lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
 ) -> None:

@@ -1,6 +1,7 @@
 """The routes of verdicts: give one, see it, take it back."""
 
 from dataclasses import replace
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -15,6 +16,7 @@ from haystream_service.api.guards import CallerOf, DeskOf, PathId, QueryLately, 
 from haystream_service.api.messages import VerdictAnswer, VerdictBody, Wait
 from haystream_service.api.problems import Problem, not_found
 from haystream_service.wire import VerdictRecord, encode_verdict, read_record, to_verdict
+from haystream_service.wire.fields import ID_LENGTH
 
 router = APIRouter(tags=["verdicts"])
 
@@ -108,10 +110,17 @@ async def undo_verdict(
     if found.outcome == Outcome.RETRACTED:
         raise Problem(Code.INVALID_VALUE, f"verdict {verdict_id!r} takes one back itself: decide anew")
     retraction = replace(
-        found, verdict_id=verdict_id + UNDONE, outcome=Outcome.RETRACTED, decided_at=found.decided_at + 1
+        found, verdict_id=_undoing(verdict_id), outcome=Outcome.RETRACTED, decided_at=found.decided_at + 1
     )
-    _record(retraction)  # the longer id may be too long
+    _record(retraction)  # a later time may be too late
     return await _given(desk, opened, retraction, wait, seconds)
+
+
+def _undoing(verdict_id: str) -> str:
+    """The id of the verdict that takes this one back: the same whenever it is asked for."""
+    if len(verdict_id) + len(UNDONE) > ID_LENGTH:
+        verdict_id = sha256(verdict_id.encode()).hexdigest()
+    return verdict_id + UNDONE
 
 
 async def _given(desk: Desk, opened: Opened, verdict: Verdict, wait: str, seconds: float) -> Response:
