@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.compiled import compiled
+from haystream.compiled import compiled, inlined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -105,7 +105,7 @@ def mark_all(numbers: Marked, which: Ints) -> None:
         mark(numbers, number)
 
 
-@compiled
+@inlined
 def members_of(numbers: Marked) -> Ints:
     """The members in the order in which they came, shape (k,): a view, good until the next change."""
     return numbers.members[: numbers.size[0]]
@@ -119,12 +119,16 @@ def unmark_all(numbers: Marked) -> None:
     numbers.size[0] = 0
 
 
-@compiled
-def unmark_last(numbers: Marked, most: int) -> Ints:
-    """Take out up to `most` of those that came last, and return them: a view, good until the next change."""
-    count = numbers.size[0]
+def take_all(numbers: Marked) -> Ints:
+    """Empty the set; return its members in the order in which they came."""
+    return take_last(numbers, int(numbers.size[0]))
+
+
+def take_last(numbers: Marked, most: int) -> Ints:
+    """Take out up to `most` of those that came last, and return them."""
+    count = int(numbers.size[0])
     begin = max(count - most, 0)
-    for i in range(begin, count):
-        numbers.flags[numbers.members[i]] = 0
+    taken = numbers.members[begin:count].copy()
+    numbers.flags[taken] = 0
     numbers.size[0] = begin
-    return numbers.members[begin:count]
+    return taken

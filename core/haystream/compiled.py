@@ -21,14 +21,17 @@ def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Where nothing can be written, neither there nor in numba's other places, each process compiles for itself.
 
     `error_model="numpy"` (a division by zero gives inf, as numpy does) keeps branches out of inner loops;
-    `nogil` lets a caller run long loops beside its event loop.
+    `nogil` lets a caller run long loops beside its event loop. Without numba's runtime (`_nrt`) nobody counts
+    references: the caller holds all arrays. With it every call, also of one loop by another, counts those to each
+    array of each tuple that it is given, which takes longer than what most loops do for an entry.
+    So a function can neither make an array nor return one (`allocating`).
     """
-    dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
-    try:
-        dispatcher._cache = _PackageCache(function)
-    except RuntimeError:  # numba found no place
-        _uncached.append(function.__name__)
-    return cast(Callable[_P, _R], dispatcher)
+    return _cached(function, _nrt=False)
+
+
+def allocating(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """As `compiled`, for a function that makes an array, or returns one: for callers that are not compiled."""
+    return _cached(function, _nrt=True)
 
 
 _uncached: list[str] = []
@@ -40,11 +43,17 @@ def cached() -> bool:
 
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """As `compiled`, for a few lines that loops call for every entry: they become a part of the loop.
-
-    A call in its own right counts references to every array of a tuple that it is given, entry by entry.
-    """
+    """Make a few lines a part of each loop that calls them: they may hand it a view. For compiled callers only."""
     return cast(Callable[_P, _R], numba.njit(nogil=True, error_model="numpy", inline="always")(function))
+
+
+def _cached(function: Callable[_P, _R], **options: bool) -> Callable[_P, _R]:
+    dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    try:
+        dispatcher._cache = _PackageCache(function)
+    except RuntimeError:  # numba found no place
+        _uncached.append(function.__name__)
+    return cast(Callable[_P, _R], dispatcher)
 
 
 class _PackageCache(FunctionCache):  # type: ignore[misc]

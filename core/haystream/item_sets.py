@@ -37,6 +37,8 @@ class ItemSets:
         self.items: list[list[int]] = []
         """Per set, its items by their stable hashes."""
         self._number: dict[tuple[int, ...], int] = {}
+        self._edges: list[tuple[int, ...]] = []
+        """Its keys, by set."""
         self.start.append(0)
 
     def __len__(self) -> int:
@@ -44,8 +46,7 @@ class ItemSets:
 
     def edges(self, which: int) -> tuple[int, ...]:
         """The edges of a set, ascending."""
-        begin, end = self.start.data[which : which + 2]
-        return tuple(self.edge.data[begin:end].tolist())
+        return self._edges[which]
 
     def on_edge(self, edge: int) -> Iterator[int]:
         """The sets on an edge."""
@@ -69,6 +70,7 @@ class ItemSets:
         if which is None:
             which = self._number[edges] = len(self.items)
             self.items.append([])
+            self._edges.append(edges)
             self.last_link.resize(edges[-1] + 1)
             for edge in edges:
                 self.edge.append(edge)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs
-from haystream.compiled import compiled, inlined
+from haystream.compiled import allocating, compiled, inlined
 from haystream.copies import zeros_as_needed
 
 LINE = 8
@@ -78,7 +78,7 @@ def put(column: Overlay, number: int, value: float) -> None:
     column.own[at, number % LINE] = value
 
 
-@compiled
+@allocating
 def entries(column: Overlay, which: Ints) -> Floats:
     """Those entries, shape (len(which),)."""
     values = np.empty(len(which))

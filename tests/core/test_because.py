@@ -11,7 +11,7 @@ from support.histories import MODELS, item, verdict
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.ranking.queue import SHARES_NAMED
+from haystream.ranking.reasons import SHARES_NAMED
 
 
 @pytest.mark.parametrize("model", MODELS)

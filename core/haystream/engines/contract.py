@@ -25,6 +25,9 @@ class Moved(NamedTuple):
     """Those to score again: whatever of them moved, or an end. Where `rounded_common` has moved, all are."""
 
 
+NOTHING_MOVED = Moved(*np.zeros((3, 0), np.int32))
+
+
 class Readings(Protocol):
     """What is read off a posterior.
 
@@ -110,13 +113,17 @@ class Readings(Protocol):
         """
         ...
 
-    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
+    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
         """Who made the mean of those edges' P what it is: (screened edge, share), largest share first.
 
         The shares add up, exactly, to the adjusted expectation (before any constraint) of the mean of P over
         `edges`, less its prior expectation and less the shift of the common mean, which is everybody's
         (docs/method.md, "Because"): a screened edge's data speak here by how they differ from the learned base
         rate."""
+        ...
+
+    def largest_shares(self, sets: Sequence[Sequence[int]], most: int) -> list[list[tuple[int, float]]]:
+        """For the edges of each of these sets the first `most` of its `shares`."""
         ...
 
     def deviations(self, edges: Ints) -> Floats:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import merge
 from itertools import groupby, islice
@@ -12,30 +11,25 @@ import numpy as np
 
 from haystream.arrays import Flags, Floats, Growing, Ints, Longs
 from haystream.collection import Collection
-from haystream.compiled import compiled
+from haystream.compiled import allocating
 from haystream.engines.contract import Engine
 from haystream.engines.local.ahead import Ahead
 from haystream.events import Policy
 from haystream.models.common import Common
 from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
-from haystream.ranking.ranked import Estimate, RankedItem, Share
+from haystream.ranking.ranked import Estimate, RankedItem
+from haystream.ranking.reasons import Reasons
 from haystream.ranking.scoring import Source, score_all
 from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, SetCounts, SetEdges
 from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament, as_compared
 from haystream.ranking.turns import Turns
 
-SHARES_NAMED = 5
-"""How many shares an item's `because` names: the largest ones."""
 
-REASONS_SHIFT = 0.01
-"""By how much the common mean may move until it is looked again whose shares are the largest."""
-
-
-@compiled
+@allocating
 def sets_on(edges: Ints, last_link: Ints, linked: Ints, previous_link: Ints, place: Ints, flags: Flags) -> Ints:
     """The sets on `edges` that are not owned (`place`), or not flagged, each once, shape (k,)."""
-    found, count = np.empty(16, np.int32), 0
+    found, count = np.empty(16 + len(edges), np.int32), 0
     for i in range(len(edges)):
         link = last_link[edges[i]]
         while link >= 0:
@@ -101,7 +95,7 @@ class Queue:
         """What all share, as scores were last made with."""
         self._first: First | None = None
         """Who leads, as it was last asked for; None where that may have changed."""
-        self._reasons: dict[int, _Reasons] = {}
+        self._reasons = Reasons(collection)
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
@@ -162,19 +156,24 @@ class Queue:
     # ---- what is owned ----
 
     def _counted_one(self, which: int) -> tuple[int, int]:
+        place = int(self._place.data[which]) - 1 if which < self._place.size else -1
+        if place >= 0 and self._row.data[place]:
+            self._flags.data[place] = 1
+            return place, int(self._row.data[place]) - 1
         at, row = self._counted(np.array([which], np.int32))
         return int(at[0]), int(row[0])
 
     def _counted(self, of: Ints) -> tuple[Ints, Ints]:
         """Own these sets; return the place of each, and its row in the counts, both of shape (len(of),)."""
         at = self._own(of)
-        new = np.unique(at[self._row.data[at] == 0])
-        known, count = self._left.size, self._left.size + len(new)
-        begun = self._begun_with(self._set.data[new])
-        for column in self._counts:
-            column.resize(count)
-        self._left.data[known:count] = self._items.data[known:count] = begun
-        self._row.data[new] = np.arange(known, count) + 1
+        new = at[self._row.data[at] == 0]
+        if len(new):
+            new = np.unique(new)
+            known, count = self._left.size, self._left.size + len(new)
+            for column in self._counts:
+                column.resize(count)
+            self._left.data[known:count] = self._items.data[known:count] = self._begun_with(self._set.data[new])
+            self._row.data[new] = np.arange(known, count) + 1
         return at, self._row.data[at] - np.int32(1)
 
     @property
@@ -200,9 +199,10 @@ class Queue:
     def _own(self, of: Ints) -> Ints:
         """Have these sets as the query's own, to be scored again; return the place of each, shape (len(of),)."""
         self._place.resize(len(self._collection.sets))
-        new = np.unique(of[self._place.data[of] == 0])
-        known, count = self._set.size, self._set.size + len(new)
+        new = of[self._place.data[of] == 0]
         if len(new):
+            new = np.unique(new)
+            known, count = self._set.size, self._set.size + len(new)
             for column in (self._set, self._row, self._flags):
                 column.resize(count)
             self._tournament.resize(count)
@@ -242,17 +242,17 @@ class Queue:
             self._own_all()
         self._place.resize(len(sets))
         chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
-        self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
+        if len(edges):
+            self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
         moved, self._common = common != self._common, common
-        self._flags.view()[:] |= moved
+        if moved:
+            self._flags.view()[:] = 1
         at = np.flatnonzero(self._flags.view().view(np.bool_)).astype(np.int32)
         if not len(at) and not moved:
             return
         self._flags.data[at] = 0
         # What moved no edge of a set by the tolerance has not moved its shares either.
-        rescored = self._reasons.keys() if moved else self._reasons.keys() & self._set.data[at].tolist()
-        for which in list(rescored):
-            del self._reasons[which]
+        self._reasons.forget(None if moved else self._set.data[at])
         self._score_own(engine, at, step)
         if moved or (self._first and self._first.changes_with(self._set.data[at], self._scores[at])):
             self._first = None
@@ -459,29 +459,15 @@ class Queue:
         items = self.first(top)
         sets = list(dict.fromkeys(which for _, which, _ in items))
         mean, variance = self.moments(engine, sets)
-        shift = engine.readings.known_common().mean_shift
         told = {
-            which: (m, s, self._collection.set_participants(which), self._because(engine, which, shift))
-            for which, m, s in zip(sets, mean.tolist(), np.sqrt(variance).tolist(), strict=True)
+            which: (m, s, self._collection.set_participants(which), because)
+            for which, m, s, because in zip(
+                sets, mean.tolist(), np.sqrt(variance).tolist(), self._reasons.of(engine, sets), strict=True
+            )
         }
         details = self._collection.details
         for rank, (item, which, score) in enumerate(items, start=1):
             yield RankedItem(self._collection.item_ids[item], rank, score, *told[which], *details.of(item))
-
-    def _because(self, engine: Engine, which: int, shift: float) -> tuple[Share, ...]:
-        reasons = self._reasons.get(which)
-        if reasons is None or abs(shift - reasons.shift) > REASONS_SHIFT:
-            largest = engine.readings.shares(self._collection.sets.edges(which), most=SHARES_NAMED)
-            reasons = self._reasons[which] = _Reasons(shift, largest)
-        shares = reasons.shares
-        if shift != reasons.shift and shares:
-            deviation = engine.readings.deviations(np.array([edge for edge, _ in shares], dtype=np.int32))
-            before = deviation - reasons.shift
-            factors = np.divide(deviation - shift, before, out=np.ones_like(before), where=before != 0.0).tolist()
-            moved = [(e, share * by) for (e, share), by in zip(shares, factors, strict=True) if math.isfinite(by)]
-            shares = sorted(moved, key=lambda pair: -abs(pair[1]))
-        names = self._collection.graph.names
-        return tuple(Share(names(edge), share) for edge, share in shares)
 
 
 class First:
@@ -525,14 +511,3 @@ class First:
         """Whether these may be others, now that some sets have been scored again."""
         least = -math.inf if self.least is None else self.least
         return bool((score >= least - RESOLUTION).any() or self.has_any_of(sets))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reasons:
-    """The largest shares of a set, (screened edge, share), and the shift of the common mean that they were read at.
-
-    A share is in proportion to d − Δ, d the edge's own deviation, so that it follows a move of Δ without a solve.
-    """
-
-    shift: float
-    shares: list[tuple[int, float]]

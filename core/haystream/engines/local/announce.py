@@ -1,7 +1,7 @@
 """What readers are told: whose reading has moved since they were last told of it, and which edges that concerns.
 
 One question has two answers: what is due now (`due`), and what there is when nobody waits (`look_closely` at whom
-`unmark_last` of `News.later` gives, and then again what is due).
+`take_last` of `News.later` gives, and then again what is due).
 """
 
 from haystream.arrays import Ints, Marked, mark, mark_as, members_of, unmark_all

@@ -30,7 +30,7 @@ class Concentrations:
         self._screened = Growing(np.int32)
         self._known: set[int] = set()
         self._unlearned = 0
-        self._settled = False
+        self._settled = True
 
     @property
     def screened(self) -> Ints:

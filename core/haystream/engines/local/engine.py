@@ -11,9 +11,9 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, mark_all, mark_as, members_of, unmark_all, unmark_last
+from haystream.arrays import Flags, Floats, Ints, mark_all, mark_as, take_all, take_last, unmark_all
 from haystream.copies import Template
-from haystream.engines.contract import NEVER, Moved
+from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
 from haystream.engines.local.announce import look_closely, tell_edges, tell_people
 from haystream.engines.local.budget import (
@@ -190,7 +190,6 @@ class LocalEngine:
 
     def _settle(self) -> Moved:
         self._resize()
-        self.readings.concentrations.settled()
         precision, columns = self._precision, self._columns
         precision.grow()
         changes = precision.changes.unread(self)
@@ -198,6 +197,10 @@ class LocalEngine:
             self._rebuild()
             self._reckon_shift()
             return self._tell_all()
+        if not (changes or columns.state.news.waiting or self.readings.pending):
+            self._estimated = self.unfinished
+            return NOTHING_MOVED
+        self.readings.concentrations.settled()
         if changes:
             self._follow(changes)
         self._reckon_shift()
@@ -211,10 +214,8 @@ class LocalEngine:
         tell_people(state.system, *posterior, state.tolerances, at, rooms.people)
         tell_edges(*posterior, at.scale, state.tolerances.told, rooms.edges)
         people, rows, scores = (
-            np.sort(members_of(marked)) for marked in (rooms.people, rooms.edges, state.news.stale)
+            np.sort(take_all(marked)) for marked in (rooms.people, rooms.edges, state.news.stale)
         )
-        for marked in (rooms.people, rooms.edges, state.news.stale):
-            unmark_all(marked)
         self._estimated = self.unfinished
         self.readings.take_step()
         if pending is not None:
@@ -235,6 +236,7 @@ class LocalEngine:
     def _tell_all(self) -> Moved:
         """Say that everything is new."""
         columns, told = self._columns, self._columns.state.news.told
+        self.readings.concentrations.settled()
         everyone, edges = columns.everyone(), columns.everywhere()
         self.readings.take_step()
         for column, values in zip(told[:3], self.readings.given_common(everyone), strict=True):
@@ -252,13 +254,12 @@ class LocalEngine:
         healed = state.rooms.people
         worst = heal(state.system, state.inverse, most, state.rooms.column, healed, stop)
         count = int(healed.size[0])
-        look_closely(state.news, members_of(healed))
-        unmark_all(healed)
+        look_closely(state.news, take_all(healed))
         self.readings.check_solves()
         if count and not estimated:
             # Of a variance, less D².
             self.drift = worst * self._tolerance / state.inverse.tolerances.corrected
-        look_closely(state.news, unmark_last(state.news.later, 0 if stop[0] else most - count))
+        look_closely(state.news, take_last(state.news.later, 0 if stop[0] else most - count))
 
     @property
     def unfinished(self) -> bool:
@@ -335,9 +336,7 @@ class LocalEngine:
         people.prior_variance[touched] = precision.inverse_diagonal[touched]
         scale = self._model.scale(people.prior_mean[touched], precision.inverse_diagonal[touched])
         rescale(columns.state, scale, precision.inverse_edge, columns.used_edge, touched, found)
-        edges = members_of(found).copy()
-        unmark_all(found)
-        self._renew(edges)
+        self._renew(take_all(found))
 
     def _follow_one(self, change: Change) -> None:
         self._reckon_items()

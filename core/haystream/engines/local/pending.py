@@ -25,7 +25,7 @@ from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.sides import COMMON, REMAINING
-from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve, touched_by
+from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve
 from haystream.engines.local.state import Edges, State
 from haystream.models.base import Ends
 from haystream.models.common import Common
@@ -216,7 +216,7 @@ class Pending:
 def _column(state: State, edge: int) -> tuple[Ints, Floats]:
     room = state.rooms.column
     solve_edge(state.system, state.edges, edge, state.inverse.tolerances.corrected, room)
-    who = touched_by(room)
+    who = room.touched[: room.listed[0]]
     who = who[room.cells[who, VALUE] != 0.0]
     values = room.cells[who, VALUE]
     forget(room)

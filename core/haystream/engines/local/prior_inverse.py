@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Floats, Growing, Ints, members_of, unmark_all
+from haystream.arrays import SPARE, Floats, Growing, Ints, take_all
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_entries
@@ -334,9 +334,7 @@ class GraphPrecision:
 
     def _touched(self) -> Ints:
         """Whom a kernel has left in the room for people, which is empty then."""
-        touched = members_of(self._rooms.people).copy()
-        unmark_all(self._rooms.people)
-        return touched
+        return take_all(self._rooms.people)
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""

@@ -1,16 +1,17 @@
 """What is read off the local engine's state between two settles."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, members_of, unmark_all
+from haystream.arrays import Floats, Ints
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit
 from haystream.engines.local.edge_ends import edge_ends
 from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
-from haystream.engines.local.shares import collect_shares
+from haystream.engines.local.shares import collect_largest, no_shares
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import EXCEEDED, VALUE
 from haystream.engines.local.state import OWN, SQUARE
@@ -209,26 +210,19 @@ class LocalReadings:
 
     # ---- reasons ----
 
-    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
-        """The additive shares of the screened edges in the mean of P over `edges`, or the `most` largest: one local
-        solve."""
-        columns, shift = self._columns, self.known_common().mean_shift
-        found, values = columns.state.rooms.edges, columns.state.rooms.shares
-        which = np.asarray(edges, dtype=np.int32)
-        state, room = columns.state, columns.state.rooms.column
-        tolerance, screened = state.tolerances.share, self.concentrations.screened
-        collect_shares(state.system, state.edges, room, found, screened, which, shift, tolerance, values)
-        with_shares = members_of(found).copy()
-        unmark_all(found)
+    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
+        """All of them: a screened edge has one at most."""
+        return self.largest_shares([edges], self.concentrations.screened.size)[0]
+
+    def largest_shares(self, sets: Sequence[Sequence[int]], most: int) -> list[list[tuple[int, float]]]:
+        """One local solve for each set."""
+        start = np.cumsum([0, *map(len, sets)])
+        which = np.fromiter(chain.from_iterable(sets), np.int32, start[-1])
+        largest, shift = no_shares(len(sets), most), self.known_common().mean_shift
+        collect_largest(self._columns.state, self.concentrations.screened, start, which, shift, largest)
         self.check_solves()
-        count = len(with_shares)
-        sizes = np.abs(values[:count])
-        if most is not None and count > most:
-            largest = np.argpartition(sizes, count - most)[count - most :]
-        else:
-            largest = np.flatnonzero(sizes)
-        largest = largest[np.argsort(-sizes[largest], kind="stable")]
-        return list(zip(with_shares[largest].tolist(), values[largest].tolist(), strict=True))
+        rows = zip(*(column.tolist() for column in largest), strict=True)
+        return [list(zip(edges[:count], shares[:count], strict=True)) for edges, shares, count in rows]
 
     def deviations(self, edges: Ints) -> Floats:
         """The right-hand side's coefficient over the weight; NaN of an edge whose verdicts have been retracted."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs
-from haystream.compiled import compiled
+from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
@@ -72,6 +72,10 @@ class Scratch(NamedTuple):
     """How many are in `touched`, shape (1,)."""
     steps: Longs
     """Shape (2,): how many a solve is ALLOWED, and 1 once one has EXCEEDED that."""
+    nobody: Floats
+    """The cells of no other solve, shape (0, 0, 2)."""
+    along: Floats
+    """For `relax`: shape (4,), of anything."""
 
 
 def system(graph: Graph, off: Floats, diagonal: Floats) -> System:
@@ -91,7 +95,7 @@ def scratch(participants: int) -> Scratch:
     begin = -room.ctypes.data % line // 8
     cells = room[begin : begin + 4 * participants].reshape(participants, 4)
     ring, touched = np.zeros((2, participants), np.int32)
-    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps())
+    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps(), np.zeros((0, 0, 2)), np.zeros(4))
 
 
 @compiled
@@ -165,7 +169,7 @@ def relax(
 @compiled
 def solve(system: System, tolerance: float, room: Scratch) -> None:
     """Solve in the scratch what `begin` put there."""
-    relax(system, np.empty((0, 2)), tolerance, room, room.cells[:, VALUE], np.empty((0, 0, 2)), np.zeros(1))
+    relax(system, room.cells[:0], tolerance, room, room.cells[:, VALUE], room.nobody, room.along)
 
 
 @compiled
@@ -187,7 +191,7 @@ def touch(system: System, room: Scratch, u: int, residual: float) -> None:
         room.listed[0] += 1
 
 
-@compiled
+@inlined
 def touched_by(room: Scratch) -> Ints:
     """Whom the solve has reached, shape (k,): a view."""
     return room.touched[: room.listed[0]]

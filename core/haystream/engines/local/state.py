@@ -155,6 +155,11 @@ class News(NamedTuple):
     stale: Marked
     """Edges that are to be scored again; flagged COUNTED: screened or relevant items have been counted."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to tell now."""
+        return bool(self.moved.size[0] or self.stale.size[0])
+
 
 CLOSELY = COUNTED = 2
 """Flags."""

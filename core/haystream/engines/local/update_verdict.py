@@ -1,7 +1,5 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
-import numpy as np
-
 from haystream.arrays import Floats, Marked, mark
 from haystream.compiled import compiled
 from haystream.engines.local.healing import add_strain
@@ -51,7 +49,8 @@ def push_side(
     for REMAINING, which moves no reading."""
     cells, sides = people.sides[side], people.sides
     first, last = (0, COMMON) if side == COMMON else (min(COMMON, len(sides)), len(sides))
-    along = np.zeros(last - first + 1)
+    along = room.along[: last - first + 1]
+    along[:] = 0.0
     sums.form[side] += relax(system, cells, limit, room, people.rhs[:, side], sides[first:last], along)
     for i in range(last - first):
         sums.border[i if side == COMMON else side] -= along[i]

@@ -246,7 +246,7 @@ class ReferenceEngine:
         missed = common.scale * np.linalg.solve(var_y, deviation) * self._dense.noise[edges]
         return float(common.mean_shift * (L.sum() - moves.sum()) - moves @ missed)
 
-    def shares(self, edges: Sequence[int], *, most: int | None = None) -> list[tuple[int, float]]:
+    def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
         """The additive shares of the screened edges in the mean of P over `edges`, the adjusted M taken as M."""
         screened, n, deviation, _, var_y = self._known.seen
         scale, known = self._known.common.scale, self._dense.common_variance
@@ -254,7 +254,11 @@ class ReferenceEngine:
         against = scale * (self._cov_pp(np.asarray(edges), screened).mean(axis=0) - known) * n
         shares = np.linalg.solve(var_y, against) * (deviation - n * self._known.common.mean_shift)
         order = np.argsort(-np.abs(shares), kind="stable")
-        return [(int(screened[i]), float(shares[i])) for i in order[:most] if shares[i] != 0.0]
+        return [(int(screened[i]), float(shares[i])) for i in order if shares[i] != 0.0]
+
+    def largest_shares(self, sets: Sequence[Sequence[int]], most: int) -> list[list[tuple[int, float]]]:
+        """A solve for each."""
+        return [self.shares(edges)[:most] for edges in sets]
 
     def deviations(self, edges: Ints) -> Floats:
         """Of the counts as they stand."""
