@@ -22,7 +22,7 @@ from haystream.events import (
 )
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
-from haystream.ranking.tournament import RESOLUTION
+from haystream.ranking.set_scores import RESOLUTION
 from haystream.report import report
 
 PEOPLE, AT_FIRST, TOP = 150, 600, 6

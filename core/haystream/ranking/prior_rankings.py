@@ -17,7 +17,7 @@ from haystream.models.base import Posteriors
 from haystream.models.common import Common
 from haystream.ranking.scoring import Scored, Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
-from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes
+from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes
 
 MOST_RANKINGS = 256
 """Rankings kept of one prior, each of some 100 kB: queries come to the same base rates again and again."""
@@ -46,20 +46,16 @@ class Leaders(NamedTuple):
 
     sets: Ints
     score: Floats
-    """As computed."""
-    rounded: Floats
-    """As they are compared."""
     tie: Hashes
 
     def at(self, rows: Longs) -> "Leaders":
         """Those in some rows."""
-        return Leaders(self.sets[rows], self.score[rows], self.rounded[rows], self.tie[rows])
+        return Leaders(self.sets[rows], self.score[rows], self.tie[rows])
 
     def with_more(self, others: "Leaders") -> "Leaders":
         """Others behind these."""
         sets, score = np.concatenate([self.sets, others.sets]), np.concatenate([self.score, others.score])
-        rounded, tie = np.concatenate([self.rounded, others.rounded]), np.concatenate([self.tie, others.tie])
-        return Leaders(sets, score, rounded, tie)
+        return Leaders(sets, score, np.concatenate([self.tie, others.tie]))
 
 
 class PriorRankings:
@@ -142,7 +138,7 @@ class PriorRanking:
         self._most = most
         self._made = 0
         self._least = -np.inf
-        self._leaders = Leaders(np.zeros(0, np.int32), np.zeros(0), np.zeros(0), np.zeros(0, np.uint64))
+        self._leaders = Leaders(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.uint64))
 
     def make(self) -> bool:
         """Look at the next MADE_AT_ONCE sets; True if there are more."""
@@ -152,16 +148,15 @@ class PriorRanking:
         end = self._made = min(begin + MADE_AT_ONCE, rankings.sets)
         score, terms = rankings.scored(self._policy, self._common, slice(begin, end))
         self.totals += terms.sum(axis=0)
-        rounded = np.round(score / RESOLUTION) * RESOLUTION
-        good = np.flatnonzero(rounded >= self._least)
+        good = np.flatnonzero(score >= self._least)
         known = self._leaders = self._leaders.with_more(
-            Leaders((begin + good).astype(np.int32), score[good], rounded[good], rankings.tie[begin + good])
+            Leaders((begin + good).astype(np.int32), score[good], rankings.tie[begin + good])
         )
         if end == rankings.sets or len(known.sets) > 2 * self._most:
-            first = np.lexsort((known.sets, known.tie, -known.rounded))[: self._most]
+            first = np.lexsort((known.sets, known.tie, -known.score))[: self._most]
             self._leaders = known.at(first)
             if len(first) == self._most:
-                self._least = float(self._leaders.rounded[-1])
+                self._least = float(self._leaders.score[-1])
         return end < rankings.sets
 
     def leaders(self, most: int, owned: Ints) -> Leaders:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
@@ -16,13 +15,14 @@ from haystream.engines.contract import Engine
 from haystream.engines.local.ahead import Ahead
 from haystream.events import Policy
 from haystream.models.common import Common
+from haystream.ranking.first import First
 from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem
 from haystream.ranking.reasons import Reasons
 from haystream.ranking.scoring import Source, score_all
-from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, SetCounts, SetEdges
-from haystream.ranking.tournament import LAST_HASH, RESOLUTION, TERMS, Hashes, Tournament, as_compared
+from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, CountedSets, SetCounts, SetEdges, counts_of
+from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes, Tournament
 from haystream.ranking.turns import Turns
 
 
@@ -188,13 +188,8 @@ class Queue:
         return left
 
     def _counts_at(self, at: Ints) -> SetCounts:
-        left, none = self._begun_with(self._set.data[at]), np.zeros(len(at), np.int64)
-        counts = SetCounts(left, left.copy(), none, none.copy(), none.copy())
-        changed = np.flatnonzero(self._row.data[at])
-        row = self._row.data[at[changed]] - 1
-        for counted, column in zip(counts, self._counts, strict=True):
-            counted[changed] = column.data[row]
-        return counts
+        known = CountedSets(self._set.data, self._row.data, self._left_before)
+        return SetCounts(*counts_of(at, known, SetCounts(*(column.data for column in self._counts))))
 
     def _own(self, of: Ints) -> Ints:
         """Have these sets as the query's own, to be scored again; return the place of each, shape (len(of),)."""
@@ -355,10 +350,9 @@ class Queue:
         All of them, or the first `most` (a few more may come).
         """
         leaders = self._leaders(len(self._collection.sets) if most is None else most)
-        for _, tied in groupby(leaders, key=itemgetter(0)):
-            scores = {which: score for _, _, which, score in tied}
-            for item, which in self._merged(list(scores)):
-                yield item, which, scores[which]
+        for less, tied in groupby(leaders, key=itemgetter(0)):
+            for item, which in self._merged([which for _, _, which in tied]):
+                yield item, which, -less
 
     def first(self, most: int) -> Sequence[tuple[int, int, float]]:
         """The first `most` of `items`, or all that there are. Costs nothing where nobody has come or gone since."""
@@ -433,14 +427,13 @@ class Queue:
             column[known] = of_known
         return counts
 
-    def _leaders(self, most: int) -> Iterator[tuple[float, int, int, float]]:
-        """(rounded score, negative; tie hash; set; score) of the best sets, in rank order, at least so many."""
+    def _leaders(self, most: int) -> Iterator[tuple[float, int, int]]:
+        """(score, negative; tie hash; set) of the best sets, in rank order, at least so many."""
         at, leaves = self._tournament.leaders(most), self._tournament.leaves
-        score = leaves.score[at]
-        columns = [(-np.round(score / RESOLUTION) * RESOLUTION, leaves.tie[at], self._set.data[at], score)]
+        columns = [(-leaves.score[at], leaves.tie[at], self._set.data[at])]
         if self._base is not None:
-            sets, score, rounded, tie = self._base.leaders(most, self._place.data)
-            columns.append((-rounded, tie, sets, score))
+            sets, score, tie = self._base.leaders(most, self._place.data)
+            columns.append((-score, tie, sets))
         return merge(*(zip(*(column.tolist() for column in of), strict=True) for of in columns))
 
     def _merged(self, tied: list[int]) -> Iterator[tuple[int, int]]:
@@ -468,46 +461,3 @@ class Queue:
         details = self._collection.details
         for rank, (item, which, score) in enumerate(items, start=1):
             yield RankedItem(self._collection.item_ids[item], rank, score, *told[which], *details.of(item))
-
-
-class First:
-    """The first items of a queue, as they were."""
-
-    def __init__(self, collection: Collection, most: int, items: Sequence[tuple[int, int, float]]) -> None:
-        self.most = most
-        self.items = items
-        """(item, its set, score)."""
-        self.least = as_compared(items[-1][2]) if len(items) == most and items else None
-        """The score of the last of them as it is compared; None where there are fewer than `most`."""
-        self._sets = np.unique(np.array([which for _, which, _ in items], dtype=np.int32))
-        self._collection = collection
-        self._fewer: First | None = None
-
-    def at_most(self, most: int) -> "First":
-        """The first of these."""
-        if most == self.most:
-            return self
-        if self._fewer is None or self._fewer.most != most:
-            self._fewer = First(self._collection, most, self.items[:most])
-        return self._fewer
-
-    @cached_property
-    def places(self) -> frozenset[int]:
-        """The items' places in the collection."""
-        return frozenset(item for item, _, _ in self.items)
-
-    @cached_property
-    def participants(self) -> frozenset[int]:
-        """Everybody on one of them."""
-        graph, sets = self._collection.graph, self._collection.sets
-        pairs = (graph.pairs[edge] for which in self._sets.tolist() for edge in sets.edges(which))
-        return frozenset(end for pair in pairs for end in pair)
-
-    def has_any_of(self, sets: Ints) -> bool:
-        """Whether one of them is of one of these sets."""
-        return bool(np.isin(sets, self._sets).any())
-
-    def changes_with(self, sets: Ints, score: Floats) -> bool:
-        """Whether these may be others, now that some sets have been scored again."""
-        least = -math.inf if self.least is None else self.least
-        return bool((score >= least - RESOLUTION).any() or self.has_any_of(sets))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs
-from haystream.compiled import compiled
+from haystream.compiled import allocating, compiled
 
 SET_CONCENTRATION = 3.0
 """How many screenings of a set what its edges say is worth: κ's default, since a set of one edge is that edge."""
@@ -18,6 +18,10 @@ SET_CONCENTRATION = 3.0
 LARGE_SET = 8
 """Items beyond which a set is the more concentrated about what is expected of it, in proportion: mail of 64 items
 between the same people is of more matters than mail of 8, so that a relevant item says less of the rest."""
+
+RESOLUTION = 2.0**-30
+"""Scores are multiples of this, about 1e-9. Sums taken in another order differ by 1e-15 or so: that must not decide
+between scores that are equal, or the ranking would depend on the order of events."""
 
 OPTIMISM = 0.25
 """By which share of itself the common mean is taken as larger where nobody has looked: whom no data reach stands
@@ -35,21 +39,32 @@ class SetEdges(NamedTuple):
     edge: Ints
 
     def of(self, which: Ints) -> "tuple[SetEdges, Ints]":
-        """The same of some sets, with the edges that they lie on numbered anew; and these, shape (edges,)."""
-        first, size = self.start[which], self.start[which + 1] - self.start[which]
-        start = np.concatenate([[0], np.cumsum(size)])
-        edges = self.edge[np.repeat(first - start[:-1], size) + np.arange(start[-1])]
-        numbers = np.arange(len(edges), dtype=np.int32)
-        if len(edges) > len(which):  # else they are pairs, of which no two are the same
-            edges, again = np.unique(edges, return_inverse=True)
-            numbers = again.astype(np.int32)
-        return SetEdges(start, numbers), edges
+        """The same of some sets, with the edges that they lie on numbered anew; and these, shape (edges,).
+
+        An edge that several of them lie on is there for each.
+        """
+        start, edges = edges_of(self, which)
+        return SetEdges(start, np.arange(len(edges), dtype=np.int32)), edges
 
     def stretch(self, which: slice) -> "tuple[SetEdges, Ints]":
-        """The same of sets that follow each other; an edge that several lie on is there for each of them."""
+        """The same of sets that follow each other."""
         start = self.start[which.start : which.stop + 1]
         edges = self.edge[start[0] : start[-1]]
         return SetEdges(start - start[0], np.arange(len(edges), dtype=np.int32)), edges
+
+
+@allocating
+def edges_of(sets: SetEdges, which: Ints) -> tuple[Longs, Ints]:
+    """The edges of some sets one after the other, and where each set's begin: `SetEdges.start`."""
+    start = np.zeros(len(which) + 1, np.int64)
+    for i in range(len(which)):
+        start[i + 1] = start[i] + sets.start[which[i] + 1] - sets.start[which[i]]
+    edges = np.empty(start[-1], np.int32)
+    for i in range(len(which)):
+        first = sets.start[which[i]]
+        for j in range(start[i], start[i + 1]):
+            edges[j] = sets.edge[first + j - start[i]]
+    return start, edges
 
 
 class EdgeReadings(NamedTuple):
@@ -70,16 +85,44 @@ class EdgeReadings(NamedTuple):
 class SetCounts(NamedTuple):
     """Items of each set, every member of shape (sets,)."""
 
-    left: Longs
+    left: Longs | Ints
     """On offer: neither screened nor handed out."""
-    items: Longs
+    items: Longs | Ints
     """All that there ever were, but for those withdrawn."""
-    screened: Longs
+    screened: Longs | Ints
     """With a verdict that counts."""
-    relevant: Longs
+    relevant: Longs | Ints
     """Those of them that were found relevant."""
-    pending: Longs
+    pending: Longs | Ints
     """Handed out, without a verdict."""
+
+
+class CountedSets(NamedTuple):
+    """The sets that have a place in a queue."""
+
+    number: Ints
+    """Of the set at each place."""
+    row: Ints
+    """0, or 1 more than its row in the counts, by place."""
+    before: Longs
+    """By set: the items of one without a row, all of them left. One beyond these has none."""
+
+
+@allocating
+def counts_of(at: Ints, sets: CountedSets, counts: SetCounts) -> tuple[Longs, Longs, Longs, Longs, Longs]:
+    """The counts (`SetCounts`) of the sets at some places, shape (len(at),); `counts` by row."""
+    left, items = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+    screened, relevant = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+    pending = np.zeros(len(at), np.int64)
+    for i in range(len(at)):
+        which, row = sets.number[at[i]], sets.row[at[i]] - 1
+        if row >= 0:
+            left[i], items[i] = counts.left[row], counts.items[row]
+            screened[i], relevant[i] = counts.screened[row], counts.relevant[row]
+            pending[i] = counts.pending[row]
+        elif which < len(sets.before):
+            left[i] = items[i] = sets.before[which]
+    return left, items, screened, relevant, pending
 
 
 @compiled
@@ -113,6 +156,18 @@ def streak_score(mean: float, before: float, own: float, size: float, hits: int,
 
 
 @compiled
+def streak_at_most(mean: float, before: float, own: float, left: float, hits: int) -> float:
+    """What `streak_score` comes to at most: without a verdict, with one item tried; then 1.
+
+    That is (w L + (1 - w) M) / (w L + (1 - w)): the more items are tried at a mean below 1, the less it comes to.
+    """
+    if hits > 0:
+        return 1.0
+    whole = ONE_MATTER * own * before
+    return (whole * left + (1.0 - whole) * mean) / (whole * left + (1.0 - whole))
+
+
+@compiled
 def own_score(
     which: int, edges: SetEdges, readings: EdgeReadings, counts: SetCounts, base_rate: float, horizon: int
 ) -> float:
@@ -122,7 +177,8 @@ def own_score(
     doubt. A model that is surer of an edge than 1/(κ + n) is believed.
     """
     first, last = edges.start[which], edges.start[which + 1]
-    k, pending, y = last - first, float(counts.pending[which]), float(counts.relevant[which])
+    hits = counts.relevant[which]
+    k, pending, y = last - first, float(counts.pending[which]), float(hits)
     streak = counts.screened[which] == counts.relevant[which] and pending <= y
     mean, before, doubt, own, screened = 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(first, last):
@@ -147,8 +203,8 @@ def own_score(
     concentration = SET_CONCENTRATION * max(1.0, counts.items[which] / LARGE_SET)
     left = float(counts.left[which])
     score = stopping_score(mean, own / (concentration + screened) + doubt, left, horizon)
-    if streak:
-        score = max(score, streak_score(mean, before, own, concentration, counts.relevant[which], left))
+    if streak and score < streak_at_most(mean, before, own, left, hits):
+        score = max(score, streak_score(mean, before, own, concentration, hits, left))
     return score
 
 
@@ -189,9 +245,8 @@ def score_sets(
         k = edges.start[which + 1] - edges.start[which]
         m = total_mean / k
         spread = total_variance / (k * k)
-        set_score[which] = (
-            own_score(which, edges, readings, counts, base_rate, horizon) if horizon else total_score / k
-        )
+        score = own_score(which, edges, readings, counts, base_rate, horizon) if horizon else total_score / k
+        set_score[which] = np.rint(score / RESOLUTION) * RESOLUTION
         terms[i, 0] = left * m
         terms[i, 1] = left * max(m - m * m - spread, 0.0)
         terms[i, 2] = left * total_slope / k

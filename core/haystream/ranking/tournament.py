@@ -15,10 +15,6 @@ from haystream.compiled import compiled
 
 Hashes = NDArray[np.uint64]
 
-RESOLUTION = 2.0**-30
-"""Scores are compared as multiples of this, about 1e-9. Sums taken in another order differ by 1e-15 or so: that
-must not decide between scores that are equal, or the ranking would depend on the order of events."""
-
 TERMS = 3
 """How many sums are kept."""
 
@@ -36,7 +32,6 @@ class Leaves(NamedTuple):
     """By entry, with room behind those in use."""
 
     score: Floats
-    """As computed; it is compared as rounded to RESOLUTION."""
     tie: Hashes
     terms: Floats
     """Shape (room, TERMS)."""
@@ -52,19 +47,12 @@ class Matches(NamedTuple):
 
 
 @compiled
-def as_compared(score: float) -> float:
-    """A score rounded to RESOLUTION."""
-    return float(np.rint(score / RESOLUTION) * RESOLUTION)
-
-
-@compiled
 def comes_first(leaves: Leaves, a: int, b: int) -> bool:
     """Whether entry a comes before entry b: by the higher score, the lower tie hash, the lower number."""
     if a == NOBODY or b == NOBODY:
         return b == NOBODY
-    score_a, score_b = as_compared(leaves.score[a]), as_compared(leaves.score[b])
-    if score_a != score_b:
-        return score_a > score_b
+    if leaves.score[a] != leaves.score[b]:
+        return bool(leaves.score[a] > leaves.score[b])
     if leaves.tie[a] != leaves.tie[b]:
         return bool(leaves.tie[a] < leaves.tie[b])
     return a <= b

@@ -1,8 +1,8 @@
 """The paper's search experiment: screen the item that a policy ranks first, tell the model, and so on.
 
-Items are ranked as a worker ranks them: by the mean of their edges' scores, compared to `RESOLUTION`. Ties go by a
-random order of all items, drawn from the run's seed: so an edge's items are drawn without replacement, and of edges
-that tie, one with many items is as much more likely to be first.
+Items are ranked as a worker ranks them: by the mean of their edges' scores, or by the score of their set. Ties go
+by a random order of all items, drawn from the run's seed: so an edge's items are drawn without replacement, and of
+edges that tie, one with many items is as much more likely to be first.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from haystream.events import Policy
 from haystream.item_sets import share_of
 from haystream.ranking.policies import POLICIES, Posteriors
 from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
-from haystream.ranking.tournament import RESOLUTION, TERMS
+from haystream.ranking.tournament import TERMS
 from haystream_service.study.models.base import Learning, Model
 from haystream_service.study.network import Ints, Network
 
@@ -101,8 +101,7 @@ class _Queue:
     def first(self, readings: EdgeReadings, base_rate: float, *, horizon: int) -> int:
         """The set of the item that comes first."""
         score_sets(self._all, self._edges, readings, self._counts, base_rate, horizon, self._score, self._terms)
-        score = np.round(self._score / RESOLUTION)
-        best = np.flatnonzero(score == score.max())
+        best = np.flatnonzero(self._score == self._score.max())
         return int(best[np.argmin(self._tie[best])])
 
     def judge(self, which: int, relevant: bool) -> None:

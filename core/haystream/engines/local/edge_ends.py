@@ -1,11 +1,13 @@
-"""The adjusted moments of participants, and of the two ends of edges, as the models want them."""
+"""The adjusted moments of participants, and of the two ends of edges, as the models want them; edges' counts."""
 
-from haystream.arrays import Ints
-from haystream.compiled import compiled
+import numpy as np
+
+from haystream.arrays import Floats, Ints
+from haystream.compiled import allocating, compiled
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.solve import VALUE
-from haystream.engines.local.state import Edges, People
+from haystream.engines.local.state import Data, Edges, People
 from haystream.models.base import Ends
 from haystream.models.common import Common
 from haystream.overlay import entry
@@ -62,3 +64,13 @@ def edge_ends(
         out.covariance[i] += off_u * off_v * inflation
         out.reach_tail[i] = reach_u
         out.reach_head[i] = reach_v
+
+
+@allocating
+def counts_on(data: Data, which: Ints) -> tuple[Floats, Floats, Floats]:
+    """Screened n, relevant y and unscreened items of some edges, each of shape (len(which),)."""
+    n, y, offered = np.empty(len(which)), np.empty(len(which)), np.empty(len(which))
+    for i in range(len(which)):
+        e = which[i]
+        n[i], y[i], offered[i] = data.n[e], data.y[e], data.offered[e]
+    return n, y, offered

@@ -8,7 +8,7 @@ import numpy as np
 from haystream.arrays import Floats, Ints
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit
-from haystream.engines.local.edge_ends import edge_ends
+from haystream.engines.local.edge_ends import counts_on, edge_ends
 from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.shares import collect_largest, no_shares
@@ -63,8 +63,7 @@ class LocalReadings:
 
     def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
         """Screened n, relevant y and unscreened items."""
-        data = self._columns.state.data
-        return data.n[edges], data.y[edges], data.offered[edges]
+        return counts_on(self._columns.state.data, edges)
 
     def unconstrained(self, participants: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of R before the constraint."""
@@ -114,8 +113,7 @@ class LocalReadings:
 
     def _posteriors(self, which: Ints, known: Common, common: Common, discrepancy: float) -> Posteriors:
         """`known`: without pending screenings, as means are; `common`: with them, as variances are."""
-        edges, data = self._columns.state.edges, self._columns.state.data
-        n, y = data.n[which], data.y[which]
+        edges, (n, y, _) = self._columns.state.edges, self.counts(which)
         posteriors = self._model.posteriors(self._ends(which, known, discrepancy), n, y, known)
         if not self.pending:
             return posteriors
