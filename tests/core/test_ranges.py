@@ -14,7 +14,7 @@ from support.histories import MODELS, facts, item, priors_in_range, verdict
 
 from haystream.arrays import Floats
 from haystream.errors import Code, Rejected
-from haystream.events import Event, ModelName, Outcome, Prior, Query
+from haystream.events import Conditional, Event, ModelName, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models import MODELS as KNOWN
@@ -64,6 +64,16 @@ def assert_good(query: QueryState) -> None:
 @given(st.data())
 def test_means_are_as_good_as_promised_over_the_whole_of_the_ranges(model: ModelName, data: st.DataObject) -> None:
     assert_good(played(data.draw(priors_in_range(model)), data.draw(facts())))
+
+
+def test_means_are_as_good_as_promised_where_many_follow_each_other_closely() -> None:
+    """With δ near 1 an error of Q⁻¹ counts for more, and so it does in a table whose rows differ as these do."""
+    table = Conditional(a=(41.0, 1.0, 1.0, 0.125), b=(1.0, 947.0, 429.0, 21.0))
+    prior = Prior(model="relevance", mean=0.875, correlation=0.96875, conditional=table)
+    together = [("p0", "p1"), ("p0", "p2"), *4 * [("p0", "p1")], ("p0", "p1", "p3", "p4"), *3 * [("p0", "p1")]]
+    history: list[Event] = [item(f"i{k}", *people) for k, people in enumerate(together)]
+    history += [verdict(k, f"i{k}", Outcome.RELEVANT) for k in range(2)]
+    assert_good(played(prior, history))
 
 
 def ends_of_ranges() -> Iterator[Any]:

@@ -93,6 +93,10 @@ PRIOR_COLUMN_FACTOR = 5.0
 """The same of Q⁻¹, whose tolerance is the closer one: scales come from its diagonal; off it `rates` needs no more
 than the entries of Λ⁻¹ do. PRIOR_COLUMN_FACTOR ≤ STRAIN_FACTOR."""
 
+LEAST_DOMINANCE = 0.1
+"""Q is diagonally dominant by 1 − |δ|, and a residual of it enters an entry of Q⁻¹ times one over that. Where it is
+less than this, the columns of Q⁻¹ are solved the more closely, in proportion."""
+
 NEW_COLUMN_FACTOR = 10.0
 """So much less closely at most are the columns of a new edge's ends solved: the entry read off them has an error
 of second order, (NEW_COLUMN_FACTOR × tolerance / LEAST_SCALE)² ≤ tolerance / LEAST_SCALE."""
@@ -155,9 +159,9 @@ def entry_tolerances(tolerance: float, column_factor: float) -> EntryTolerances:
     )
 
 
-def prior_entries(tolerance: float) -> EntryTolerances:
-    """Those of Q⁻¹ (`prior_inverse`)."""
-    return entry_tolerances(tolerance, PRIOR_COLUMN_FACTOR)
+def prior_entries(tolerance: float, correlation: float) -> EntryTolerances:
+    """Those of Q⁻¹ (`prior_inverse`) with δ = `correlation`."""
+    return entry_tolerances(tolerance * min(1.0, (1.0 - abs(correlation)) / LEAST_DOMINANCE), PRIOR_COLUMN_FACTOR)
 
 
 def posterior_entries(tolerance: float, scale: float) -> EntryTolerances:

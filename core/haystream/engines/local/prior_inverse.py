@@ -201,7 +201,7 @@ class GraphPrecision:
         self._steps = fresh_steps()
         self._rooms = self.workspace.rooms(graph, self._steps)
         self._healing = healing(0)
-        self._tolerances = prior_entries(tolerance)
+        self._tolerances = prior_entries(tolerance, correlation)
 
     @property
     def diagonal(self) -> Floats:
