@@ -240,14 +240,13 @@ class Queue:
         if len(edges):
             self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
         moved, self._common = common != self._common, common
-        if moved:
-            self._flags.view()[:] = 1
         at = np.flatnonzero(self._flags.view().view(np.bool_)).astype(np.int32)
         if not len(at) and not moved:
             return
         self._flags.data[at] = 0
-        # What moved no edge of a set by the tolerance has not moved its shares either.
-        self._reasons.forget(None if moved else self._set.data[at])
+        self._reasons.forget(self._set.data[at])
+        if moved:
+            at = np.arange(self._set.size, dtype=np.int32)
         self._score_own(engine, at, step)
         if moved or (self._first and self._first.changes_with(self._set.data[at], self._scores[at])):
             self._first = None

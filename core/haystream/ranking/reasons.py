@@ -36,14 +36,12 @@ class Reasons:
         self._collection = collection
         self._known: dict[int, _Largest] = {}
 
-    def forget(self, sets: Ints | None) -> None:
-        """Take that the posterior of these sets, or of all, has moved.
+    def forget(self, sets: Ints) -> None:
+        """Take that the posterior of these sets has moved, or what was counted of them.
 
-        What moved no edge of a set by the tolerance has not moved its shares either.
+        What moved no edge of a set by the tolerance has not moved its shares either, but as the common mean moves.
         """
-        if sets is None:
-            self._known.clear()
-        elif self._known:
+        if self._known:
             for which in self._known.keys() & sets.tolist():
                 del self._known[which]
 
