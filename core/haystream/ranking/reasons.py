@@ -30,7 +30,7 @@ class _Largest:
 
 
 class Reasons:
-    """Of each set that was asked for since its posterior last moved."""
+    """Of the sets that were last asked for, unless their posterior has moved since."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
@@ -54,6 +54,7 @@ class Reasons:
             largest = readings.largest_shares([edges_of(which) for which in new], SHARES_NAMED)
             self._known.update((which, _Largest(shift, shares)) for which, shares in zip(new, largest, strict=True))
         known = [self._known[which] for which in sets]
+        self._known = dict(zip(sets, known, strict=True))
         moved = self._moved(engine, [largest for largest in known if largest.shift != shift], shift)
         return [
             tuple(
