@@ -12,9 +12,10 @@ from haystream.fold import State, step
 from haystream.leases import Leases
 from haystream.posterior_tables import read as tables_read
 from haystream.query_state import QueryState
+from haystream.ranking.ranked import Share
 from haystream.report import Report
 from haystream_service.store.base import Store
-from haystream_service.wire.records import NextItems
+from haystream_service.wire.records import NextItems, ShareRecord
 from haystream_service.wire.times import to_text
 
 EXACT = 1e-10
@@ -196,10 +197,17 @@ def _assert_ranking(ranking: NextItems, expected: QueryState) -> None:
         assert {*item.participants} <= {*same.participants}, item.item_id
         assert (item.sent_at, item.uri) == (None if same.sent_at is None else to_text(same.sent_at), same.uri)
         _assert_close((item.score, item.mean, item.sd), (same.score, same.mean, same.sd))
-        shares = [sorted((share.share for share in of.because), key=abs) for of in (item, same)]
-        longest = max(map(len, shares))  # some are next to nothing on one side and nothing on the other
-        padded = [[0.0] * (longest - len(some)) + some for some in shares]
-        np.testing.assert_allclose(np.sort(padded[0]), np.sort(padded[1]), atol=SHARES_WITHIN)
+        _assert_same_shares(item.because, same.because)
+
+
+def _assert_same_shares(got: Iterable[ShareRecord], wanted: Iterable[Share]) -> None:
+    """The largest are as large, whichever pairs have them where some are equal, and of a pair they are the same."""
+    ours, theirs = ({frozenset(of.participants): of.share for of in shares} for shares in (got, wanted))
+    both = ours.keys() & theirs.keys()
+    np.testing.assert_allclose([ours[k] for k in both], [theirs[k] for k in both], atol=SHARES_WITHIN)
+    most = max(len(ours), len(theirs))  # some are next to nothing on one side and nothing on the other
+    sizes = [sorted([0.0] * (most - len(of)) + [abs(share) for share in of.values()]) for of in (ours, theirs)]
+    np.testing.assert_allclose(*sizes, atol=SHARES_WITHIN)
 
 
 def _assert_close(got: Sequence[float], wanted: Sequence[float]) -> None:
