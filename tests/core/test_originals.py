@@ -8,6 +8,7 @@ import pytest
 from support.dense import TIGHT
 
 from haystream.collection import Collection
+from haystream.engines.local.prior_inverse import PrecisionAsItWas, shared_precision
 from haystream.events import Item, Outcome, Policy, Prior, Query, Verdict, Withdrawal
 from haystream.query_state import QueryState
 from haystream.ranking.prior_rankings import PriorRanking
@@ -105,6 +106,19 @@ def test_it_is_what_it_would_be_if_nobody_else_were_there(
     assert alone.better_at_once(len(alone.verdicts))
     agree(query, alone)
     agree(others.query, computed_at_once(others))
+
+
+def test_what_is_made_amid_growth_knows_that_it_is_made_of_estimates() -> None:
+    others = Others(seed=1)
+    precision = shared_precision(others.collection, Prior().correlation, TIGHT)
+    assert not PrecisionAsItWas(precision, None).waiting
+    others.grow(50)
+    precision.grow()
+    assert precision.waiting
+    as_it_was = PrecisionAsItWas(precision, None)
+    others.query.finish()
+    assert not precision.waiting
+    assert as_it_was.waiting
 
 
 def test_nothing_is_made_where_one_is_there_or_none_is_wanted() -> None:

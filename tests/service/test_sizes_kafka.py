@@ -1,17 +1,19 @@
 """What is legal but large, on a real Kafka: it is cut, and nothing stops for it."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from support.pipeline import Pipeline, make_topic, until
+from support.pipeline import Pipeline, make_topic, rebuild, until
 
-from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Prior, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
-from haystream_service.wire import decode_dead_letter
+from haystream_service.store.claims import publish_outbox
+from haystream_service.wire import decode_dead_letter, decode_lease
 from haystream_service.worker import kafka
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
@@ -58,6 +60,45 @@ async def test_wide_items_make_a_ranking_that_names_some_people_and_every_item(s
         ranking = (await pipeline.rankings("q"))[-1]
         assert (len(ranking.items), ranking.items_cut) == (49, 0)
         assert {(len(item.participants), item.participants_cut) for item in ranking.items} == {(64, 937)}
+
+
+async def test_ids_may_have_their_full_length_everywhere(settings: Settings) -> None:
+    def longest(name: str) -> str:
+        return name.ljust(512, "\U0001f600")
+
+    query, later, collection, kim = longest("q"), longest("later"), longest("c"), longest("kim")
+    people = [longest(f"p{n}") for n in range(600)]
+    watched = Prior(participants=dict.fromkeys(people[:300], 0.3))
+    wide = [Item(longest(f"wide-{n}"), collection, people[n], tuple(people[n + 1 : n + 500])) for n in range(5)]
+    small = [Item(longest(f"item-{n}"), collection, people[n], (people[n + 1],)) for n in range(50)]
+    events: list[Event] = [Query(query, collection, prior=watched, top=10_000), *wide, *small]
+    async with Pipeline(settings) as pipeline:
+        worker = await pipeline.worker()
+        await pipeline.say(*events)
+        await pipeline.ranked(events)
+        leases = await pipeline.store.claims.claim(query, kim, 10, 3600)
+        publisher = kafka.KafkaPublisher(settings)
+        try:
+            await publish_outbox(pipeline.store.claims, publisher.publish_leases, query)
+        finally:
+            await publisher.close()
+        events += [decode_lease(record.value, record.key) for record in await pipeline.records("leases")]
+        judged = [wide[0].item_id, leases[0].item_id, leases[1].item_id]
+        facts: list[Event] = [
+            Verdict(longest(f"v{n}"), query, item_id, kim, Outcome.RELEVANT, leases[0].at + n)
+            for n, item_id in enumerate(judged)
+        ]
+        facts.append(Verdict(longest("v"), later, judged[0], kim, Outcome.RELEVANT, leases[0].at))
+        await pipeline.say(*facts)
+        await pipeline.drained()
+        events += [*facts, Query(later, collection, top=10_000)]
+        await pipeline.say(events[-1])
+        await pipeline.assert_is_the_fold(events)
+        assert len(await pipeline.store.claims.live(query)) == 10 - len({*judged} & {e.item_id for e in leases})
+        await asyncio.to_thread(worker.stop)
+        await rebuild(settings, pipeline.store)
+        await pipeline.worker()
+        await pipeline.assert_is_the_fold(events)
 
 
 @pytest.mark.parametrize("most", [KAFKAS_DEFAULT, "100000"])

@@ -379,17 +379,14 @@ class PrecisionAsItWas:
         self.diagonal, self.off = precision.diagonal.copy(), precision.off.copy()
         self.inverse_diagonal, self.inverse_edge = precision.inverse_diagonal.copy(), precision.inverse_edge.copy()
         self.given_up = precision.given_up
+        self.waiting = precision.waiting
+        """Whether any did: what they have is an estimate, and so is what is made of it."""
 
     def grow(self) -> None:
         """Nothing comes any more."""
 
     def tend(self, most: int, stop: Ints) -> None:
         """Nothing is done about drift here."""
-
-    @property
-    def waiting(self) -> bool:
-        """Nobody waits for `tend`."""
-        return False
 
 
 def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:
