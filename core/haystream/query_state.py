@@ -409,6 +409,11 @@ class QueryState:
         return self._queue.foresee(self._engine, self.settings.top)
 
     @property
+    def tended(self) -> bool:
+        """Whether `tend` has moved rows since the last `drain` that had them in it."""
+        return bool(self._tended.participants or self._tended.edges)
+
+    @property
     def unfinished(self) -> bool:
         """Whether growth left more than drift for `tend`: readings may be off by more than promised."""
         return self._engine.unfinished

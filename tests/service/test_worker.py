@@ -4,11 +4,13 @@ import asyncio
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.world import Process, World, item, story, verdict
 from typing_extensions import override
 
 from haystream.collection import Collection
+from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior_tables import Changes
@@ -435,3 +437,21 @@ async def test_rows_that_an_answer_left_out_are_saved_when_nothing_else_is_to_be
     await process.settled()
     assert drained == [False, True]
     await world.check_equals_fold([Query("q"), *ring, said])
+
+
+async def test_what_is_told_in_idle_time_is_saved_when_nothing_comes(world: World) -> None:
+    """Who moved by little is told of when nobody waits: whoever reads the tables then must find it there."""
+    process = await world.process(tolerance=DEFAULT_TOLERANCE, totals_seconds=0.05)
+    ring = [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 50}",)) for n in range(50)]
+    world.say(Query("q"), *ring)
+    await process.settled()
+    for number in range(5):
+        world.say(Verdict(f"v{number}", "q", f"r{7 * number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000))
+        await process.settled()
+        state, tables = process.worker.state("q"), await world.store.read_tables("q")
+        assert state is not None
+        assert tables is not None
+        everybody = np.arange(50, dtype=np.int32)
+        held = tables.participants[:, 0] + tables.common.mean_shift * tables.participants[:, 1]
+        off = np.abs(held - state.engine.readings.unconstrained(everybody)[0])
+        assert off.max() <= TOLD_FACTOR * DEFAULT_TOLERANCE

@@ -200,6 +200,19 @@ def _assert_ranking(ranking: NextItems, expected: QueryState) -> None:
         _assert_same_shares(item.because, same.because)
 
 
+def assert_says_the_same(earlier: NextItems, later: NextItems) -> None:
+    """Two rankings of the same facts: the same items in the same order, and numbers as near as exact solves are."""
+    assert earlier.revision < later.revision
+    told = {"revision", "published_at", "expected_remaining", "discrepancy", "items"}
+    assert earlier.model_dump(exclude=told) == later.model_dump(exclude=told)
+    numbers = {"score", "mean", "sd", "because"}
+    ours, theirs = ([item.model_dump(exclude=numbers) for item in of.items] for of in (earlier, later))
+    assert ours == theirs
+    close = 100 * EXACT
+    for one, other in zip(earlier.items, later.items, strict=True):
+        np.testing.assert_allclose((one.score, one.mean, one.sd), (other.score, other.mean, other.sd), atol=close)
+
+
 def _assert_same_shares(got: Iterable[ShareRecord], wanted: Iterable[Share]) -> None:
     """The largest are as large, whichever pairs have them where some are equal, and of a pair they are the same."""
     ours, theirs = ({frozenset(of.participants): of.share for of in shares} for shares in (got, wanted))

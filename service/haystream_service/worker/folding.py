@@ -53,7 +53,7 @@ class Loaded:
     published: bool = False
     """Whether this process has published a ranking of the query."""
     finished: bool = False
-    """Whether tending has finished what growth had left, since the last save."""
+    """Whether tending has finished what growth had left, or moved rows, since the last save."""
     owed: bool = False
     """Whether rows that tending moved are left for a later save."""
     top: tuple[str, ...] | None = None

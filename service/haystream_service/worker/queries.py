@@ -432,7 +432,8 @@ class QueryOwner:
     # ---- when nobody waits ----
 
     async def _tend(self) -> None:
-        """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed."""
+        """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed, or a later
+        save of that alone."""
         ABOUT.set(self.query_id)
         loaded, follower = self._loaded, self._opening.follower
         if loaded is None or follower is None:
@@ -450,10 +451,13 @@ class QueryOwner:
         self._tending_raised = False
         stays = self._stays(loaded)
         # One that leaves does not follow its collection any more: where that has grown, this stays undone.
-        if unfinished and not loaded.finished and (stays or not state.unfinished):
-            # Publish again what was made with estimates; a batch that comes before does.
-            loaded.finished = True
-            self._wake_after(self._shared.limits.item_publish_seconds if stays else 0.0)
+        if (unfinished or state.tended) and not loaded.finished and (stays or not state.unfinished):
+            # Publish again what was made with estimates, or was told of when nobody waited; a batch that comes
+            # before does.
+            loaded.finished, limits = True, self._shared.limits
+            self._wake_after(
+                (limits.item_publish_seconds if unfinished else limits.totals_seconds) if stays else 0.0
+            )
         await follower.snapshots.keep(state.settings)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self.away = _away(state.settings, loaded.revision, loaded.cursor)

@@ -26,7 +26,7 @@ from haystream_service.wire import (
     encode_line,
 )
 from haystream_service.worker.records import OWNED, Kind, Record
-from support.equality import EXACT, assert_is_the_state
+from support.equality import EXACT, assert_is_the_state, assert_says_the_same
 from support.simulated.desk import Desk
 from support.simulated.group import SESSION_SECONDS, Consumer, Group
 from support.simulated.loop import VirtualClock, VirtualLoop
@@ -337,7 +337,12 @@ class Schedule:
         for query_id in replayed.state.queries:
             of_query = [m.value for m in rankings if m.key == query_id.encode()]
             newest = max(of_query, key=lambda value: decode_ranking(value).revision)
-            assert newest == await self.store.read_ranking(query_id)
+            stored = await self.store.read_ranking(query_id)
+            assert stored is not None
+            if newest != stored:
+                # A save of what tending moved may land when its worker has lost the partition: nothing of it is
+                # read again, so nobody publishes it. It says the same, up to what solves leave out.
+                assert_says_the_same(decode_ranking(newest), decode_ranking(stored))
             assert of_query[-1] == newest, f"an older ranking of {query_id!r} stands last"
 
     def _replay(self) -> Replayed:
