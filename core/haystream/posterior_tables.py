@@ -72,14 +72,13 @@ class Posterior:
 def rows_of(engine: Engine, participants: Ints, edges: Ints) -> Changes:
     """The rows of those participants and edges, ascending, and what all share: all without pending screenings.
 
-    The engine is settled.
+    The engine is settled. The rows are what it compares with to say what moves next, not what has moved since by
+    too little to be told of: else a reader who was given that would not hear of its moving back.
     """
+    mean, reach, variance, covariance = engine.told(participants, edges)
     return Changes(
-        Rows(participants.astype(np.uint32), np.column_stack(engine.readings.given_common(participants))),
-        Rows(
-            edges.astype(np.uint32),
-            np.column_stack([*engine.readings.counts(edges)[:2], engine.readings.covariances(edges)]),
-        ),
+        Rows(participants.astype(np.uint32), np.column_stack([mean, reach, variance])),
+        Rows(edges.astype(np.uint32), np.column_stack([*engine.readings.counts(edges)[:2], covariance])),
         engine.readings.known_common(),
         engine.readings.discrepancy(),
     )

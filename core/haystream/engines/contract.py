@@ -164,6 +164,10 @@ class Engine(Protocol):
         """Bring the posterior up to date, and say what moved."""
         ...
 
+    def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """What readers were last told of these (`Moved`): X, O and V of participants, covariances of edges."""
+        ...
+
     drift: float
     """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ T = TypeVar("T")
 
 ORDER = (Kind.ITEM, *OWNED)
 """Items first, so that a query is opened on the whole collection; then queries, so that nothing waits for one."""
+
+LOOK_SECONDS = 0.05
+REST_SECONDS = 600.0
+"""So long at most a rebuild waits for what queries do in idle time."""
 
 
 class Counter(Protocol):
@@ -167,6 +172,8 @@ class Rebuild:
             limits=Limits(
                 max_batch=settings.max_batch,
                 tolerance=settings.tolerance,
+                item_publish_seconds=0.0,
+                totals_seconds=0.0,
             ),
         )
         read: dict[TopicPartition, int] = {}
@@ -174,6 +181,7 @@ class Rebuild:
         try:
             for kind in ORDER:
                 records += await self._replay(kind, worker, read, progress)
+            await _unless_failed(worker, _at_rest(worker))
         finally:
             await worker.close()
         for query_id, value in held.rankings.items():
@@ -300,6 +308,18 @@ async def _hand_over(worker: Worker, kind: Kind, records: Sequence[Record]) -> N
     for record in records:
         await worker.on_record(record)
     await worker.drain()
+
+
+async def _at_rest(worker: Worker) -> None:
+    """Return when what queries do in idle time is done and saved: nobody does it for a query that is put away."""
+    give_up = time.monotonic() + REST_SECONDS
+    while not worker.idle():
+        if time.monotonic() > give_up:
+            log.warning(
+                "queries are not at rest after %g s: a worker finishes each when something comes", REST_SECONDS
+            )
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _unless_failed(worker: Worker, work: Awaitable[None]) -> None:

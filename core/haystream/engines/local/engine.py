@@ -46,7 +46,7 @@ from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Priors
 from haystream.models.graph_prior import prior_means
-from haystream.overlay import put_all
+from haystream.overlay import entries, put_all
 
 ROWS_ONE_BY_ONE = 6
 """Up to so many changed rows of Q are followed one by one, each with some local solves: two new edges make as many.
@@ -243,6 +243,21 @@ class LocalEngine:
             put_all(column, everyone, values)
         put_all(told.covariance, edges, self.readings.covariances(edges))
         return Moved(everyone, edges, edges)
+
+    def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """Of one who has not been told of yet, what there is to tell."""
+        last = self._columns.state.news.told
+        now = *self.readings.given_common(participants), self.readings.covariances(edges)
+        of = participants, participants, participants, edges
+        columns = (entries(column, which) for column, which in zip((*last[:3], last.covariance), of, strict=True))
+        mean, reach, variance, covariance = columns
+        known, between = np.isfinite(mean), np.isfinite(covariance)
+        return (
+            np.where(known, mean, now[0]),
+            np.where(known, reach, now[1]),
+            np.where(known, variance, now[2]),
+            np.where(between, covariance, now[3]),
+        )
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Heal the entries of an inverse at up to `most` participants; tell of those who wait for that."""

@@ -106,6 +106,10 @@ class ReferenceEngine:
         """Itself."""
         return self
 
+    def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """As they are: whatever moves is told of."""
+        return *self.given_common(participants), self.covariances(edges)
+
     drift = 0.0
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
