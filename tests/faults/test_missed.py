@@ -71,14 +71,21 @@ async def tells(worker: WorkerProcess, topic: str, count: int) -> None:
     await until(lambda: is_ready(worker), "the worker is ready")
 
 
+async def has_items(pipeline: Pipeline, count: int) -> None:
+    """Return once so many are in the collection's log."""
+
+    async def there() -> bool:
+        return await pipeline.store.item_count("default") == count
+
+    await until(there, f"{count} items are read", patience=30.0)
+
+
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "some are left"])
 @pytest.mark.parametrize("topic", MORE)
 async def test_what_is_removed_while_nobody_works_is_told_of(
     pipeline: Pipeline, admin: AIOKafkaAdminClient, topic: str, left: int
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await pipeline.worker_after(BEFORE)
     await asyncio.to_thread(worker.stop)
     await pipeline.say(*MORE[topic])
     begin, gone = HELD[topic], 5 - left
@@ -108,9 +115,7 @@ async def test_what_is_removed_while_nobody_works_is_told_of(
 async def test_what_is_removed_while_a_worker_stands_still_is_counted_to_the_last_record(
     pipeline: Pipeline, admin: AIOKafkaAdminClient, topic: str
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await pipeline.worker_after(BEFORE)
     with worker.frozen():
         # Some are on their way to it already: Kafka answers what it was asked before.
         for event in MORE[topic]:
@@ -130,9 +135,7 @@ async def test_what_is_removed_while_a_worker_stands_still_is_counted_to_the_las
 async def test_what_a_store_that_went_back_needs_and_kafka_no_longer_has_is_told_of(
     pipeline: Pipeline, admin: AIOKafkaAdminClient, own_valkey: ValkeyServer
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await pipeline.worker_after(BEFORE)
     async with Redis.from_url(own_valkey.url) as redis:
         await noted(redis, pipeline.settings)
         copy = Copy(redis)
@@ -179,9 +182,7 @@ async def test_a_rebuild_says_what_the_topics_lack(pipeline: Pipeline, admin: AI
 async def test_items_that_are_deleted_and_made_anew_are_read_at_once(
     pipeline: Pipeline, admin: AIOKafkaAdminClient
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await pipeline.worker_after(BEFORE)
     topic = pipeline.settings.topic("items")
     await admin.delete_topics([topic])
 
@@ -193,20 +194,14 @@ async def test_items_that_are_deleted_and_made_anew_are_read_at_once(
     await admin.create_topics([NewTopic(topic, 1, 1)])
     await pipeline.say(*MORE["items"])
     await until(lambda: is_ready(worker), "the worker is ready", patience=30.0)
-
-    async def there() -> bool:
-        return await pipeline.store.item_count("default") == 17
-
-    await until(there, "the new items are read", patience=30.0)
+    await has_items(pipeline, 17)
     await pipeline.assert_is_the_fold([*BEFORE, *MORE["items"]])
 
 
 async def test_items_that_are_made_anew_before_anybody_looks_are_read_at_once(
     pipeline: Pipeline, admin: AIOKafkaAdminClient
 ) -> None:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
+    worker = await pipeline.worker_after(BEFORE)
     topic = pipeline.settings.topic("items")
     with worker.frozen():
         await admin.delete_topics([topic])
@@ -216,10 +211,6 @@ async def test_items_that_are_made_anew_before_anybody_looks_are_read_at_once(
 
         await until(made, "the topic is there again", patience=8.0)
         await pipeline.say(*MORE["items"])
-
-    async def there() -> bool:
-        return await pipeline.store.item_count("default") == 17
-
-    await until(there, "the new items are read", patience=30.0)
+    await has_items(pipeline, 17)
     await until(lambda: is_ready(worker), "the worker is ready", patience=30.0)
     await pipeline.assert_is_the_fold([*BEFORE, *MORE["items"]])

@@ -80,18 +80,11 @@ async def names(worker: WorkerProcess, key: str) -> None:
     await until(named, f"/readyz names {key}", patience=30.0)
 
 
-async def with_what_came_before(pipeline: Pipeline) -> WorkerProcess:
-    worker = await pipeline.worker()
-    await pipeline.say(*BEFORE)
-    await pipeline.assert_is_the_fold(BEFORE)
-    return worker
-
-
 @pytest.mark.parametrize("name", SHARED)
 async def test_whoever_starts_on_a_shared_key_of_another_type_names_it_and_waits(
     pipeline: Pipeline, own_valkey: ValkeyServer, name: str
 ) -> None:
-    worker = await with_what_came_before(pipeline)
+    worker = await pipeline.worker_after(BEFORE)
     await asyncio.to_thread(worker.stop)
     key = f"{pipeline.settings.redis_prefix}:{name}"
     async with Redis.from_url(own_valkey.url) as redis:
@@ -110,7 +103,7 @@ async def test_whoever_starts_on_a_shared_key_of_another_type_names_it_and_waits
 async def test_a_worker_under_which_a_shared_key_becomes_another_type_goes_on_when_it_is_mended(
     pipeline: Pipeline, own_valkey: ValkeyServer, name: str
 ) -> None:
-    worker = await with_what_came_before(pipeline)
+    worker = await pipeline.worker_after(BEFORE)
     key = f"{pipeline.settings.redis_prefix}:{name}"
     later = [*SINCE, Query("s", collection="a")]
     async with Redis.from_url(own_valkey.url) as redis, something_else(redis, key):
@@ -126,7 +119,7 @@ async def test_a_worker_under_which_a_shared_key_becomes_another_type_goes_on_wh
 async def test_a_collection_of_which_redis_has_something_else_waits_and_other_queries_go_on(
     pipeline: Pipeline, own_valkey: ValkeyServer, part: str
 ) -> None:
-    worker = await with_what_came_before(pipeline)
+    worker = await pipeline.worker_after(BEFORE)
     key = f"{pipeline.settings.redis_prefix}:{{c:a}}:{part}"
 
     async def goes_on() -> bool:
@@ -147,7 +140,7 @@ async def test_a_collection_of_which_redis_has_something_else_waits_and_other_qu
 async def test_whoever_starts_on_a_query_of_another_type_stops_it_or_waits_and_others_go_on(
     pipeline: Pipeline, own_valkey: ValkeyServer, part: str
 ) -> None:
-    worker = await with_what_came_before(pipeline)
+    worker = await pipeline.worker_after(BEFORE)
     await asyncio.to_thread(worker.stop)
     key = f"{pipeline.settings.redis_prefix}:{{q:q}}:{part}"
 
@@ -172,7 +165,7 @@ async def test_whoever_starts_on_a_query_of_another_type_stops_it_or_waits_and_o
 
 
 async def test_a_query_of_another_type_can_be_deleted(pipeline: Pipeline, own_valkey: ValkeyServer) -> None:
-    worker = await with_what_came_before(pipeline)
+    worker = await pipeline.worker_after(BEFORE)
     async with Redis.from_url(own_valkey.url) as redis:
         for part in ("meta", "outbox", "note"):
             key = f"{pipeline.settings.redis_prefix}:{{q:q}}:{part}"
@@ -186,7 +179,7 @@ async def test_a_query_of_another_type_can_be_deleted(pipeline: Pipeline, own_va
 
 @pytest.mark.parametrize("name", ["generation", "partitions", "{q:q}:meta", "{c:a}:log"])
 async def test_a_rebuild_mends_it(pipeline: Pipeline, own_valkey: ValkeyServer, name: str) -> None:
-    worker = await with_what_came_before(pipeline)
+    worker = await pipeline.worker_after(BEFORE)
     await asyncio.to_thread(worker.stop)
     async with Redis.from_url(own_valkey.url) as redis:
         key = f"{pipeline.settings.redis_prefix}:{name}"

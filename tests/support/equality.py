@@ -208,9 +208,17 @@ def assert_says_the_same(earlier: NextItems, later: NextItems) -> None:
     numbers = {"score", "mean", "sd", "because"}
     ours, theirs = ([item.model_dump(exclude=numbers) for item in of.items] for of in (earlier, later))
     assert ours == theirs
-    close = 100 * EXACT
-    for one, other in zip(earlier.items, later.items, strict=True):
-        np.testing.assert_allclose((one.score, one.mean, one.sd), (other.score, other.mean, other.sd), atol=close)
+    np.testing.assert_allclose(_numbers_of(earlier), _numbers_of(later), rtol=0, atol=100 * EXACT)
+
+
+def _numbers_of(ranking: NextItems) -> list[float]:
+    """All of them, of an item's shares in the order of the pairs."""
+    left, numbers = ranking.expected_remaining, [ranking.discrepancy]
+    numbers += [left.mean, left.sd]
+    for item in ranking.items:
+        by_pair = sorted((share.participants, share.share) for share in item.because)
+        numbers += [item.score, item.mean, item.sd, *(share for _, share in by_pair)]
+    return numbers
 
 
 def _assert_same_shares(got: Iterable[ShareRecord], wanted: Iterable[Share]) -> None:

@@ -173,6 +173,13 @@ class Pipeline:
     def _consumer(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(**consumer_arguments(self.settings), auto_offset_reset="earliest")
 
+    async def worker_after(self, events: Iterable[Event]) -> WorkerProcess:
+        """A worker that has taken these in, and made of them what an offline fold does."""
+        worker, events = await self.worker(), list(events)
+        await self.say(*events)
+        await self.assert_is_the_fold(events)
+        return worker
+
     async def assert_is_the_fold(self, events: Iterable[Event]) -> None:
         """Once everything is read, ranked and tended, it is what an offline fold gives: facts there and then, and
         numbers as soon as totals that may wait are published."""

@@ -156,6 +156,7 @@ class Queue:
     # ---- what is owned ----
 
     def _counted_one(self, which: int) -> tuple[int, int]:
+        # Most have a row, and arrays of one cost several times what is done with them: a verdict asks twice.
         place = int(self._place.data[which]) - 1 if which < self._place.size else -1
         if place >= 0 and self._row.data[place]:
             self._flags.data[place] = 1

@@ -247,17 +247,14 @@ class LocalEngine:
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
         """Of one who has not been told of yet, what there is to tell."""
         last = self._columns.state.news.told
-        now = *self.readings.given_common(participants), self.readings.covariances(edges)
-        of = participants, participants, participants, edges
-        columns = (entries(column, which) for column, which in zip((*last[:3], last.covariance), of, strict=True))
-        mean, reach, variance, covariance = columns
-        known, between = np.isfinite(mean), np.isfinite(covariance)
-        return (
-            np.where(known, mean, now[0]),
-            np.where(known, reach, now[1]),
-            np.where(known, variance, now[2]),
-            np.where(between, covariance, now[3]),
-        )
+        mean, reach, variance = (entries(column, participants) for column in last[:3])
+        covariance = entries(last.covariance, edges)
+        new, between = np.isinf(mean), np.isinf(covariance)
+        if new.any():
+            mean[new], reach[new], variance[new] = self.readings.given_common(participants[new])
+        if between.any():
+            covariance[between] = self.readings.covariances(edges[between])
+        return mean, reach, variance, covariance
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Heal the entries of an inverse at up to `most` participants; tell of those who wait for that."""

@@ -11,7 +11,7 @@ from haystream.engines.local.concentration import Concentrations, fit
 from haystream.engines.local.edge_ends import counts_on, edge_ends
 from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
-from haystream.engines.local.shares import collect_largest, no_shares
+from haystream.engines.local.shares import collect_largest, room_for_largest
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import EXCEEDED, VALUE
 from haystream.engines.local.state import OWN, SQUARE
@@ -216,7 +216,7 @@ class LocalReadings:
         """One local solve for each set."""
         start = np.cumsum([0, *map(len, sets)])
         which = np.fromiter(chain.from_iterable(sets), np.int32, start[-1])
-        largest, shift = no_shares(len(sets), most), self.known_common().mean_shift
+        largest, shift = room_for_largest(len(sets), most), self.known_common().mean_shift
         collect_largest(self._columns.state, self.concentrations.screened, start, which, shift, largest)
         self.check_solves()
         rows = zip(*(column.tolist() for column in largest), strict=True)

@@ -22,8 +22,8 @@ class Largest(NamedTuple):
     """How many there are, shape (sets,)."""
 
 
-def no_shares(sets: int, most: int) -> Largest:
-    """Room for them."""
+def room_for_largest(sets: int, most: int) -> Largest:
+    """Return room for at most so many shares of each of so many sets; none is in it."""
     return Largest(np.empty((sets, most), np.int32), np.empty((sets, most)), np.zeros(sets, np.int64))
 
 
