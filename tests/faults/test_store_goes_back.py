@@ -93,6 +93,27 @@ async def test_what_a_store_that_goes_back_has_lost_is_read_again(
     assert await pipeline.records("dead-letters") == []
 
 
+async def test_a_store_that_goes_back_to_before_anything_was_noted_is_read_from_the_beginning(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    worker.kill()
+    async with Redis.from_url(own_valkey.url) as redis:
+        # As it is where a worker is killed in the second before it notes for the first time how far it is.
+        await redis.delete(f"{pipeline.settings.redis_prefix}:up-to")
+        copy = Copy(redis)
+        await copy.take()
+        await asyncio.to_thread(worker.start)
+        await pipeline.say(*SINCE)
+        await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+        worker.kill()
+        await copy.put_back()
+    await asyncio.to_thread(worker.start)
+    await pipeline.say(*LATER)
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE, *LATER])
+    assert await pipeline.records("dead-letters") == []
+
+
 async def test_a_query_that_is_gone_from_the_store_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer
 ) -> None:

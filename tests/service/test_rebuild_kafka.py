@@ -13,6 +13,8 @@ from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
+from haystream_service.worker.kafka import committed_offsets
+from haystream_service.worker.progress import named
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -52,3 +54,6 @@ async def test_a_wiped_redis_is_restored_from_the_topics(pipeline: Pipeline) -> 
     assert "73 records folded, 2 rankings published" in said
     # Without a worker: what the program left is the fold already.
     await pipeline.assert_is_the_fold([*EVENTS, unread])
+    # And workers know from where they had to read on, if this store went back.
+    committed = named(await committed_offsets(pipeline.settings), pipeline.settings)
+    assert await pipeline.store.read_up_to(committed) == committed

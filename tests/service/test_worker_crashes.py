@@ -195,7 +195,7 @@ async def test_an_emptied_store_stops_the_worker_and_refuses_nothing(world: Worl
     await process.crash()
     # A new process does not begin either, as the group has committed offsets.
     with pytest.raises(StateLost):
-        await Process(world).worker.start(begun_before=True)
+        await Process(world).worker.start(committed={"query/0": 1})
 
 
 @pytest.mark.parametrize("said", [[Query("q")], [Query("q"), verdict(1)]], ids=["queries", "verdicts"])

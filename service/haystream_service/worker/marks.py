@@ -4,12 +4,16 @@ from uuid import uuid4
 
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 
-FORMAT = 2
+FORMAT = 3
 """Of what the store holds. To be raised with whatever a worker of an earlier version would misread: that one ends.
-Since format 2 a collection's log may say more of an item that it has, and that it is withdrawn.
+Since format 2 a collection's log may say more of an item that it has, and that it is withdrawn. Since format 3
+it is noted of each partition how far it is in the store, from the first record on (`progress`).
 
 Facts of every format up to this one have to be read. The rest (ranking, tables) is computed from them and written
 anew whenever a query is loaded."""
+
+NOTES_PROGRESS = 3
+"""The first format in which partitions of which nothing is noted have to be read from their beginnings."""
 
 
 def described(topic: str, partitions: int) -> str:
@@ -20,6 +24,11 @@ def described(topic: str, partitions: int) -> str:
 def mark(topics: str) -> str:
     """A new mark."""
     return f"{uuid4().hex}.{FORMAT}:{topics}"
+
+
+def notes_progress(found: str) -> bool:
+    """Whether a store with this mark has all of a partition noted that was ever committed."""
+    return _format(found) >= NOTES_PROGRESS
 
 
 def raised(found: str) -> str:

@@ -3,18 +3,19 @@
 Kafka knows what was committed, and the store may have lost the last of it: a replica that lagged became the
 master, a machine lost power, somebody restored a copy. What is noted goes back with the rest, and whoever has a
 partition sees within a second or so that it is not what he noted last. The process ends then: what it has in memory
-is of a store that is no more. And whoever gets a partition reads from where the store is. What comes again counts
-once.
+is of a store that is no more. And whoever gets a partition reads from where the store is: from its beginning where
+nothing is noted. What comes again counts once.
 """
 
 from collections.abc import Iterable, Mapping
 
 from aiokafka import TopicPartition
 
+from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import Kind
+from haystream_service.worker.records import SOURCES, Kind
 
 
 class Progress:
@@ -41,10 +42,10 @@ class Progress:
             self._noted |= await self._read(committed)
         except StoreUnavailable:
             return {}
-        for tp in committed:
-            if self._noted[tp] >= 0:
-                self._partitions.begins(tp, self._noted[tp])
-        back = {tp: self._noted[tp] for tp in committed if 0 <= self._noted[tp] < self._begun[tp]}
+        held = {tp: max(0, self._noted[tp]) for tp in committed}
+        for tp, offset in held.items():
+            self._partitions.begins(tp, offset)
+        back = {tp: offset for tp, offset in held.items() if offset < self._begun[tp]}
         self._begun |= back
         return back
 
@@ -53,8 +54,8 @@ class Progress:
         mine = {tp: begun for tp, begun in self._begun.items() if self._partitions.has(tp)}
         found = await self._read({tp for tp in mine if tp not in self._noted})
         for tp, offset in found.items():
-            if 0 <= offset < mine[tp]:
-                raise _back(tp, offset, mine[tp])
+            if max(0, offset) < mine[tp]:
+                raise _back(tp, max(0, offset), mine[tp])
         self._noted |= found
         for tp in self._partitions.take_items_anew() & mine.keys():  # offsets mean something else now
             await self._store.move_up_to({self._name(tp): (self._noted[tp], 0)})
@@ -83,7 +84,13 @@ class Progress:
 
 
 NOTHING = -1
-"""Noted of a partition of which nothing is: by a worker of an earlier version, or by none."""
+"""Noted of a partition of which nothing is."""
+
+
+def named(offsets: Mapping[TopicPartition, int], settings: Settings) -> dict[str, int]:
+    """Offsets by what the store calls the partitions of the topics."""
+    kinds = {settings.topic(name): kind for kind, name in SOURCES.items()}
+    return {partition_name(kinds[tp.topic], tp.partition): offset for tp, offset in offsets.items()}
 
 
 def partition_name(kind: Kind, partition: int) -> str:

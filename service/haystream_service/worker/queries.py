@@ -304,7 +304,7 @@ class QueryOwner:
         last = position.queries_offset, position.verdicts_offset, position.leases_offset
         ends = {partition_name(kind, self.partition): offset + 1 for kind, offset in zip(OWNED, last, strict=True)}
         noted = await shared.retry(lambda: store.read_up_to(ends))
-        moves = {name: (noted.get(name, NOTHING), min(noted.get(name, end), end)) for name, end in ends.items()}
+        moves = {name: (noted.get(name, NOTHING), min(noted.get(name, 0), end)) for name, end in ends.items()}
         await shared.retry(lambda: store.move_up_to(moves))
         raise StateBack(f"{fenced}: the store has gone back to an earlier state; reading again from there")
 

@@ -25,6 +25,7 @@ from haystream_service.worker import kafka
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import Missed
+from haystream_service.worker.progress import NOTHING, named
 from haystream_service.worker.records import (
     OWNED,
     SOURCES,
@@ -193,6 +194,8 @@ class Rebuild:
         await self._retry(lambda: kafka.commit(settings, read))
         for query_id in await self._retry(self._store.query_ids):
             await self._retry(lambda q=query_id: self._store.let_claim(q, True))  # type: ignore[misc]
+        noted = {name: (NOTHING, offset) for name, offset in named(read, settings).items()}
+        await self._retry(lambda: self._store.move_up_to(noted))
         fresh = mark(described(settings.topic(SOURCES[Kind.QUERY]), self._partitions[SOURCES[Kind.QUERY]]))
         await self._retry(lambda: self._store.begin(fresh))
         return Rebuilt(

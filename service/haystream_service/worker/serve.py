@@ -19,10 +19,10 @@ from haystream.warm import warm
 from haystream_service.errors import UserError
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
-from haystream_service.store.base import StoreRefused
+from haystream_service.store.base import StoreRefused, StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
+from haystream_service.worker.endings import StateBack, StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics, partitions_of
@@ -31,7 +31,7 @@ from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import told
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
-from haystream_service.worker.progress import Progress
+from haystream_service.worker.progress import Progress, named
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind, SystemClock
 from haystream_service.worker.retry import Retry
@@ -251,7 +251,7 @@ async def _prepare(server: Server) -> bool:
         committed = await server.retry(lambda: committed_offsets(settings))
         server.waiting_for = "waiting for Redis"
         try:
-            await server.worker.start(begun_before=bool(committed), topics=server.topics)
+            await server.worker.start(committed=named(committed, settings), topics=server.topics)
         except (StateLost, StateNewer, TopicsGrown) as lost:
             # Nothing is read until `haystream rebuild` has left another mark; then this one goes on by itself.
             log.error("%s", lost)
@@ -363,5 +363,7 @@ async def _drain(app: faust.App, server: Server, items: asyncio.Future[None]) ->
             await server.worker.drain()
             await consumer.commit()
             await asyncio.wait([items])
+            with suppress(StateBack, StoreUnavailable):  # whoever comes next finds that out
+                await server.progress.note()
     except TimeoutError:
         log.warning("not finished within %g s; the rest will be delivered again", server.settings.drain_seconds)

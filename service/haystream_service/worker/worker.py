@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from haystream.errors import Rejected
@@ -15,7 +15,8 @@ from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
 from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
-from haystream_service.worker.marks import check_kept, check_mark, mark, raised
+from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
+from haystream_service.worker.progress import NOTHING
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record, SystemClock
 from haystream_service.worker.residents import Residents
@@ -84,22 +85,26 @@ class Worker:
         metrics.collection_items.set_function(lambda: sum(map(len, self._followers.collections())))
         metrics.collection_edges.set_function(lambda: sum(c.graph.edges for c in self._followers.collections()))
 
-    async def start(self, *, begun_before: bool = False, topics: str = "") -> None:
+    async def start(self, *, committed: Mapping[str, int] | None = None, topics: str = "") -> None:
         """Look at the store's mark, or leave one. Call it before anything else.
 
-        `topics` says which the records come from (`kafka.described`); the mark bears it.
+        `committed` holds the offsets of partitions that the worker's group has committed, by their names in the
+        store; `topics` says which the records come from (`marks.described`), and the mark bears it.
 
         Raises:
-            StateLost: there is no mark although the worker's group has `begun_before`, or it is of other topics.
+            StateLost: there is no mark although the group has committed offsets, or it is of other topics.
             TopicsGrown: it is of these topics, with another number of partitions.
             StateNewer: it is a later version's.
         """
         shared = self._shared
-        if begun_before and await shared.retry(shared.store.generation) is None:
+        if committed and await shared.retry(shared.store.generation) is None:
             raise StateLost("the store is empty, but records were committed: run `haystream rebuild`")
         fresh = mark(topics)
         found = await shared.retry(lambda: shared.store.begin(fresh))
         check_mark(found, topics)
+        if committed and not notes_progress(found):
+            from_now = {name: (NOTHING, offset) for name, offset in committed.items()}
+            await shared.retry(lambda: shared.store.move_up_to(from_now))
         # Workers of an earlier version see this, and end.
         self._generation = await shared.retry(lambda: shared.store.begin(raised(found), instead_of=found))
         check_mark(self._generation, topics)

@@ -25,7 +25,8 @@ from haystream_service.wire import (
     decode_verdict,
     encode_line,
 )
-from haystream_service.worker.records import OWNED, Kind, Record
+from haystream_service.worker.progress import partition_name
+from haystream_service.worker.records import OWNED, SOURCES, Kind, Record
 from support.equality import EXACT, assert_is_the_state, assert_says_the_same
 from support.simulated.desk import Desk
 from support.simulated.group import SESSION_SECONDS, Consumer, Group
@@ -237,8 +238,13 @@ class Schedule:
             consumers = [Consumer(process, self.broker, self.rng, kinds, self.check_saved) for kinds in self.groups]
             process.begin(caught_up=consumers[0].caught_up, again=consumers[0].again, limits=self.limits)
             process.worker.failed.add_done_callback(self._failed)
-            begun = any(self.broker.committed.values())
-            await process.worker.start(begun_before=begun)
+            committed = {
+                partition_name(kind, partition): offset
+                for (topic, partition), offset in self.broker.committed.items()
+                for kind in Kind
+                if offset and SOURCES[kind] == topic
+            }
+            await process.worker.start(committed=committed)
             process.run(process.watch())
             process.run(process.leasing.run())
             for consumer in consumers:
