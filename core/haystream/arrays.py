@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.uint8]
+Switches = NDArray[np.bool_]
 
 _T = TypeVar("_T", bound=np.generic)
 

@@ -58,6 +58,20 @@ class Graph:
         now._start.data, now._degree.data = now._start.data.copy(), now._degree.data.copy()
         return now
 
+    def as_of(self, edges: int) -> "Graph":
+        """The graph as it was when it had so many edges, as `as_now`: this one must not grow meanwhile.
+
+        Participants are numbered as edges bring them, and a slab is in the order in which edges came.
+        """
+        then = self.as_now()
+        for of_edges in (then._tail, then._head, then._edge_key):
+            of_edges.data, of_edges.size = of_edges.data[:edges], edges
+        ends = np.concatenate([then.tail, then.head])
+        people = int(ends.max(initial=-1)) + 1
+        then._start.data, then._start.size = then.start[:people], people
+        then._degree.data, then._degree.size = np.bincount(ends, minlength=people).astype(np.int64), people
+        return then
+
     @property
     def tail(self) -> NDArray[np.int32]:
         """Shape (edges,): the endpoint whose id sorts first."""

@@ -4,20 +4,28 @@ Under a model that learns a common mean M, every verdict moves every participant
 M, times the participant's reach. Rows therefore hold what does not move with M, and what all share stands once
 beside them. A verdict then costs the rows near it, and what is read from all rows is exact at any moment. A model
 without a common mean has the same rows: reach 0, Δ = 0, v_M = 0, σ² = 1.
+
+Most of them are the prior's, which follows from the query's settings and the graph of its collection: there are
+rows only of whom readers were told anything else. A row has a place of its own, in the order in which rows came.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Floats, Ints
 from haystream.engines.contract import Engine
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.prior_inverse import GraphPrecision
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
-from haystream.models.base import Ends
+from haystream.models.base import Ends, without_data
 from haystream.models.common import Common
+from haystream.models.graph_prior import dense_covariance, prior_means
+from haystream.places import Places
 
 PARTICIPANT_COLUMNS = 3
 """X, the adjusted mean of R at the prior's common mean, before the constraint; O, its reach; V, its variance
@@ -26,13 +34,24 @@ given the common mean, in units of σ²."""
 EDGE_COLUMNS = 3
 """Screened n, relevant y (an item of k edges counts 1/k), and the covariance of the two ends, in the terms of V."""
 
+NOBODY = 2**32 - 1
+"""Instead of a number, at a place that was given back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table that changed. index: (k,) ascending, uint32. rows: (k, columns)."""
+    """Rows of a table. index: (k,), whose each is, or NOBODY. rows: (k, columns). place: (k,), where each lies."""
 
     index: NDArray[np.uint32]
     rows: Floats
+    place: Ints
+
+
+class Size(NamedTuple):
+    """Of the graph that tables are of: the first so many that the log numbers."""
+
+    participants: int
+    edges: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +60,25 @@ class Changes:
 
     participants: Rows
     edges: Rows
+    size: Size
     common: Common
     discrepancy: float
+    whole: bool
+    """Whether no other rows are to stay: places are counted from 0 again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """All of it, as of one moment.
 
-    participants: (m, PARTICIPANT_COLUMNS); edges: (k, EDGE_COLUMNS); numbered as the entries of the
-    collection's log number them that are in the query's scope (`Collection`).
+    participants: of PARTICIPANT_COLUMNS; edges: of EDGE_COLUMNS; numbered as the entries of the collection's log
+    number them that are in the query's scope (`Collection`). Whoever has no row is as the prior says.
     """
 
-    participants: Floats
-    edges: Floats
+    prior: Prior
+    participants: Rows
+    edges: Rows
+    size: Size
     common: Common
     discrepancy: float
 
@@ -67,24 +91,85 @@ class Posterior:
     participant_variance: Floats
     edge_mean: Floats
     edge_variance: Floats
+    screened: Floats
+    """n and y of each edge, shape (k,)."""
+    relevant: Floats
 
 
-def rows_of(engine: Engine, participants: Ints, edges: Ints) -> Changes:
-    """The rows of those participants and edges, ascending, and what all share: all without pending screenings.
+class Writer:
+    """Makes a store's changes of what an engine says, from the engine's beginning on."""
 
-    The engine is settled. The rows are what it compares with to say what moves next, not what has moved since by
-    too little to be told of: else a reader who was given that would not hear of its moving back.
+    def __init__(self) -> None:
+        self.begun = False
+        """Whether anything was written: the first time no other rows are to stay."""
+        self._people, self._edges = Places(), Places()
+
+    def changes(self, engine: Engine, size: Size, participants: Ints, edges: Ints) -> Changes:
+        """The rows of those of the participants and edges that differ from the prior, and what all share.
+
+        All without pending screenings. Those that do not differ any more give theirs back. The engine is settled,
+        on a graph of that size. The rows are what it compares with to say what moves next, not what has moved since
+        by too little to be told of: else a reader who was given that would not hear of its moving back.
+        """
+        people_back = edges_back = participants[:0]
+        if engine.may_leave:
+            people_left, edges_left = engine.leave(participants, edges)
+            people_back = self._people.give_back(participants[people_left])
+            edges_back = self._edges.give_back(edges[edges_left])
+            participants, edges = participants[~people_left], edges[~edges_left]
+        readings, whole, self.begun = engine.readings, not self.begun, True
+        *people_told, covariance = engine.told(participants, edges)
+        people_rows = np.array(people_told).T
+        edge_rows = np.array([*readings.counts(edges)[:2], covariance]).T
+        return Changes(
+            rows_at(self._people, participants, people_rows, people_back),
+            rows_at(self._edges, edges, edge_rows, edges_back),
+            size,
+            readings.known_common(),
+            readings.discrepancy(),
+            whole,
+        )
+
+
+def rows_at(places: Places, index: Ints, rows: Floats, back: Ints) -> Rows:
+    """The rows, each at its place, and NOBODY's at those of the places `back` that nobody has now."""
+    place = places.of(index)
+    numbers = index.view(np.uint32)
+    if len(back):
+        back = np.setdiff1d(back, place)
+        numbers = np.concatenate([numbers, np.full(len(back), NOBODY, np.uint32)])
+        rows = np.concatenate([rows, np.zeros((len(back), rows.shape[1]))])
+        place = np.concatenate([place, back])
+    return Rows(numbers, rows, place)
+
+
+def settled_inverse(graph: Graph, prior: Prior, tolerance: float = DEFAULT_TOLERANCE) -> tuple[Floats, Floats]:
+    """(Q⁻¹)_uu of the graph's participants, and (Q⁻¹)_uv of its edges, of the prior's Q; of an explicit Σ, Σ.
+
+    Raises QueryFailed(TOO_MUCH_WORK).
     """
-    mean, reach, variance, covariance = engine.told(participants, edges)
-    return Changes(
-        Rows(participants.astype(np.uint32), np.column_stack([mean, reach, variance])),
-        Rows(edges.astype(np.uint32), np.column_stack([*engine.readings.counts(edges)[:2], covariance])),
-        engine.readings.known_common(),
-        engine.readings.discrepancy(),
-    )
+    if prior.covariance is None:
+        return GraphPrecision(graph, prior.correlation, tolerance).settled_on(graph)
+    sigma = dense_covariance(graph, prior.covariance)
+    return sigma.diagonal().copy(), sigma[graph.tail, graph.head]
 
 
-def read(tables: Tables, prior: Prior, graph: Graph) -> Posterior:
+def laid_over(tables: Tables, graph: Graph, inverse: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """The rows of all participants, shape (m, PARTICIPANT_COLUMNS), and of all edges, shape (k, EDGE_COLUMNS).
+
+    The prior's: X = μ, O = 1 (0 without a common mean), V = D_u² (Q⁻¹)_uu; n = y = 0 and D_u D_v (Q⁻¹)_uv.
+    """
+    on_participant, on_edge = inverse
+    model, mean = MODELS[tables.prior.model](tables.prior), prior_means(graph, tables.prior)
+    participants = np.column_stack(without_data(model, mean, on_participant))
+    D, none = model.scale(mean, on_participant), np.zeros(len(on_edge))
+    edges = np.column_stack([none, none, D[graph.tail] * D[graph.head] * on_edge])
+    participants[tables.participants.index] = tables.participants.rows
+    edges[tables.edges.index] = tables.edges.rows
+    return participants, edges
+
+
+def read(tables: Tables, graph: Graph, inverse: tuple[Floats, Floats] | None = None) -> Posterior:
     """What the tables say, with q the discrepancy, m̂ = X + Δ O and v = m̂ − clip(m̂, 0, 1):
 
         E[R_u | Y] = m̂_u − v_u
@@ -92,19 +177,21 @@ def read(tables: Tables, prior: Prior, graph: Graph) -> Posterior:
 
     and the edge's P from these and its n and y, as the prior's model reads it (docs/method.md).
 
-    `graph`: of the collection's log; it may be ahead of the tables.
+    `graph`: of the collection's log; it may be ahead of the tables. `inverse`: what `settled_inverse` says on it as
+    of the tables' size, where that is known; else it is computed.
     """
+    if graph.edges > tables.size.edges:
+        graph = graph.as_of(tables.size.edges)
+    participants, edges = laid_over(tables, graph, inverse or settled_inverse(graph, tables.prior))
     common, inflation = tables.common, 1.0 / (1.0 + tables.discrepancy)
-    X, O, V = tables.participants.T  # noqa: E741 - the letters of docs/method.md
+    X, O, V = participants.T  # noqa: E741 - the letters of docs/method.md
     free = X + common.mean_shift * O
     constrained: Floats = np.clip(free, 0.0, 1.0)
     off = free - constrained
     variance = common.scale * (V + common.variance * O * O) + inflation * off * off
-    n, y, C = tables.edges.T
-    u, v = graph.tail[: len(n)], graph.head[: len(n)]
+    n, y, C = np.ascontiguousarray(edges.T)
+    u, v = graph.tail, graph.head
     covariance = common.scale * (C + common.variance * O[u] * O[v]) + inflation * off[u] * off[v]
     ends = Ends(free[u], free[v], variance[u], variance[v], covariance, O[u], O[v])
-    edge_mean, edge_variance, _ = MODELS[prior.model](prior).posteriors(
-        ends, np.ascontiguousarray(n), np.ascontiguousarray(y), common
-    )
-    return Posterior(constrained, variance, edge_mean, edge_variance)
+    edge_mean, edge_variance, _ = MODELS[tables.prior.model](tables.prior).posteriors(ends, n, y, common)
+    return Posterior(constrained, variance, edge_mean, edge_variance, n, y)

@@ -25,7 +25,7 @@ from haystream.item_sets import share_of
 from haystream.leases import Leases
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
-from haystream.posterior_tables import Changes, rows_of
+from haystream.posterior_tables import Changes, Size, Writer
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
@@ -352,6 +352,7 @@ class QueryState:
 
     def _start_engine(self) -> None:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)
+        self._writer, self._size = Writer(), Size(0, 0)
         self._queue = Queue(self.collection, self.settings.policy)
 
     # ---- the posterior out ----
@@ -379,6 +380,7 @@ class QueryState:
         self.catch_up()
         check_size(self.settings, self.collection)
         moved = self._engine.settle()
+        self._size = Size(len(self.collection.graph), self.collection.graph.edges)
         self.touched = len(moved.participants)
         if len(moved.participants) or len(moved.edges):
             rows.participants.append(moved.participants)
@@ -440,15 +442,17 @@ class QueryState:
     def drain(self, *, tended: bool = True) -> Changes:
         """The rows of the tables that moved since the last drain (`posterior_tables`). Settle first.
 
-        Without those `tended`, what only `tend` moved is left for another drain.
+        Without those `tended`, what only `tend` moved is left for another drain, unless this is the first.
         """
-        parts = [self._moved, self._tended] if tended else [self._moved]
+        parts = [self._moved, self._tended] if tended or not self._writer.begun else [self._moved]
         people = _union([rows for part in parts for rows in part.participants])
         edges = _union([rows for part in parts for rows in part.edges])
         for part in parts:
             part.participants.clear()
             part.edges.clear()
-        return rows_of(self._engine, people, edges)
+        changes = self._writer.changes(self._engine, self._size, people, edges)
+        self._engine.may_leave = len(parts) == 1 and self._engine.may_leave
+        return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +468,13 @@ def _counts(outcome: Outcome) -> tuple[int, int]:
 
 
 def _union(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """What is in any of them, ascending, as each of them is."""
     if len(parts) == 1:
-        return parts[0]  # ascending as it is; a first save has every row in it
-    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
+        return parts[0]
+    together = np.sort(np.concatenate([*parts, np.zeros(0, np.int32)]))
+    first = np.ones(len(together), np.bool_)
+    np.not_equal(together[1:], together[:-1], out=first[1:])  # np.unique takes seven times as long
+    return together[first]
 
 
 def check_same(known: Verdict, verdict: Verdict) -> None:

@@ -1,9 +1,12 @@
 """Have every inner loop compiled before the first event needs it."""
 
+import numpy as np
+
 from haystream.engines.local.prior_inverse import LARGELY_NEW, LET_IN_ONE_BY_ONE
 from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
+from haystream.places import in_runs
 from haystream.report import report
 
 
@@ -34,5 +37,6 @@ def _fold(settings: Query) -> None:
         query.finish()
     query.hold("i4")
     query.ranking()
-    query.drain()
+    place = query.drain().participants.place
+    in_runs(place, np.zeros((len(place), 1), np.uint32))
     report(query)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
+from support.changes import rows, tables
 
 from haystream.events import Item, ItemFact, Query, Withdrawal
-from haystream.models.common import Common
-from haystream.posterior_tables import Changes, Rows
+from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
 from haystream_service.store.keys import Keys
@@ -24,8 +24,6 @@ from haystream_service.store.redis_log import _Known
 from haystream_service.wire import decode_lease
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
-
-NOTHING = Rows(np.empty(0, np.uint32), np.empty((0, 3)))
 
 
 @pytest_asyncio.fixture
@@ -42,10 +40,10 @@ async def client(redis_url: str) -> AsyncIterator[Any]:
         yield client
 
 
-def change(query_id: str, edges: Rows = NOTHING) -> Change:
+def change(query_id: str, edges: Rows | None = None) -> Change:
     position = Position(0, 0, 0)
-    tables = Changes(NOTHING, edges, Common(base_rate=0.1), 0.0)
-    return Change(query_id, 0, 0, 1, position, 0, Query(query_id), [], b"{}", tables)
+    told = tables(edges=edges or rows([]))
+    return Change(query_id, 0, 0, 1, position, 0, Query(query_id), [], b"{}", told)
 
 
 async def test_wiping_leaves_others_keys(store: RedisStore, client: Any, redis_prefix: str) -> None:
@@ -78,11 +76,37 @@ async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix:
     await store.close()
 
 
-async def test_others_read_the_tables_as_plain_float64(store: RedisStore, client: Any, redis_prefix: str) -> None:
-    rows = np.array([[1.0, 0.5, 0.25], [2.0, 1.0, 0.75]])
-    await store.save_query(change("q", Rows(np.array([0, 1], np.uint32), rows)))
-    second = await client.getrange(Keys(redis_prefix).query("q", "edges"), 24, 47)
-    np.testing.assert_array_equal(np.frombuffer(second, "<f8"), rows[1])
+async def test_others_read_the_rows_as_numbers(store: RedisStore, client: Any, redis_prefix: str) -> None:
+    await store.save_query(change("q", rows([7, 300], first=1.0)))
+    keys = Keys(redis_prefix)
+    found = np.frombuffer(await client.get(keys.query("q", "pairs-told")), [("index", "<u4"), ("row", "<f8", 3)])
+    np.testing.assert_array_equal(found["index"], [7, 300])
+    np.testing.assert_array_equal(found["row"], [[1, 2, 3], [4, 5, 6]])
+    assert await client.hget(keys.query("q", "meta"), "size") == b"9 8"
+
+
+@pytest.mark.parametrize("earlier_only", [True, False])
+async def test_tables_of_earlier_formats_are_read_until_the_query_is_saved(
+    store: RedisStore, client: Any, redis_prefix: str, earlier_only: bool
+) -> None:
+    """Every row, in order, as float64; also where a worker of such a format saved last."""
+    keys = Keys(redis_prefix)
+    await store.save_query(change("q"))
+    if earlier_only:
+        await client.hdel(keys.query("q", "meta"), "size")
+    await client.set(keys.query("q", "participants"), np.arange(9.0).tobytes())
+    await client.set(keys.query("q", "edges"), np.arange(6.0).tobytes())
+    read = await store.read_tables("q")
+    assert read is not None
+    assert read.size == Size(3, 2)
+    np.testing.assert_array_equal(read.participants.index, [0, 1, 2])
+    np.testing.assert_array_equal(read.edges.rows, [[0, 1, 2], [3, 4, 5]])
+    told = tables(rows([2]), whole=True)
+    await store.save_query(replace(change("q"), expected=1, revision=2, tables=told))
+    read = await store.read_tables("q")
+    assert read is not None
+    assert (read.size, len(read.participants.index), len(read.edges.index)) == (Size(9, 8), 1, 0)
+    assert not await client.exists(keys.query("q", "participants"), keys.query("q", "edges"))
 
 
 async def test_a_forgotten_script_is_sent_again(store: RedisStore, client: Any) -> None:

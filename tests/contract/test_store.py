@@ -9,6 +9,7 @@ import pytest
 from support.changes import COMMON, change, rows, tables
 
 from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
+from haystream.posterior_tables import NOBODY, Size
 from haystream_service.store.base import Appended, Fenced, Head, Hold, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
@@ -204,29 +205,42 @@ async def test_a_second_save_adds_to_the_first(store: Any) -> None:
 
 async def test_tables_are_patched_where_rows_changed(store: Any) -> None:
     assert await store.read_tables("q") is None
-    await store.save_query(change(tables=tables(rows([0, 1, 2]), rows([1], first=1.0))))
-    later = tables(rows([0, 2, 3, 6], first=10.0), rows([0], first=9.0), discrepancy=0.75)
+    await store.save_query(change(tables=tables(rows([0, 700, 2]), rows([1], first=1.0))))
+    people = rows([0, 2, 6, 3, NOBODY], first=10.0, place=[0, 2, 4, 3, 1])
+    later = tables(people, rows([0], first=9.0, place=[1]), 0.75, size=Size(900, 80))
     await store.save_query(change(expected=10, revision=11, tables=later))
     read = await store.read_tables("q")
-    expected = [[10, 11, 12], [3, 4, 5], [13, 14, 15], [16, 17, 18], [0, 0, 0], [0, 0, 0], [19, 20, 21]]
-    np.testing.assert_array_equal(read.participants, expected)
-    np.testing.assert_array_equal(read.edges, [[9, 10, 11], [1, 2, 3]])
+    np.testing.assert_array_equal(read.participants.index, [0, 2, 3, 6])
+    expected = [[10, 11, 12], [13, 14, 15], [19, 20, 21], [16, 17, 18]]
+    np.testing.assert_array_equal(read.participants.rows, expected)
+    np.testing.assert_array_equal(read.edges.index, [1, 0])
+    np.testing.assert_array_equal(read.edges.rows, [[1, 2, 3], [9, 10, 11]])
+    assert (read.prior, read.size) == (Prior(), Size(900, 80))
     assert (read.common, read.discrepancy) == (COMMON, 0.75)
 
 
 async def test_tables_that_are_whole_leave_nothing_of_what_was_there(store: Any) -> None:
     await store.save_query(change(tables=tables(rows([0, 1, 2]), rows([0, 1], first=1.0))))
-    whole = tables(rows([0, 1], first=10.0), rows([0], first=9.0))
-    await store.save_query(change(expected=10, revision=11, tables=whole, whole=True))
+    whole = tables(rows([5, 1], first=10.0), rows([0], first=9.0), whole=True)
+    await store.save_query(change(expected=10, revision=11, tables=whole))
     read = await store.read_tables("q")
-    np.testing.assert_array_equal(read.participants, [[10, 11, 12], [13, 14, 15]])
-    np.testing.assert_array_equal(read.edges, [[9, 10, 11]])
+    np.testing.assert_array_equal(read.participants.index, [5, 1])
+    np.testing.assert_array_equal(read.participants.rows, [[10, 11, 12], [13, 14, 15]])
+    np.testing.assert_array_equal(read.edges.rows, [[9, 10, 11]])
+
+
+async def test_tables_are_read_with_the_prior_that_they_were_written_with(store: Any) -> None:
+    await store.save_query(change())
+    other = Prior(mean=0.3, participants={"ann": 0.9})
+    await store.save_query(change(expected=10, revision=11, settings=Query("q", prior=other)))
+    await store.save_query(change(expected=11, revision=12, settings=None))
+    assert (await store.read_tables("q")).prior == other
 
 
 async def test_tables_without_rows_have_their_columns(store: Any) -> None:
     await store.save_query(change())
     read = await store.read_tables("q")
-    assert (read.participants.shape, read.edges.shape) == ((0, 3), (0, 3))
+    assert (read.participants.rows.shape, read.edges.rows.shape) == ((0, 3), (0, 3))
 
 
 async def test_a_stale_writer_is_fenced_and_writes_nothing(store: Any) -> None:
@@ -244,7 +258,7 @@ async def test_a_stale_writer_is_fenced_and_writes_nothing(store: Any) -> None:
     assert loaded.settings == Query("q")
     assert await store.read_ranking("q") == b'{"revision":20}'
     read = await store.read_tables("q")
-    assert (len(read.edges), len(read.participants), read.discrepancy) == (0, 0, 0.25)
+    assert (len(read.edges.index), len(read.participants.index), read.discrepancy) == (0, 0, 0.25)
 
 
 async def test_a_writer_that_missed_the_first_save_is_fenced(store: Any) -> None:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from support.dense import dense_of
 from support.histories import MODELS, item, verdict
+from support.told import Stored
 
 from haystream.engines.local import budget
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.posterior_tables import Rows, Tables, read
 
 SLACK = 1.0 + 1e-12
 
@@ -38,13 +38,6 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert budget.NEGLIGIBLE_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
 
 
-def patched(table: np.ndarray, rows: Rows) -> np.ndarray:
-    grown = np.zeros((max(len(table), int(rows.index.max(initial=0)) + 1), rows.rows.shape[1]))
-    grown[: len(table)] = table
-    grown[rows.index] = rows.rows
-    return grown
-
-
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("degree", [2, 4])
 def test_what_readers_hold_at_rest_keeps_the_promise(model: ModelName, degree: int) -> None:
@@ -54,19 +47,17 @@ def test_what_readers_hold_at_rest_keeps_the_promise(model: ModelName, degree: i
     state, _ = step(State(), Query("q", prior=prior))
     query = state.queries["q"]
     pairs = list(nx.random_regular_graph(degree, 48, seed=degree).edges)
-    people, edges = np.zeros((0, 3)), np.zeros((0, 3))
+    stored = Stored(query)
     for number in range(120):
         u, v = pairs[number] if number < len(pairs) else pairs[rng.integers(len(pairs))]
         step(state, item(f"i{number}", f"p{u}", f"p{v}"))
         outcome = Outcome.RELEVANT if rng.random() < 0.25 else Outcome.IRRELEVANT
         step(state, verdict(number, f"i{rng.integers(number + 1)}", outcome))
         query.ranking()
-        changes = query.drain()
-        people, edges = patched(people, changes.participants), patched(edges, changes.edges)
+        stored.save()
     query.finish()
-    changes = query.drain()
-    people, edges = patched(people, changes.participants), patched(edges, changes.edges)
-    held = read(Tables(people, edges, changes.common, changes.discrepancy), prior, query.collection.graph)
+    stored.save()
+    held = stored.read()
     expected, graph = dense_of(query), query.collection.graph
     order = [graph.participant(name) for name in expected.people]
     of_pairs = [graph.edge_between(pair) for pair in expected.pairs]

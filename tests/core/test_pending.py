@@ -20,12 +20,12 @@ from support.histories import (
     queries,
     verdict,
 )
+from support.told import Stored
 
 from haystream.engines.local.pending import inverse_root
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.posterior_tables import Tables, read
 from haystream.query_state import QueryState
 from haystream.report import Report, report
 
@@ -245,20 +245,17 @@ def test_tables_do_not_know_of_it(model: ModelName) -> None:
     query = fold([settings(model, "local"), *SAID]).queries["q"]
     query.finish()
     graph = query.collection.graph
-    told, people, edges = (
-        query.drain(),
-        np.arange(len(graph), dtype=np.int32),
-        np.arange(graph.edges, dtype=np.int32),
-    )
+    stored = Stored(query, tolerance=TIGHT)
+    stored.save()
+    people, edges = np.arange(len(graph), dtype=np.int32), np.arange(graph.edges, dtype=np.int32)
     wanted = *query.engine.readings.participants(people), *query.engine.readings.edges(edges)
     for item_id in ("i5", "b"):
         query.hold(item_id)
     query.finish()
-    changes = query.drain()
+    changes = stored.save()
     assert not len(changes.participants.index)
     assert not len(changes.edges.index)
-    tables = Tables(told.participants.rows, told.edges.rows, changes.common, changes.discrepancy)
-    got = read(tables, query.settings.prior, graph)
+    got = stored.read()
     for column, values in zip(
         (got.participant_mean, got.participant_variance, got.edge_mean, got.edge_variance), wanted, strict=True
     ):

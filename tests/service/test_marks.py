@@ -35,7 +35,7 @@ def of_a_later_version(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_what_a_later_version_wrote_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StateNewer, match=r"format 4, and this one reads up to 3\): run that version, or .*rebuild"):
+    with pytest.raises(StateNewer, match=r"format 5, and this one reads up to 4\): run that version, or .*rebuild"):
         check_mark(of_a_later_version(monkeypatch), TOPICS)
 
 
@@ -76,7 +76,7 @@ async def test_a_later_version_takes_over_and_the_earlier_one_ends(monkeypatch: 
 @pytest.mark.parametrize(
     ("version", "noted"),
     [(marks.NOTES_PROGRESS - 1, {"query/0": 7}), (marks.NOTES_PROGRESS, {})],
-    ids=["an earlier version", "this version"],
+    ids=["before it was noted", "since it is"],
 )
 async def test_what_an_earlier_version_committed_is_taken_to_be_in_the_store(
     monkeypatch: pytest.MonkeyPatch, version: int, noted: dict[str, int]

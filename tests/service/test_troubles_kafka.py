@@ -53,7 +53,7 @@ QueryState.settle = fatal
     return ForkedWorker(settings, first=poison)
 
 
-@pytest.mark.parametrize("part", ["meta", "verdicts", "participants", "edges"])
+@pytest.mark.parametrize("part", ["meta", "verdicts", "people-told", "pairs-told"])
 async def test_a_query_of_which_redis_has_something_else_is_stopped_and_the_others_go_on(
     pipeline: Pipeline, redis_url: str, part: str
 ) -> None:

@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from support.changes import tables
 
 from haystream.errors import QueryFailed
 from haystream.events import Prior, Query
 from haystream.models.common import Common
-from haystream.posterior_tables import Changes, Rows
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.store.facts import encode_shared, read_shared
 from haystream_service.wire import decode_ranking, encode_query, encode_ranking
@@ -48,8 +48,7 @@ def test_settings_too(number: float) -> None:
 
 @pytest.mark.parametrize("number", NOT_FINITE)
 def test_what_the_tables_share_too(number: float) -> None:
-    nothing = Rows(*([None] * 2))  # type: ignore[arg-type]
-    tables = Changes(nothing, nothing, Common(base_rate=0.1), 0.5)
-    assert read_shared(encode_shared(tables)) == (tables.common, 0.5)
+    told = tables(discrepancy=0.5)
+    assert read_shared(encode_shared(told)) == (told.common, 0.5)
     with pytest.raises(ValueError, match=r"^base_rate is not"):
-        encode_shared(replace(tables, common=Common(base_rate=number)))
+        encode_shared(replace(told, common=Common(base_rate=number)))

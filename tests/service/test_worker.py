@@ -13,7 +13,7 @@ from haystream.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream.posterior_tables import Changes
+from haystream.posterior_tables import Changes, laid_over, settled_inverse
 from haystream.query_state import QueryState
 from haystream.scope import Scope
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
@@ -451,7 +451,8 @@ async def test_what_is_told_in_idle_time_is_saved_when_nothing_comes(world: Worl
         state, tables = process.worker.state("q"), await world.store.read_tables("q")
         assert state is not None
         assert tables is not None
-        everybody = np.arange(50, dtype=np.int32)
-        held = tables.participants[:, 0] + tables.common.mean_shift * tables.participants[:, 1]
+        everybody, graph = np.arange(50, dtype=np.int32), state.collection.graph
+        people, _ = laid_over(tables, graph, settled_inverse(graph, tables.prior))
+        held = people[:, 0] + tables.common.mean_shift * people[:, 1]
         off = np.abs(held - state.engine.readings.unconstrained(everybody)[0])
         assert off.max() <= TOLD_FACTOR * DEFAULT_TOLERANCE

@@ -11,6 +11,7 @@ from haystream.events import Event, ItemFact, Status, View
 from haystream.fold import State, step
 from haystream.leases import Leases
 from haystream.posterior_tables import read as tables_read
+from haystream.posterior_tables import settled_inverse
 from haystream.query_state import QueryState
 from haystream.ranking.ranked import Share
 from haystream.report import Report
@@ -166,13 +167,15 @@ async def _assert_tables(store: Store, query_id: str, expected: QueryState, stor
     graph, engine = expected.collection.graph, expected.engine
     tables = await store.read_tables(query_id)
     assert tables is not None
-    edges = range(len(tables.edges))
+    assert tables.prior == expected.settings.prior
+    edges, people = range(tables.size.edges), range(tables.size.participants)
     which = np.array([graph.edge_between(stored.graph.names(e)) for e in edges], dtype=np.int32)
-    np.testing.assert_array_equal(tables.edges[:, :2], np.column_stack(engine.readings.counts(which)[:2]))
-    people = range(len(tables.participants))
     who = np.array([graph.participant(stored.graph.participants[p]) for p in people], dtype=np.int32)
-    read = tables_read(tables, expected.settings.prior, stored.graph)
-    pairs = zip(astuple(read), (*engine.readings.participants(who), *engine.readings.edges(which)), strict=True)
+    inverse = settled_inverse(stored.graph.as_of(tables.size.edges), tables.prior, EXACT)
+    read = tables_read(tables, stored.graph, inverse)
+    readings = engine.readings
+    np.testing.assert_array_equal((read.screened, read.relevant), readings.counts(which)[:2])
+    pairs = zip(astuple(read)[:4], (*readings.participants(who), *readings.edges(which)), strict=True)
     for got, wanted in pairs:
         np.testing.assert_allclose(got, wanted, atol=WITHIN)
 

@@ -28,6 +28,7 @@ from haystream_service.store.base import Store
 from haystream_service.store.claims import Outgoing
 from haystream_service.worker.memory import MemoryBroker
 from haystream_service.worker.records import BrokerUnavailable
+from support.equality import EXACT
 from support.world import World
 
 HOST = "127.0.0.1"
@@ -103,7 +104,7 @@ def an_app(store: Store, facts: MemoryFacts, keys: KeyFile, *, rate: float = 1e5
     """The application, made of these."""
     origins, metrics = given.pop("origins", ()), ApiMetrics(CollectorRegistry())
     contents = ContentReader(given.pop("records", MemoryRecords(facts.broker)), metrics)
-    outbox, graphs, watching = Outbox(store.claims, facts), Graphs(store), Watching(store)
+    outbox, graphs, watching = Outbox(store.claims, facts), Graphs(store, EXACT), Watching(store)
     desk = Desk(store, store.claims, facts, contents, outbox, graphs, watching, **given)
     return build_app(desk, Gate(Doorkeeper(keys, None), rate=rate), metrics, origins=origins)
 

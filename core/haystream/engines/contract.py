@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
+from haystream.arrays import Floats, Ints, Switches
 from haystream.events import Prior
 from haystream.models.base import Posteriors
 from haystream.models.common import Common
@@ -167,6 +167,16 @@ class Engine(Protocol):
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
         """What readers were last told of these (`Moved`): X, O and V of participants, covariances of edges."""
         ...
+
+    def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
+        """Say which of these are as good as without data: readers take the prior for them then. Shape (k,) each.
+
+        The prior on the graph as it is. They are named again (`Moved`) when they differ from it, or it moves.
+        """
+        ...
+
+    may_leave: bool
+    """Whether that may be so of any of those who were named since somebody has put it to False."""
 
     drift: float
     """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""

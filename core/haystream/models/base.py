@@ -10,6 +10,8 @@ with everything in units of a scale σ², and M common to all, or absent.
 
 from typing import ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from haystream.arrays import Flags, Floats, Ints, Longs
 from haystream.events import Prior
 from haystream.graph import Graph
@@ -117,3 +119,9 @@ class Model(Protocol):
     def moments(self, graph: Graph) -> Moments:
         """The whole prior, dense, participants and edges in the graph's numbering."""
         ...
+
+
+def without_data(model: Model, mean: Floats, inverse_diagonal: Floats) -> tuple[Floats, Floats, Floats]:
+    """X = μ, O = 1 (0 without a common mean) and V = D² (Q⁻¹)_uu of some participants, shape (k,) each."""
+    D = model.scale(mean, inverse_diagonal)
+    return mean, np.full(len(mean), 1.0 if model.common_weight else 0.0), D * D * inverse_diagonal

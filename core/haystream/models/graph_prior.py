@@ -32,6 +32,6 @@ def prior_means(graph: Graph, prior: Prior, begin: int = 0) -> Floats:
     means = np.full(len(graph) - begin, prior.mean)
     for name, mean in prior.participants.items():
         index = graph.participant(name)
-        if index is not None and index >= begin:
+        if index is not None and begin <= index < len(graph):
             means[index - begin] = mean
     return means

@@ -16,5 +16,5 @@ What is written is a fact on Kafka, in the wire's format; what is read comes fro
 | `desk` | what the routes work with: the store, the facts, the clock |
 | `outbox` | how Kafka is told what happened to leases |
 | `facts` | how facts get to Kafka, and are read from there once more |
-| `graphs`, `watching` | what requests share: a collection's graph, the newest ranking of a query |
+| `graphs`, `priors`, `watching` | what requests share: a graph, the prior on it, a query's newest ranking |
 """

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from haystream.arrays import Floats
 from haystream.graph import Graph
-from haystream.posterior_tables import Posterior, Tables
+from haystream.posterior_tables import Posterior
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.guards import DeskOf, Limit, PathId, QueryOf, answer
 from haystream_service.api.items import as_answer, find_item
@@ -98,9 +98,8 @@ async def explain_item(opened: QueryOf, item_id: PathId, desk: DeskOf) -> Respon
 class _Believed:
     """A query's posterior, with the names that its rows have."""
 
-    def __init__(self, graph: Graph, tables: Tables, posterior: Posterior) -> None:
+    def __init__(self, graph: Graph, posterior: Posterior) -> None:
         self.graph = graph
-        self.tables = tables
         self.posterior = posterior
 
     def person(self, u: int) -> Belief:
@@ -114,13 +113,12 @@ class _Believed:
 
     def pair(self, edge: int) -> PairBelief:
         """The pair of that row."""
-        screened, relevant, _ = self.tables.edges[edge]
         return PairBelief(
             participants=self.graph.names(edge),
             mean=float(self.posterior.edge_mean[edge]),
             sd=float(np.sqrt(max(self.posterior.edge_variance[edge], 0.0))),
-            screened=float(screened),
-            relevant=float(relevant),
+            screened=float(self.posterior.screened[edge]),
+            relevant=float(self.posterior.relevant[edge]),
         )
 
     def contact(self, u: int, edge: int) -> Contact:

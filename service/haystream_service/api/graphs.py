@@ -5,9 +5,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from haystream.collection import Collection
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.events import Item, ItemFact, Query, View
 from haystream.graph import Graph
-from haystream.posterior_tables import Posterior, Tables, read
+from haystream.posterior_tables import Posterior, read
+from haystream_service.api.priors import Priors
 from haystream_service.api.problems import unavailable
 from haystream_service.store.base import Store
 
@@ -37,6 +39,8 @@ class _Known:
         self.cursor = 0
         self.reading: asyncio.Task[None] | None = None
         self.scoped = None if view.scope is None else Collection(*view)
+        self.priors: Priors | None = None
+        """Of its graph, once somebody has asked for any."""
         self._whole = Graph()
 
     @property
@@ -78,22 +82,23 @@ class _Known:
         """Begin from the beginning where it is stale; whether it was."""
         if self.scoped is None or not self.scoped.outgrown:
             return False
-        self.scoped, self.cursor = self.scoped.afresh(), 0
+        self.scoped, self.cursor, self.priors = self.scoped.afresh(), 0, None
         return True
 
 
 class Graphs:
     """The graphs of collections and scopes, the last few that were asked for."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tolerance: float = DEFAULT_TOLERANCE) -> None:
         self._store = store
+        self._tolerance = tolerance
         self._known: OrderedDict[tuple[View, int | None], _Known] = OrderedDict()
         self._readers = asyncio.Semaphore(READERS)
 
-    async def posterior(self, settings: Query) -> tuple[Graph, Tables, Posterior] | None:
+    async def posterior(self, settings: Query) -> tuple[Graph, Posterior] | None:
         """The query's posterior and the graph that numbers it; None where nothing is saved yet.
 
-        Raises a `Problem` while the collection's log is being read for the first time.
+        Raises a `Problem` while the collection's log is being read for the first time, or its prior computed.
         """
         cursor = await self._cursor(settings)
         tables = await self._store.read_tables(settings.query_id)
@@ -104,8 +109,10 @@ class Graphs:
             known = await self._read_up(settings.view, cursor)
             if await self._cursor(settings) != cursor:
                 raise unavailable(f"query {settings.query_id!r} is being saved anew", seconds=1)
-        graph = known.graph
-        return graph, tables, await asyncio.to_thread(read, tables, settings.prior, graph)
+        graph, known.priors = known.graph, known.priors or Priors(self._store, settings.view, self._tolerance)
+        saved = await asyncio.to_thread(graph.as_now().as_of, tables.size.edges)
+        inverse = await known.priors.inverse(tables.prior.correlation, saved)
+        return graph, await asyncio.to_thread(read, tables, saved, inverse)
 
     async def in_scope(self, view: View) -> Collection | None:
         """The items in the view's scope; None where all are. Raises a `Problem` as `posterior` does."""
@@ -171,8 +178,9 @@ class Graphs:
 
     async def close(self) -> None:
         """Read no more."""
-        for key in list(self._known):
-            reading = self._known[key].reading
+        for key, known in list(self._known.items()):
             self._forget(key)
-            if reading is not None:
-                await asyncio.gather(reading, return_exceptions=True)
+            if known.reading is not None:
+                await asyncio.gather(known.reading, return_exceptions=True)
+            if known.priors is not None:
+                await known.priors.close()

@@ -93,7 +93,7 @@ class Replica:
             acknowledge_seconds=KAFKA_SECONDS,
             acknowledged=lambda topic, seconds: self.metrics.publish.labels(topic).observe(seconds),
         )
-        self.graphs = Graphs(self.store)
+        self.graphs = Graphs(self.store, settings.tolerance)
         facts = KafkaFacts(settings, self.producer)
         self.records = KafkaRecords(settings)
         self.outbox = Outbox(self.store.claims, facts)

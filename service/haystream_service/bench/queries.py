@@ -35,8 +35,8 @@ LEAST_ARRIVED, MOST_ARRIVED = 5, 40
 TOGETHER = 5
 """So many come until queries that they did not concern catch up: as where one comes a second, by the default of
 `HAYSTREAM_TOTALS_SECONDS`."""
-FLOAT = 8
-"""Bytes."""
+NUMBER, FLOAT = 4, 8
+"""Bytes: of a row's number, and of each of its columns."""
 
 
 class Following(StrEnum):
@@ -77,7 +77,7 @@ class Row:
     memory_per_query: float
     """Bytes of the process, less those without any query open."""
     stored_per_query: float
-    """Bytes of the rows of a query's tables that were ever written, of one of them."""
+    """Bytes of the rows of a query's tables, of one of them."""
     open_ms: float
     """Settings to first ranking: a median over the queries that were opened last."""
     load_ms: float
@@ -151,22 +151,22 @@ def measure(job: Job) -> Measured:
 
 
 class _Stored:
-    """Which rows of a query's tables were ever written."""
+    """How many rows a query's tables have."""
 
     def __init__(self, query: QueryState) -> None:
         self._query = query
-        self._people = np.zeros(len(query.collection.graph), np.bool_)
-        self._edges = np.zeros(query.collection.graph.edges, np.bool_)
+        self._people = self._edges = 0
 
     def drain(self) -> None:
         """Write what has changed, as a store would."""
         changes = self._query.drain()
-        self._people[changes.participants.index] = True
-        self._edges[changes.edges.index] = True
+        self._people = max(self._people, 1 + max(changes.participants.place.tolist(), default=-1))
+        self._edges = max(self._edges, 1 + max(changes.edges.place.tolist(), default=-1))
 
     def nbytes(self) -> int:
         """Of those rows."""
-        return FLOAT * int(PARTICIPANT_COLUMNS * self._people.sum() + EDGE_COLUMNS * self._edges.sum())
+        people, edges = NUMBER + FLOAT * PARTICIPANT_COLUMNS, NUMBER + FLOAT * EDGE_COLUMNS
+        return people * self._people + edges * self._edges
 
 
 class _Bench:

@@ -95,13 +95,12 @@ class Change:
     ranking: bytes
     """The value published to next-items, as JSON."""
     tables: Changes
-    """Row i is of the i-th participant or edge of the collection's log, as far as that is in the query's scope."""
+    """Row i is of the i-th participant or edge of the collection's log, as far as that is in the query's scope.
+    They are told apart from the prior of the settings that hold with this change."""
     leases: Sequence[LeaseFact] = ()
     """New facts only."""
     ended: Sequence[str] = ()
     """Leases, by id, that are over by a verdict."""
-    whole: bool = False
-    """Whether `tables` has every row, and no other is to stay."""
     offers: Offers | None = None
     """What may be claimed; None of a query that had no leases yet: then it is what the ranking says."""
 
@@ -319,7 +318,7 @@ class Store(Protocol):
     async def read_tables(self, query_id: str) -> Tables | None:
         """The saved posterior, read in one consistent step: `posterior_tables.read` says what it means.
 
-        Shorter than the collection where nothing was written yet.
+        What earlier versions wrote has every row. Raises `Rejected` where this one cannot read the settings.
         """
         ...
 

@@ -6,11 +6,12 @@
 | `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of its people, then its last entry's number in decimal |
 | `P:{c:NAME}:inverse:δ:TOL` | string | (Q⁻¹) on the graph for correlation δ and tolerance TOL (`snapshots`) |
 | `P:{c:NAME}:inverse:δ:TOL:KEY` | string | the same of the items in a scope, by `Scope.key`, for a month |
-| `P:{q:ID}:meta` | hash | revision, fingerprint, partition, settings, offsets, cursor, touched, shared and others |
+| `P:{q:ID}:meta` | hash | revision, partition, settings, offsets, cursor, touched, shared, size and others |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
-| `P:{q:ID}:participants` | string | float64 (little-endian), row i = X, O, V of the i-th participant of the log |
-| `P:{q:ID}:edges` | string | float64 (little-endian), row i = n, y, covariance of the i-th edge of the log |
+| `P:{q:ID}:people-told` | string | of each participant that differs from the prior its number in the log, X, O, V |
+| `P:{q:ID}:pairs-told` | string | of each edge that does its number, n, y, covariance |
+| `P:{q:ID}:participants`, `…:edges` | string | both as formats 1 to 3 have them, until the query is saved |
 | `P:{q:ID}:leases` | hash | lease_id → the lease in lines (`lease_functions.lua`) |
 | `P:{q:ID}:held` | hash | item_id → how many leases on it are not over |
 | `P:{q:ID}:live` | sorted set | the leases that are not over, by when they end |
@@ -31,6 +32,12 @@
 
 Of a collection that was deleted there is no log, and `ids` has the empty id alone. Of a query that was deleted
 there is `meta`, without what is shared, with settings that say so and nothing else.
+
+A number is 4 bytes (uint32) and the rest float64, all little-endian: 28 bytes a row. Rows are in no order, no
+number is there twice, and at number 2³² − 1 there is no row. `size` in `meta` is how many participants and edges of
+the log they are of, `participants edges`; who of these has no row is as the prior of `settings` says on that graph
+(docs/method.md). In formats 1 to 3 all have a row, in their order and without numbers; where `participants` is
+there, these are the query's tables.
 
 Rows are numbered by the log's items that are in the query's scope, where it has one. Where its collection was made
 afresh by entry n (`Collection.left_at`), rows of a query whose cursor is below n are as the entries up to its

@@ -16,8 +16,7 @@ from typing_extensions import override
 from haystream.errors import Rejected
 from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
 from haystream.merging import ItemLog
-from haystream.models.common import Common
-from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Rows, Tables
+from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Rows, Tables
 from haystream_service.store.base import (
     Appended,
     Change,
@@ -50,8 +49,8 @@ class _Saved:
     fingerprint: str
     ranking: bytes | None = None
     """None where the query was deleted; then there is no posterior either."""
-    common: Common | None = None
-    discrepancy: float = 0.0
+    tables: Changes | None = None
+    """The last ones."""
     participants: bytearray = field(default_factory=bytearray)
     edges: bytearray = field(default_factory=bytearray)
 
@@ -192,11 +191,8 @@ class MemoryStore(Store):
         )
         query = StoredQuery(settings, change.partition, change.revision, position, change.touched, ())
         if saved is None:
-            saved = self._saved[change.query_id] = _Saved(
-                query, {}, mark, change.ranking, tables.common, tables.discrepancy
-            )
-        saved.query, saved.fingerprint, saved.ranking = query, mark, change.ranking
-        saved.common, saved.discrepancy = tables.common, tables.discrepancy
+            saved = self._saved[change.query_id] = _Saved(query, {}, mark)
+        saved.query, saved.fingerprint, saved.ranking, saved.tables = query, mark, change.ranking, tables
         saved.verdicts.update((verdict.verdict_id, verdict) for verdict in change.verdicts)
         held = self.claims.queries.setdefault(change.query_id, Held(change.partition))
         held.ranking, held.offers = change.ranking, change.offers
@@ -205,7 +201,7 @@ class MemoryStore(Store):
             held.merge(fact)
         for lease_id in change.ended:
             held.end(lease_id)
-        if change.whole:
+        if tables.whole:
             saved.participants.clear()
             saved.edges.clear()
         _patch(saved.participants, tables.participants)
@@ -279,13 +275,15 @@ class MemoryStore(Store):
     @override
     async def read_tables(self, query_id: str) -> Tables | None:
         saved = self._saved.get(query_id)
-        if saved is None or saved.common is None:
+        if saved is None or saved.tables is None:
             return None
         return Tables(
+            saved.query.settings.prior,
             table(bytes(saved.participants), PARTICIPANT_COLUMNS),
             table(bytes(saved.edges), EDGE_COLUMNS),
-            saved.common,
-            saved.discrepancy,
+            saved.tables.size,
+            saved.tables.common,
+            saved.tables.discrepancy,
         )
 
     @override

@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from haystream.errors import Rejected
 from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
-from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Tables
+from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Size, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
     Appended,
@@ -66,13 +66,17 @@ from haystream_service.store.redis_calls import RedisCalls, Script
 from haystream_service.store.redis_claims import LEASE_PARTS, RedisClaims
 from haystream_service.store.redis_log import RedisLog
 from haystream_service.store.refusals import is_of_another_type
-from haystream_service.store.tables import fingerprint, packed, table
+from haystream_service.store.tables import fingerprint, packed, table, whole_table
 from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
 
 KEYS_A_SCAN = 1000
 HEADS_AT_ONCE = 500
 
-SAVED_PARTS = (*LEASE_PARTS, "verdicts", "ranking", "participants", "edges", "offers")
+TABLES = "people-told", "pairs-told"
+OLD_TABLES = "participants", "edges"
+"""As formats 1 to 3 have them."""
+
+SAVED_PARTS = (*LEASE_PARTS, "verdicts", "ranking", *TABLES, "offers", *OLD_TABLES)
 """The keys of a query that a save writes, in the order in which `save.lua` has them."""
 
 
@@ -252,7 +256,8 @@ class RedisStore(Store):
             len(change.leases),
             len(change.ended),
             "" if offers is None else f"{change.revision} {int(offers.complete)}",
-            "1" if change.whole else "",
+            "1" if change.tables.whole else "",
+            f"{change.tables.size.participants} {change.tables.size.edges}",
         ]
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))
@@ -329,13 +334,21 @@ class RedisStore(Store):
 
     @override
     async def read_tables(self, query_id: str) -> Tables | None:
-        keys = [self._keys.query(query_id, part) for part in ("meta", "participants", "edges")]
-        found = await self._run(self._read, keys, [])
+        parts = "meta", *TABLES, *OLD_TABLES
+        found = await self._run(self._read, [self._keys.query(query_id, part) for part in parts], [])
         if found is None:
             return None
-        shared, participants, edges = found
+        shared, settings, size, *strings = found
+        people, pairs = (
+            (whole_table if size is None else table)(rows or b"", columns)
+            for rows, columns in zip(strings, (PARTICIPANT_COLUMNS, EDGE_COLUMNS), strict=True)
+        )
         return Tables(
-            table(participants or b"", PARTICIPANT_COLUMNS), table(edges or b"", EDGE_COLUMNS), *read_shared(shared)
+            decode_stored_query(settings, query_id.encode()).prior,
+            people,
+            pairs,
+            Size(*map(int, size.split())) if size else Size(len(people.index), len(pairs.index)),
+            *read_shared(shared),
         )
 
     @override

@@ -1,12 +1,13 @@
 -- Write one batch of a query, or nothing: a compare-and-set on its revision.
--- KEYS: as `lease_functions`, then 6 verdicts, 7 ranking, 8 participants, 9 edges, 10 offers.
+-- KEYS: as `lease_functions`, then 6 verdicts, 7 ranking, 8 participants, 9 edges, 10 offers, 11 and 12 the
+--       participants and edges as formats 1 to 3 have them.
 -- ARGV: 1 expected revision, 2 new revision, 3 fingerprint of the change, 4 partition, 5 queries offset,
 --       6 verdicts offset, 7 cursor, 8 when an event was last saved (milliseconds), 9 settings ('' = as they were),
 --       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, 14 leases
 --       offset, 15 '1' where nothing may be claimed, 16 how many verdicts, 17 how many facts about leases, 18 how many
 --       leases ended with a verdict, 19 the offers' head ('' = none are kept), 20 '1' where no other rows are to stay
---       than those given, then (verdict id, wire JSON) for each new verdict, (lease id, '1' where it is over, lease)
---       for each fact, the ids of those that ended, the offers.
+--       than those given, 21 how many participants and edges the tables are of, then (verdict id, wire JSON) for each
+--       new verdict, (lease id, '1' where it is over, lease) for each fact, the ids of those that ended, the offers.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
@@ -37,14 +38,15 @@ end
 
 redis.call('HSET', meta, 'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
-  'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10])
+  'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
+  'size', ARGV[21])
 if ARGV[9] ~= '' then
   redis.call('HSET', meta, 'settings', ARGV[9])
 end
 if ARGV[15] == '1' then
   redis.call('HSET', meta, 'rebuilding', '1')
 end
-local at = 21
+local at = 22
 for _ = 1, ARGV[16] do
   redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
   at = at + 2
@@ -70,7 +72,7 @@ if ARGV[19] ~= '' then
 end
 redis.call('SET', KEYS[7], ARGV[11])
 if ARGV[20] == '1' then
-  redis.call('DEL', KEYS[8], KEYS[9])
+  redis.call('DEL', KEYS[8], KEYS[9], KEYS[11], KEYS[12])
 end
 apply(KEYS[8], ARGV[12])
 apply(KEYS[9], ARGV[13])

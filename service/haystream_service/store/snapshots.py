@@ -5,11 +5,18 @@ import struct
 import numpy as np
 
 from haystream.engines.local.prior_inverse import Snapshot
+from haystream.scope import Scope
 from haystream_service.store.tables import DIGEST_BYTES
 
 _HEADER = struct.Struct(f"<4sII{DIGEST_BYTES}s")
 """What this is and its version, participants, edges, digest of the edges; then both columns as float32."""
 _MARK = b"inv1"
+
+
+def inverse_name(correlation: float, tolerance: float, scope: Scope | None) -> str:
+    """What a snapshot is kept as. A scope has a graph of its own, and so snapshots."""
+    name = f"inverse:{correlation!r}:{tolerance!r}"
+    return name if scope is None else f"{name}:{scope.key}"
 
 
 def write_snapshot(snapshot: Snapshot) -> bytes:

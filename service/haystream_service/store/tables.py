@@ -1,4 +1,7 @@
-"""Tables of float64 as bytes, and what makes two writes the same write. Shared by the stores."""
+"""Tables as bytes, and what makes two writes the same write. Shared by the stores.
+
+A row lies at its place: its number (uint32), then its columns (float64), all little-endian.
+"""
 
 import struct
 from collections.abc import Iterator
@@ -6,9 +9,10 @@ from hashlib import blake2b
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from haystream.events import ItemFact, Withdrawal
+from haystream.places import in_runs
+from haystream.posterior_tables import NOBODY as NO_ROW
 from haystream.posterior_tables import Rows
 from haystream_service.store.base import Change
 
@@ -19,18 +23,11 @@ HEADER = struct.Struct("<II")
 
 
 def packed(patch: Rows) -> bytes:
-    """The patch as `save.lua` reads it: of each run of neighbouring rows its byte offset, its length, its bytes."""
-    count, words = len(patch.index), 2 * patch.rows.shape[1]
-    index = patch.index.astype(np.int64)
-    first = np.flatnonzero(np.diff(index, prepend=-2) != 1)
-    run = np.repeat(np.arange(len(first)), np.diff(first, append=count))
-    at = words * np.arange(count) + 2 * (run + 1)
-    blob = np.empty(2 * len(first) + words * count, dtype="<u4")
-    rows = np.ascontiguousarray(patch.rows, dtype="<f8")
-    blob[at[:, np.newaxis] + np.arange(words)] = rows.view("<u4")
-    blob[at[first] - 2] = 4 * words * index[first]
-    blob[at[first] - 1] = 4 * words * np.diff(first, append=count)
-    return blob.tobytes()
+    """The rows as `save.lua` reads them: of each run of neighbours its byte offset, its length, its bytes."""
+    rows = np.ascontiguousarray(patch.rows, dtype="<f8").view("<u4")
+    cells = np.empty((len(rows), 1 + rows.shape[1]), "<u4")
+    cells[:, 0], cells[:, 1:] = patch.index, rows
+    return in_runs(patch.place, cells).tobytes()
 
 
 def runs(blob: bytes) -> Iterator[tuple[int, bytes]]:
@@ -43,9 +40,18 @@ def runs(blob: bytes) -> Iterator[tuple[int, bytes]]:
         at += length
 
 
-def table(raw: bytes, columns: int) -> NDArray[np.float64]:
-    """The table that the bytes hold, shape (rows, columns); a copy, so that it can be written to."""
-    return np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(-1, columns)
+def table(raw: bytes, columns: int) -> Rows:
+    """The rows that the bytes hold, in the order of their places; somebody's all of them."""
+    cells = np.frombuffer(raw, dtype=[("index", "<u4"), ("row", "<f8", columns)])
+    place = np.flatnonzero(cells["index"] != NO_ROW).astype(np.int32)
+    return Rows(cells["index"][place].astype(np.uint32), cells["row"][place].astype(np.float64), place)
+
+
+def whole_table(raw: bytes, columns: int) -> Rows:
+    """The same of a table as formats 1 to 3 have it: everybody's rows in their order, without numbers."""
+    rows = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(-1, columns)
+    everybody = np.arange(len(rows), dtype=np.int32)
+    return Rows(everybody.astype(np.uint32), rows, everybody)
 
 
 NOBODY = bytes(DIGEST_BYTES)

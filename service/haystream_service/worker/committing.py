@@ -125,7 +125,7 @@ class Committing:
         except ValueError as error:
             raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
         loaded.revision, loaded.saved = change.revision, change.position
-        loaded.unsaved_settings = loaded.renumbered = False
+        loaded.unsaved_settings = False
         await self._publish(change.ranking)
         self.show(loaded.state)
 

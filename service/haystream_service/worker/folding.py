@@ -48,8 +48,6 @@ class Loaded:
     """Where the settings that hold came from, or a later offset that is saved."""
     unsaved_settings: bool = False
     """Whether the state has other settings than the store: those could not be computed."""
-    renumbered: bool = False
-    """Whether what is stored are rows of another numbering, from before its collection was made afresh."""
     published: bool = False
     """Whether this process has published a ranking of the query."""
     finished: bool = False
@@ -263,7 +261,6 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Chang
         offers=_offers(state) if len(state.leases) else None,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
         tables=state.drain(tended=not loaded.owed),
-        whole=loaded.renumbered,
     )
 
 

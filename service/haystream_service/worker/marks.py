@@ -4,10 +4,11 @@ from uuid import uuid4
 
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 
-FORMAT = 3
+FORMAT = 4
 """Of what the store holds. To be raised with whatever a worker of an earlier version would misread: that one ends.
 Since format 2 a collection's log may say more of an item that it has, and that it is withdrawn. Since format 3
-it is noted of each partition how far it is in the store, from the first record on (`progress`).
+it is noted of each partition how far it is in the store, from the first record on (`progress`). Since format 4 a
+query's tables are the rows that differ from the prior.
 
 Facts of every format up to this one have to be read. The rest (ranking, tables) is computed from them and written
 anew whenever a query is loaded."""

@@ -77,7 +77,6 @@ class Opening:
             stored.touched,
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
-            renumbered=stored.position.cursor < follower.collection.left_at,
         )
 
     async def settings_or_all_read(self) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from haystream.collection import Collection
 from haystream.engines.local.prior_inverse import shared_precision
 from haystream.events import Query
-from haystream_service.store.snapshots import read_snapshot, write_snapshot
+from haystream_service.store.snapshots import inverse_name, read_snapshot, write_snapshot
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.shared import Shared
 
@@ -74,9 +74,7 @@ class Snapshots:
         self._edges[correlation] = len(snapshot.on_edge)
 
     def _name(self, correlation: float) -> str:
-        """A scope has a graph of its own, and so snapshots."""
-        name, scope = f"inverse:{correlation!r}:{self._shared.limits.tolerance!r}", self._collection.scope
-        return name if scope is None else f"{name}:{scope.key}"
+        return inverse_name(correlation, self._shared.limits.tolerance, self._collection.scope)
 
 
 def _has_one(settings: Query) -> bool:

@@ -11,7 +11,7 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, mark_all, mark_as, take_all, take_last, unmark_all
+from haystream.arrays import Flags, Floats, Ints, Switches, mark_all, mark_as, take_all, take_last, unmark_all
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
@@ -44,7 +44,8 @@ from haystream.engines.local.update_verdict import change_edge, regress
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
-from haystream.models.base import Priors
+from haystream.models.base import Priors, without_data
+from haystream.models.common import Common
 from haystream.models.graph_prior import prior_means
 from haystream.overlay import entries, put_all
 
@@ -79,8 +80,8 @@ class LocalEngine:
         self._build = 0
         self._estimated = False
         self._offered_total = 0.0
-        self._untold = False
-        """Whether this is a copy of which readers have been told nothing."""
+        self.may_leave = True
+        """Growth, other settings, and data that are taken back may make it so."""
         self.readings = LocalReadings(self._columns, precision, prior)
         """The posterior."""
         self.drift = 0.0
@@ -103,6 +104,7 @@ class LocalEngine:
             self.readings.pending.add(edge, pending)
         if screened != 0.0 or relevant != 0.0 or offered != 0.0:
             self._follow_data(edge)
+        self.may_leave |= screened < 0.0 or relevant < 0.0
         counted = screened != 0.0 or relevant != 0.0
         if counted and news.stale.flags[edge]:  # an edge that is not let in is not
             mark_as(news.stale, edge, COUNTED)
@@ -128,13 +130,14 @@ class LocalEngine:
         changed = (name for name in names if before.get(name) != prior.participants.get(name))
         which = [index for index in map(graph.participant, changed) if index is not None]
         people.prior_mean[which] = prior_means(graph, prior)[which]
+        self.may_leave = True
         if precision.builds != self._build:
             return  # the next `settle` computes everything
         here = np.array([index for index in which if index < len(precision.inverse_diagonal)], dtype=np.int32)
         people.scale[here] = self._model.scale(people.prior_mean[here], precision.inverse_diagonal[here])
         mark_all(self._columns.state.news.moved, here)
         edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(graph.edges_of, here.tolist())]))
-        self._renew(self._let_in(edges))
+        self._take_priors(self._let_in(edges))
 
     def _resize(self) -> None:
         """Make rows for what the graph got; its new edges carry nothing until `settle` lets them in."""
@@ -184,11 +187,6 @@ class LocalEngine:
 
     def settle(self) -> Moved:
         """Take in growth, then say what moved."""
-        moved, untold, self._untold = self._settle(), self._untold, False
-        columns = self._columns
-        return Moved(columns.everyone(), columns.everywhere(), moved.scores) if untold else moved
-
-    def _settle(self) -> Moved:
         self._resize()
         precision, columns = self._precision, self._columns
         precision.grow()
@@ -203,13 +201,13 @@ class LocalEngine:
         self.readings.concentrations.settled()
         if changes:
             self._follow(changes)
+            self.may_leave = True
         self._reckon_shift()
         self.readings.check_solves()
         state = columns.state
         stale = state.news.stale.size[0] > 0 or any(len(change.edges) for change in changes)
         pending = self._await(stale=bool(stale)) if self.readings.pending else None
-        rounded, rooms = self.readings.rounded_common(), state.rooms
-        at = rounded._replace(scale=max(rounded.scale, LEAST_SCALE))
+        at, rooms = self._told_at(), state.rooms
         posterior = state.edges, state.people, state.inverse, state.news
         tell_people(state.system, *posterior, state.tolerances, at, rooms.people)
         tell_edges(*posterior, at.scale, state.tolerances.told, rooms.edges)
@@ -221,6 +219,11 @@ class LocalEngine:
         if pending is not None:
             scores = np.union1d(scores, pending)
         return Moved(people, rows, scores)
+
+    def _told_at(self) -> Common:
+        """At what common quantities it counts by how much readings are off."""
+        rounded = self.readings.rounded_common()
+        return rounded._replace(scale=max(rounded.scale, LEAST_SCALE))
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; return the edges whose variance they moved.
@@ -235,6 +238,7 @@ class LocalEngine:
 
     def _tell_all(self) -> Moved:
         """Say that everything is new."""
+        self.may_leave = True
         columns, told = self._columns, self._columns.state.news.told
         self.readings.concentrations.settled()
         everyone, edges = columns.everyone(), columns.everywhere()
@@ -256,6 +260,30 @@ class LocalEngine:
             covariance[between] = self.readings.covariances(edges[between])
         return mean, reach, variance, covariance
 
+    def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
+        """Say which are as without data: readers were told of them as such, from now on. Shape (k,) each."""
+        state, precision, at = self._columns.state, self._precision, self._told_at()
+        told, people, tolerance = state.news.told, state.people, state.tolerances.told
+
+        def prior(which: Ints) -> tuple[Floats, Floats]:
+            return people.prior_mean[which], precision.inverse_diagonal[which]
+
+        values = without_data(self._model, *prior(participants))
+        mean, reach, spread = self.readings.given_common(participants)
+        off_mean = mean - values[0] + at.mean_shift * (reach - values[1])
+        off_spread = spread - values[2] + at.variance * (reach * reach - values[1] * values[1])
+        off = np.maximum(np.abs(off_spread), np.abs(reach - values[1]))
+        left = np.maximum(np.abs(off_mean), at.scale * off) <= tolerance  # as `tell_people` compares
+        for column, value in zip(told[:3], values, strict=True):
+            put_all(column, participants[left], value[left])
+
+        D, other = (self._model.scale(*prior(ends[edges])) for ends in (state.edges.tail, state.edges.head))
+        covariance = D * other * precision.inverse_edge[edges]
+        same = at.scale * np.abs(self.readings.covariances(edges) - covariance) <= tolerance
+        edges_left = same & (state.data.n[edges] == 0.0)
+        put_all(told.covariance, edges[edges_left], covariance[edges_left])
+        return left, edges_left
+
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Heal the entries of an inverse at up to `most` participants; tell of those who wait for that."""
         state, estimated = self._columns.state, self.unfinished
@@ -263,6 +291,7 @@ class LocalEngine:
             self._precision.tend(most, stop)
             self.readings.check_solves()
             return
+        self.may_leave |= estimated
         healed = state.rooms.people
         worst = heal(state.system, state.inverse, most, state.rooms.column, healed, stop)
         count = int(healed.size[0])
@@ -305,8 +334,8 @@ class LocalEngine:
     def template(self) -> Template[Arrays]:
         """The arrays as they are now, for `copy`: settled, and without any data.
 
-        The tables of a copy are told everything at its first `settle`, so nothing waits to be told here. What has
-        to be scored again there is what differs from here.
+        Readers take the prior for what they are not told of, so nothing waits to be told here. What has to be
+        scored again in a copy is what differs from here.
         """
         self._tell_all()
         news = self._columns.state.news
@@ -325,7 +354,6 @@ class LocalEngine:
         twin = copy(self)
         twin._columns = self._columns.copy(template, self._graph)
         twin.readings = self.readings.copy(twin._columns)
-        twin._untold = True
         self._precision.changes.follow(twin, self)
         return twin
 
@@ -348,7 +376,7 @@ class LocalEngine:
         people.prior_variance[touched] = precision.inverse_diagonal[touched]
         scale = self._model.scale(people.prior_mean[touched], precision.inverse_diagonal[touched])
         rescale(columns.state, scale, precision.inverse_edge, columns.used_edge, touched, found)
-        self._renew(take_all(found))
+        self._take_priors(take_all(found))
 
     def _follow_one(self, change: Change) -> None:
         self._reckon_items()
@@ -380,6 +408,14 @@ class LocalEngine:
         taken[solved] = np.where(reached, np.inf, now[solved])  # what was estimated since is not by data
         entries = precision.inverse_diagonal, precision.inverse_edge
         take_entries(state.system, state.inverse, solved, *entries, taken)
+
+    def _take_priors(self, which: Ints) -> None:
+        """Give these edges new priors, and have readers told of them: who was told nothing has the new priors, too,
+        whether or not these move the posterior."""
+        self._renew(which)
+        stale = self._columns.state.news.stale
+        mark_all(stale, which)
+        stale.flags[which] = COUNTED
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""

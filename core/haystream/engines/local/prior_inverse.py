@@ -21,7 +21,7 @@ from haystream.engines.local.healing import AT_ONCE, Inverse, heal, healing, let
 from haystream.engines.local.inverse_entries import change_entries, change_row
 from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state import Workspace
-from haystream.errors import Code, Rejected
+from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Covariance
 from haystream.graph import Graph
 from haystream.models.graph_prior import dense_covariance
@@ -242,6 +242,23 @@ class GraphPrecision:
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
+
+    def settled_on(self, graph: Graph) -> tuple[Floats, Floats]:
+        """(Q⁻¹)_uu and (Q⁻¹)_uv on that graph, copies: it is the one that this follows, at the same time or later.
+
+        All that would wait for `tend` is done. Raises QueryFailed(TOO_MUCH_WORK).
+        """
+        self._graph = graph
+        self.grow()
+        while self.waiting and not self.given_up:
+            self.tend(AT_ONCE, NEVER)
+        self.changes.clear()
+        if self.given_up:
+            raise QueryFailed(
+                Code.TOO_MUCH_WORK,
+                f"the prior on {len(graph):,} participants and {graph.edges:,} pairs takes too many steps",
+            )
+        return self.inverse_diagonal.copy(), self.inverse_edge.copy()
 
     def snapshot(self) -> Snapshot:
         """What `restore` starts from. What `waiting` participants have is an estimate."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs
+from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.engines.contract import NEVER, Moved
 from haystream.engines.reference.adjustment import Adjustment, Observations, adjust, adjusted_common
 from haystream.events import Prior
@@ -111,6 +111,12 @@ class ReferenceEngine:
         return *self.given_common(participants), self.covariances(edges)
 
     drift = 0.0
+
+    may_leave = False
+
+    def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
+        """None: a graph for this engine is small."""
+        return np.zeros(len(participants), np.bool_), np.zeros(len(edges), np.bool_)
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Nothing drifts."""

@@ -1,0 +1,128 @@
+"""Where a store keeps the rows of a table of which it has a few: each at a place of its own."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haystream.arrays import Ints, Longs
+from haystream.compiled import allocating, compiled, inlined
+
+FREE, NOWHERE = -1, -1
+"""Instead of a number, in a slot that nobody has; instead of a place."""
+
+FEWEST = 64
+"""Slots, to begin with: a power of two, as their number always is."""
+
+MIXED = 0x9E3779B1
+"""Odd, so that numbers that follow each other have slots of their own."""
+
+
+GIVEN, BACK, TAKEN = 0, 1, 2
+"""How many places there are; how many of them were given back; how many slots are taken."""
+
+
+class Places:
+    """The place of each row, by its number. A new row gets one that was given back, or the next one.
+
+    A table of numbers with open slots, at most half of which are taken: it takes 16 to 32 bytes a row.
+    """
+
+    def __init__(self) -> None:
+        self._numbers, self._places = _slots(FEWEST)
+        self._back = np.zeros(0, np.int32)
+        self._counts = np.zeros(3, np.int64)
+
+    def __len__(self) -> int:
+        """How many places there are, with those that were given back."""
+        return int(self._counts[GIVEN])
+
+    def of(self, index: Ints) -> Ints:
+        """The places of these rows, each named once, shape (k,)."""
+        if 2 * (self._counts[TAKEN] + len(index)) > len(self._numbers):
+            some = self._places != NOWHERE
+            numbers, places = self._numbers[some], self._places[some]
+            self._counts[TAKEN] = len(numbers)
+            self._numbers, self._places = _slots(1 << (2 * (len(numbers) + len(index)) - 1).bit_length())
+            put(self._numbers, self._places, numbers, places)
+        return take(self._numbers, self._places, self._back, self._counts, index)
+
+    def give_back(self, index: Ints) -> Ints:
+        """The places of those of these rows that had one, and have none from now on."""
+        places = look(self._numbers, self._places, index)
+        had = np.flatnonzero(places != NOWHERE)
+        put(self._numbers, self._places, index[had], np.full(len(had), NOWHERE, np.int32))
+        back: Ints = places[had]
+        self._back = np.concatenate([self._back[: self._counts[BACK]], back])
+        self._counts[BACK] += len(back)
+        return back
+
+
+def _slots(count: int) -> tuple[Ints, Ints]:
+    return np.full(count, FREE, np.int32), np.full(count, NOWHERE, np.int32)
+
+
+@inlined
+def slot_of(numbers: Ints, number: int) -> int:
+    """Where the number is, or would be."""
+    last = len(numbers) - 1
+    slot = (number * MIXED) & last
+    while numbers[slot] != FREE and numbers[slot] != number:
+        slot = (slot + 1) & last
+    return slot
+
+
+@allocating
+def look(numbers: Ints, places: Ints, index: Ints) -> Ints:
+    """The places of these rows, shape (k,); NOWHERE of one without."""
+    found = np.empty(len(index), np.int32)
+    for i in range(len(index)):
+        found[i] = places[slot_of(numbers, index[i])]
+    return found
+
+
+@allocating
+def take(numbers: Ints, places: Ints, back: Ints, counts: Longs, index: Ints) -> Ints:
+    """The places of these rows, shape (k,), which they get if they have none."""
+    found = np.empty(len(index), np.int32)
+    for i in range(len(index)):
+        slot = slot_of(numbers, index[i])
+        if numbers[slot] == FREE:
+            numbers[slot] = index[i]
+            counts[TAKEN] += 1
+        if places[slot] == NOWHERE and counts[BACK] > 0:
+            counts[BACK] -= 1
+            places[slot] = back[counts[BACK]]
+        elif places[slot] == NOWHERE:
+            places[slot] = counts[GIVEN]
+            counts[GIVEN] += 1
+        found[i] = places[slot]
+    return found
+
+
+@compiled
+def put(numbers: Ints, places: Ints, index: Ints, place: Ints) -> None:
+    """Say of these rows that they are there."""
+    for i in range(len(index)):
+        slot = slot_of(numbers, index[i])
+        numbers[slot], places[slot] = index[i], place[i]
+
+
+@allocating
+def in_runs(place: Ints, cells: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Rows for whoever writes them to their places: of each run of neighbours its offset and its length, in bytes,
+    then its cells.
+
+    place: (k,), of each row. cells: (k, words of 4 bytes).
+    """
+    order, (count, words) = np.argsort(place), cells.shape
+    found = np.empty((words + 2) * count, np.uint32)
+    end = begin = 0
+    for i in range(count):
+        row = order[i]
+        if i == 0 or place[row] != place[order[i - 1]] + 1:
+            begin, end = end, end + 2
+            found[begin], found[begin + 1] = 4 * words * place[row], 0
+        found[begin + 1] += 4 * words
+        for word in range(words):
+            found[end + word] = cells[row, word]
+        end += words
+    return found[:end]
