@@ -328,6 +328,40 @@ async def test_how_far_topics_are_moves_from_what_is_known_of_it(store: Any) -> 
     assert await store.read_up_to(["item/0"]) == {}
 
 
+async def test_what_was_written_can_be_looked_for(store: Any) -> None:
+    assert await store.read_revisions([]) == await store.read_counts([]) == []
+    assert await store.read_revisions([AWKWARD]) == [None]
+    await store.save_query(change(AWKWARD, revision=7))
+    assert await store.read_revisions(["b", AWKWARD]) == [None, 7]
+    first, second, other = [await store.count(name) for name in ("query/0", "query/0", "item/3")]
+    assert 0 < first < second  # by more than 1 where an answer was lost
+    assert await store.read_counts(["item/3", "query/0", "query/1"]) == [other, second, 0]
+    await store.move_up_to({"item/0": (-1, 7)})
+    assert await store.read_up_to() == {"item/0": 7}
+    await store.wipe()
+    assert await store.read_counts(["query/0"]) == [0]
+
+
+async def test_a_query_says_in_which_history_it_was_saved_and_has_its_cursor_lowered(store: Any) -> None:
+    await store.lower_cursor(AWKWARD, 3)
+    assert await store.load_query(AWKWARD) is None
+    position = Position(1, 2, 9, 4, history=(1 << 53) - 1)
+    await store.save_query(change(AWKWARD, position=position))
+    await store.lower_cursor(AWKWARD, 3)
+    stored = await store.load_query(AWKWARD)
+    assert stored.position == replace(position, cursor=3)
+
+
+async def test_what_was_passed_over_stays_noted_where_the_store_has_gone_back(store: Any) -> None:
+    await store.save_query(change(AWKWARD, revision=7))
+    await store.pass_over(AWKWARD, verdicts=Span(1, 3))
+    note = await store.read_note(AWKWARD)
+    await store.take_up(AWKWARD, 0, note, revision=8)
+    assert await store.read_note(AWKWARD) == note
+    await store.take_up(AWKWARD, 0, note, revision=7)
+    assert not (await store.read_note(AWKWARD)).passed
+
+
 async def test_the_first_generation_stands(store: Any) -> None:
     assert await store.generation() is None
     assert await store.begin("one") == "one"

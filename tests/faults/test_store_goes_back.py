@@ -114,6 +114,30 @@ async def test_a_store_that_goes_back_to_before_anything_was_noted_is_read_from_
     assert await pipeline.records("dead-letters") == []
 
 
+async def test_what_was_lost_before_it_was_noted_is_read_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    """A replica that lags by a moment becomes the master."""
+    worker = await with_what_came_before(pipeline)
+    since: list[Event] = [item(20), verdict(20, "q"), verdict(13, "r"), verdict(30, "nobody")]
+    async with Redis.from_url(own_valkey.url) as redis:
+        await noted(redis, pipeline.settings)
+        copy = Copy(redis)
+        await copy.take()
+        before = await pipeline.store.read_revisions(["q", "r"])
+
+        async def saved() -> bool:
+            now = await pipeline.store.read_revisions(["q", "r"])
+            return all(new != old for new, old in zip(now, before, strict=True))
+
+        await pipeline.say(*since)
+        await until(saved, "what was said is in the store")
+        await copy.put_back()
+    await started_again(worker)
+    await pipeline.say(Query("nobody"))
+    await pipeline.assert_is_the_fold([*BEFORE, *since, Query("nobody")])
+
+
 async def test_a_query_that_is_gone_from_the_store_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer
 ) -> None:

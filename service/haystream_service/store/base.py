@@ -30,6 +30,10 @@ class Appended(Enum):
     """The collection was deleted and takes nothing any more."""
 
 
+UNREADABLE = -1
+"""In place of a revision, where nobody can say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """How far into its topics a query's saved state has come. An offset of -1 means: nothing yet."""
@@ -39,6 +43,8 @@ class Position:
     cursor: int = 0
     """How many entries of the collection's log are folded in: 1 … cursor."""
     leases_offset: int = -1
+    history: int = 0
+    """The store's history in which that was saved (`worker.written`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +313,14 @@ class Store(Protocol):
         """The revision of the saved query, for whoever asks often whether it moved; None where nothing is saved."""
         ...
 
+    async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
+        """The same of several queries; UNREADABLE of one whose key holds something else."""
+        ...
+
+    async def lower_cursor(self, query_id: str, cursor: int) -> None:
+        """Have a query, if it is saved, say that it saw so many entries of its collection's log."""
+        ...
+
     async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
         """One verdict of the saved query, which the saved ranking reflects; None where it was not applied."""
         ...
@@ -345,7 +359,7 @@ class Store(Protocol):
         """Note that records of the query lie there and are not applied; widens what is noted."""
         ...
 
-    async def take_up(self, query_id: str, partition: int, note: Note) -> None:
+    async def take_up(self, query_id: str, partition: int, note: Note, revision: int = 0) -> None:
         """Note that the query goes on and what was passed over is applied, if `note` is still what is noted."""
         ...
 
@@ -386,8 +400,10 @@ class Store(Protocol):
         """
         ...
 
-    async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
-        """By partition of a topic, the offset before which all of it is in the store, where that is noted."""
+    async def read_up_to(self, partitions: Collection[str] | None = None) -> dict[str, int]:
+        """By partition of a topic, of all unless some are named, the offset before which all of it is in the store,
+        where that is noted.
+        """
         ...
 
     async def move_up_to(self, moves: Mapping[str, tuple[int, int]]) -> dict[str, int]:
@@ -395,6 +411,14 @@ class Store(Protocol):
 
         Returns those of which something else is noted, with that: there nothing is changed.
         """
+        ...
+
+    async def count(self, partition: str) -> int:
+        """Count that something was written for a partition of a topic; how often that was, this time with it."""
+        ...
+
+    async def read_counts(self, partitions: Sequence[str]) -> list[int]:
+        """What `count` came to for each; 0 where nothing was counted."""
         ...
 
     async def generation(self) -> str | None:

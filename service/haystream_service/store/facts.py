@@ -140,7 +140,8 @@ def read_shared(raw: bytes) -> tuple[Common, float]:
 def read_meta(meta: Mapping[bytes, bytes]) -> tuple[int, int, Position, int]:
     """A query's partition, revision, position and `touched`. Earlier versions saved neither that nor leases."""
     queries, verdicts, cursor = (int(meta[field]) for field in (b"queries_offset", b"verdicts_offset", b"cursor"))
-    position = Position(queries, verdicts, cursor, int(meta.get(b"leases_offset", -1)))
+    history = int(meta.get(b"history", 0))
+    position = Position(queries, verdicts, cursor, int(meta.get(b"leases_offset", -1)), history)
     revision = int(meta[b"revision"])
     return int(meta[b"partition"]), revision, position, int(meta.get(b"touched", revision))
 

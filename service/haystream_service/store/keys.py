@@ -6,7 +6,7 @@
 | `P:{c:NAME}:ids` | hash | item_id → 16-byte digest of its people, then its last entry's number in decimal |
 | `P:{c:NAME}:inverse:δ:TOL` | string | (Q⁻¹) on the graph for correlation δ and tolerance TOL (`snapshots`) |
 | `P:{c:NAME}:inverse:δ:TOL:KEY` | string | the same of the items in a scope, by `Scope.key`, for a month |
-| `P:{q:ID}:meta` | hash | revision, partition, settings, offsets, cursor, touched, shared, size and others |
+| `P:{q:ID}:meta` | hash | revision, partition, settings, offsets, cursor, history, touched, shared and others |
 | `P:{q:ID}:verdicts` | hash | verdict_id → wire JSON |
 | `P:{q:ID}:ranking` | string | the last next-items value, JSON |
 | `P:{q:ID}:people-told` | string | of each participant that differs from the prior its number in the log, X, O, V |
@@ -27,6 +27,7 @@
 | `P:unknown:N` | hash | query_id → `first last`, offsets of verdicts for queries that nobody has opened |
 | `P:unknown-leases:N` | hash | the same of leases |
 | `P:up-to` | hash | `TOPIC/PARTITION` → the offset before which all is in the store, a moment behind the truth |
+| `P:up-to` | hash | also `history` and `counted/…`, by which `worker.written` tells that the store has gone back |
 | `P:generation` | string | the mark that a store in use carries |
 | `P:probe` | string | nothing: what is written to see whether the server takes writes |
 

@@ -6,7 +6,7 @@ method is one atomic step of the event loop.
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -67,6 +67,7 @@ class MemoryStore(Store):
         self._deleted_collections: set[str] = set()
         self._generation: str | None = None
         self._up_to: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._notes: defaultdict[str, Note] = defaultdict(Note)
         self._attempts: defaultdict[str, set[str]] = defaultdict(set)
         self._changes: dict[str, tuple[str, int | None, float]] = {}
@@ -188,6 +189,7 @@ class MemoryStore(Store):
             verdicts_offset=max(before.verdicts_offset, change.position.verdicts_offset),
             cursor=change.position.cursor,
             leases_offset=max(before.leases_offset, change.position.leases_offset),
+            history=change.position.history,
         )
         query = StoredQuery(settings, change.partition, change.revision, position, change.touched, ())
         if saved is None:
@@ -209,8 +211,9 @@ class MemoryStore(Store):
 
     @override
     async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
-        for fact in facts:
-            self.claims.queries[query_id].merge(fact)
+        if (held := self.claims.queries.get(query_id)) is not None:  # else the store has gone back
+            for fact in facts:
+                held.merge(fact)
 
     @override
     async def let_claim(self, query_id: str, allowed: bool) -> None:
@@ -261,6 +264,15 @@ class MemoryStore(Store):
     async def read_revision(self, query_id: str) -> int | None:
         saved = self._saved.get(query_id)
         return saved.query.revision if saved else None
+
+    @override
+    async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
+        return [await self.read_revision(query_id) for query_id in query_ids]
+
+    @override
+    async def lower_cursor(self, query_id: str, cursor: int) -> None:
+        if (saved := self._saved.get(query_id)) is not None:
+            saved.query = replace(saved.query, position=replace(saved.query.position, cursor=cursor))
 
     @override
     async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
@@ -316,7 +328,9 @@ class MemoryStore(Store):
         )
 
     @override
-    async def take_up(self, query_id: str, partition: int, note: Note) -> None:
+    async def take_up(self, query_id: str, partition: int, note: Note, revision: int = 0) -> None:
+        if (await self.read_revision(query_id) or 0) < revision:
+            return
         now = self._notes[query_id]
         spans = zip(_spans(now), _spans(note), strict=True)
         if all(there in {None, taken} for there, taken in spans):
@@ -367,7 +381,8 @@ class MemoryStore(Store):
         return {query_id: partition for partition, noted in self._unknown.items() for query_id in noted}
 
     @override
-    async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
+    async def read_up_to(self, partitions: Collection[str] | None = None) -> dict[str, int]:
+        partitions = self._up_to if partitions is None else partitions
         return {name: self._up_to[name] for name in partitions if name in self._up_to}
 
     @override
@@ -376,6 +391,15 @@ class MemoryStore(Store):
         others = {name: noted[name] for name, (before, _) in moves.items() if noted[name] != before}
         self._up_to |= {name: after for name, (_, after) in moves.items() if name not in others and after >= 0}
         return others
+
+    @override
+    async def count(self, partition: str) -> int:
+        self._counts[partition] += 1
+        return self._counts[partition]
+
+    @override
+    async def read_counts(self, partitions: Sequence[str]) -> list[int]:
+        return [self._counts[partition] for partition in partitions]
 
     @override
     async def generation(self) -> str | None:
@@ -398,6 +422,7 @@ class MemoryStore(Store):
             noted.clear()
         self._generation = None
         self._up_to.clear()
+        self._counts.clear()
 
     @override
     async def drops(self) -> str | None:

@@ -34,6 +34,7 @@ from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Size, Tables
 from haystream_service.settings import Settings
 from haystream_service.store.base import (
+    UNREADABLE,
     Appended,
     Change,
     Deletion,
@@ -111,6 +112,7 @@ class RedisStore(Store):
         self._let_go = Script("changed.lua")
         self._probe = Script("probe.lua")
         self._move_up_to = Script("move_up_to.lua")
+        self._lower_cursor = Script("lower_cursor.lua")
 
     @classmethod
     def open(
@@ -258,6 +260,7 @@ class RedisStore(Store):
             "" if offers is None else f"{change.revision} {int(offers.complete)}",
             "1" if change.tables.whole else "",
             f"{change.tables.size.participants} {change.tables.size.edges}",
+            position.history,
         ]
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))
@@ -318,6 +321,24 @@ class RedisStore(Store):
         async with self._answering(meta):
             revision = await self._redis.hget(meta, "revision")
         return None if revision is None else int(revision)
+
+    @override
+    async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
+        if not query_ids:
+            return []
+        async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+            for query_id in query_ids:
+                pipeline.hget(self._keys.query(query_id, "meta"), "revision")
+            found = await pipeline.execute(raise_on_error=False)
+            for answer in found:
+                if isinstance(answer, Exception) and not is_of_another_type(answer):
+                    raise answer
+        damaged = (UNREADABLE if isinstance(answer, Exception) else answer for answer in found)
+        return [None if revision is None else int(revision) for revision in damaged]
+
+    @override
+    async def lower_cursor(self, query_id: str, cursor: int) -> None:
+        await self._run(self._lower_cursor, [self._keys.query(query_id, "meta")], [cursor])
 
     @override
     async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
@@ -386,9 +407,10 @@ class RedisStore(Store):
         await self._run(self._widen, [self._keys.query(query_id, "note")], arguments)
 
     @override
-    async def take_up(self, query_id: str, partition: int, note: Note) -> None:
+    async def take_up(self, query_id: str, partition: int, note: Note, revision: int = 0) -> None:
         spans = [encode_span(span) for span in (note.queries, note.verdicts, note.leases)]
-        if await self._run(self._take_up, [self._keys.query(query_id, "note")], spans):
+        keys = [self._keys.query(query_id, part) for part in ("note", "meta")]
+        if await self._run(self._take_up, keys, [*spans, revision]):
             await self._forget(query_id, partition)
 
     async def _forget(self, query_id: str, partition: int) -> None:
@@ -463,12 +485,13 @@ class RedisStore(Store):
         return found
 
     @override
-    async def read_up_to(self, partitions: Collection[str]) -> dict[str, int]:
-        if not partitions:
-            return {}
-        names = list(partitions)
-        async with self._answering(self._keys.up_to):
-            found = await self._redis.hmget(self._keys.up_to, names)
+    async def read_up_to(self, partitions: Collection[str] | None = None) -> dict[str, int]:
+        key, names = self._keys.up_to, list(partitions or ())
+        async with self._answering(key):
+            if partitions is None:
+                noted = await self._redis.hgetall(key)
+                return {name.decode(): int(o) for name, o in noted.items() if not name.startswith(COUNTED)}
+            found = await self._redis.hmget(key, names) if names else []
         return {name: int(offset) for name, offset in zip(names, found, strict=True) if offset is not None}
 
     @override
@@ -476,6 +499,19 @@ class RedisStore(Store):
         arguments = [part for name, (before, after) in moves.items() for part in (name, before, after)]
         others = await self._run(self._move_up_to, [self._keys.up_to], arguments)
         return {name.decode(): int(offset) for name, offset in zip(others[::2], others[1::2], strict=True)}
+
+    @override
+    async def count(self, partition: str) -> int:
+        async with self._answering(self._keys.up_to):
+            return int(await self._redis.hincrby(self._keys.up_to, _counted(partition), 1))
+
+    @override
+    async def read_counts(self, partitions: Sequence[str]) -> list[int]:
+        if not partitions:
+            return []
+        async with self._answering(self._keys.up_to):
+            found = await self._redis.hmget(self._keys.up_to, list(map(_counted, partitions)))
+        return [int(count or 0) for count in found]
 
     @override
     async def generation(self) -> str | None:
@@ -556,3 +592,11 @@ def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head:
     with suppress(Rejected):  # whoever loads it is told why
         settings = decode_stored_query(meta[b"settings"], query_id.encode())
     return Head(settings, *read_meta(meta))
+
+
+COUNTED = b"counted/"
+"""How fields begin that count what was written for a partition, beside those that say how far topics are."""
+
+
+def _counted(partition: str) -> bytes:
+    return COUNTED + partition.encode()

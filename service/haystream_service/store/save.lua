@@ -6,8 +6,9 @@
 --       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, 14 leases
 --       offset, 15 '1' where nothing may be claimed, 16 how many verdicts, 17 how many facts about leases, 18 how many
 --       leases ended with a verdict, 19 the offers' head ('' = none are kept), 20 '1' where no other rows are to stay
---       than those given, 21 how many participants and edges the tables are of, then (verdict id, wire JSON) for each
---       new verdict, (lease id, '1' where it is over, lease) for each fact, the ids of those that ended, the offers.
+--       than those given, 21 how many participants and edges the tables are of, 22 the store's history, then (verdict
+--       id, wire JSON) for each new verdict, (lease id, '1' where it is over, lease) for each fact, the ids of those that
+--       ended, the offers.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
@@ -39,14 +40,14 @@ end
 redis.call('HSET', meta, 'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
   'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
-  'size', ARGV[21])
+  'size', ARGV[21], 'history', ARGV[22])
 if ARGV[9] ~= '' then
   redis.call('HSET', meta, 'settings', ARGV[9])
 end
 if ARGV[15] == '1' then
   redis.call('HSET', meta, 'rebuilding', '1')
 end
-local at = 22
+local at = 23
 for _ = 1, ARGV[16] do
   redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
   at = at + 2

@@ -113,4 +113,5 @@ class Batch:
             verdicts_offset=max([*verdicts, saved.verdicts_offset]),
             cursor=cursor,
             leases_offset=max([*leases, saved.leases_offset]),
+            history=saved.history,
         )

@@ -14,7 +14,7 @@ from haystream.events import Item, ItemFact, Pair, View
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
 from haystream_service.worker.exclusive import Exclusive, Turn
-from haystream_service.worker.records import Record
+from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.snapshots import Snapshots
 
@@ -105,6 +105,11 @@ class Intake:
                 if answer is Appended.ADDED and new.fact.withdrawn:
                     shared.metrics.items_withdrawn.inc()
         shared.metrics.batch_events.labels("collection").observe(len(batch))
+        added = [fact for fact, answer in zip(facts, answers, strict=True) if answer is Appended.ADDED]
+        if added:
+            shared.written.appended(collection, added[-1])
+        else:  # what is known may be somebody else's, who has not looked for it yet
+            await shared.written.counted(partition_name(Kind.ITEM, batch[-1].record.partition), append)
         for new in batch:
             new.record.ack()
 

@@ -1,6 +1,7 @@
 """How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
 
 import logging
+from functools import partial
 
 from haystream.errors import Code, QueryFailed
 from haystream.events import LeaseFact
@@ -11,7 +12,7 @@ from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.folding import Folded, Loaded
-from haystream_service.worker.records import Kind
+from haystream_service.worker.records import Kind, partition_name
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class Committing:
     def __init__(self, query_id: str, partition: int, shared: Shared) -> None:
         self._query_id = query_id
         self._partition = partition
+        self._counted = partition_name(Kind.QUERY, partition)
         self._shared = shared
 
     async def commit(self, loaded: Loaded | None, batch: Batch, folded: Folded | None) -> None:
@@ -45,6 +47,8 @@ class Committing:
                     # The crash that brought these again may have come between the save and the publish.
                     await self.publish_again()
             loaded.published = True
+            # Whoever saved it: what comes is known by that.
+            self._shared.written.saved(self._query_id, loaded.revision)
         self._acknowledge(batch)
 
     async def delete(self, batch: Batch, deletion: Delivery) -> Deletion:
@@ -71,6 +75,7 @@ class Committing:
                 log.error("query %r: %s", self._query_id, damaged)
             # What came in the same batch counted until then: a dead letter would only keep it.
             batch.applied.update(delivery for delivery in batch.deliveries if delivery not in batch.rejected)
+            shared.written.saved(self._query_id, left.revision)
             self._acknowledge(batch)
         return left
 
@@ -103,7 +108,8 @@ class Committing:
         shared = self._shared
         facts = [delivery.event for delivery in batch.quiet if isinstance(delivery.event, LeaseFact)]
         if facts:
-            await shared.retry(lambda: shared.store.keep_leases(self._query_id, facts))
+            keep = partial(shared.store.keep_leases, self._query_id, facts)
+            await shared.written.counted(self._counted, keep)
 
     async def _restate(self, loaded: Loaded, batch: Batch) -> None:
         """Write the settings that hold once more where a record that is none came after them.

@@ -9,6 +9,14 @@ class StateBack(Exception):  # noqa: N818
     """The store is as it was before: what it held since is read once more, by a process that begins anew."""
 
 
+def shorter(collection: str, entries: int, query_id: str, seen: int) -> StateBack:
+    """What to raise where a query has seen more of its collection's log than there is."""
+    return StateBack(
+        f"the store has gone back to an earlier state: the log of {collection!r} has {entries} entries and query "
+        f"{query_id!r} saw {seen}. Reading all items again"
+    )
+
+
 class StateNewer(Exception):  # noqa: N818
     """A later version has written into the store what this one cannot read."""
 

@@ -3,21 +3,23 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query
 from haystream.query_state import QueryState, check_supported
-from haystream_service.store.base import StoredQuery
+from haystream_service.store.base import Position, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.collections import Follower, Followers, collection_deleted
-from haystream_service.worker.endings import StateLost
+from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
 from haystream_service.worker.records import Kind, Offsets
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
+from haystream_service.worker.written import NONE_SAID
 
 
 class Opening:
@@ -70,13 +72,17 @@ class Opening:
                 # One part a turn: verdicts of other queries of the collection go between.
                 while await follower.exclusive(lambda: next(parts, False), in_thread=True, turn=Turn.GROWTH):
                     pass
+        history = self._shared.written.history
+        # Who had not noticed that the store had gone back may have saved what they made of another log.
+        other = stored.position.history not in {NONE_SAID, history}
         return Loaded(
             state,
             stored.revision,
-            stored.position,
+            replace(stored.position, history=history),
             stored.touched,
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
+            finished=other,
         )
 
     async def settings_or_all_read(self) -> None:
@@ -112,7 +118,7 @@ class Opening:
             with computing():
                 state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
                 await self._make_original(state, follower, verdicts=0)
-                return Loaded(state)
+                return Loaded(state, saved=Position(history=self._shared.written.history))
         return None
 
     def leave(self) -> None:
@@ -142,7 +148,8 @@ class Opening:
             if await shared.retry(lambda: shared.store.is_deleted(name)):
                 refused = collection_deleted(name)
                 raise QueryFailed(refused.code, refused.detail)
-            raise StateLost(f"the log of {name!r} has {count} entries and query {self._query_id!r} saw {at_least}")
+            await shared.written.read_items_again({self._query_id: count})
+            raise shorter(name, count, self._query_id, at_least)
         while True:
             follower = self._followers.join(
                 settings.view, self._query_id, self._on_growth, instead_of=self.follower

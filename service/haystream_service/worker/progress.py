@@ -8,6 +8,7 @@ nothing is noted. What comes again counts once.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from aiokafka import TopicPartition
 
@@ -15,63 +16,122 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import SOURCES, Kind
+from haystream_service.worker.records import NOTHING, SOURCES, Kind, partition_name
+from haystream_service.worker.written import Written
+
+
+@dataclass(slots=True)
+class Held:
+    """What is known of a partition since it was given to this process."""
+
+    begun: int
+    """From where it is read: what lies before is in the store, unless that has gone back."""
+    noted: int = NOTHING
+    """What is noted of it, as far as this process knows, from when it had it before, too."""
+    sure: int = 0
+    """The same, where all that was written before was there when it was looked for afterwards."""
+    compared: bool = False
+    """Whether the store was asked since it was given to this process."""
+
+    def compare(self, noted: int) -> bool:
+        """Take what is found to be noted; whether that is what it was, or more."""
+        before, self.compared = self.noted, True
+        if noted != before:  # else it may have been noted by this process, and not looked for since
+            self.noted, self.sure = noted, max(0, noted)
+        return noted >= before
 
 
 class Progress:
     """Compares, and notes what this process has acknowledged."""
 
-    def __init__(self, store: Store, partitions: Partitions) -> None:
+    def __init__(self, store: Store, partitions: Partitions, written: Written) -> None:
         self._store = store
         self._partitions = partitions
-        self._begun: dict[TopicPartition, int] = {}
-        """From where partitions are read: what lies before is in the store, unless that has gone back."""
-        self._noted: dict[TopicPartition, int] = {}
-        """What is noted of those that were compared."""
+        self._written = written
+        self._held: dict[TopicPartition, Held] = {}
+        """Of all partitions that this process has, or had."""
+        self._gone = ""
+        """What the store has no more."""
 
     async def begin(self, committed: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, int]:
         """Where to read partitions from that were given to this process, where that is before what is committed.
 
         A store that does not answer holds up nobody: `note` compares then.
         """
+        held = {}
         for tp, offset in committed.items():
-            self._begun[tp] = offset or 0
-            self._noted.pop(tp, None)
+            before = self._held.get(tp, Held(0))
+            held[tp] = Held(offset or 0, before.noted, before.sure)
             self._partitions.begins(tp, offset or 0)
+        self._held |= held
         try:
-            self._noted |= await self._read(committed)
+            await self._compare(held)
         except StoreUnavailable:
             return {}
-        held = {tp: max(0, self._noted[tp]) for tp in committed}
-        for tp, offset in held.items():
-            self._partitions.begins(tp, offset)
-        back = {tp: offset for tp, offset in held.items() if offset < self._begun[tp]}
-        self._begun |= back
+        back = {}
+        for tp, each in held.items():
+            self._partitions.begins(tp, each.sure)
+            if each.sure < each.begun:
+                back[tp] = each.begun = each.sure
         return back
 
     async def note(self) -> None:
         """Note what was acknowledged since. Raises `StateBack`, and what the store raises."""
-        mine = {tp: begun for tp, begun in self._begun.items() if self._partitions.has(tp)}
-        found = await self._read({tp for tp in mine if tp not in self._noted})
-        for tp, offset in found.items():
-            if max(0, offset) < mine[tp]:
-                raise _back(tp, max(0, offset), mine[tp])
-        self._noted |= found
-        for tp in self._partitions.take_items_anew() & mine.keys():  # offsets mean something else now
-            await self._store.move_up_to({self._name(tp): (self._noted[tp], 0)})
-            self._begun[tp] = self._noted[tp] = mine[tp] = 0
-        moves = {tp: (self._noted[tp], self._done(tp)) for tp in mine}
+        # Others may be given, and these be taken and given anew, while the store is asked.
+        held = {tp: each for tp, each in self._held.items() if self._partitions.has(tp)}
+        waiting = {tp: each for tp, each in held.items() if not each.compared}
+        await self._compare(waiting)
+        for tp, each in waiting.items():
+            if each.sure < each.begun:
+                self._gone = _back(tp, each.sure, each.begun)
+        for tp in self._partitions.take_items_anew() & held.keys():  # offsets mean something else now
+            await self._store.move_up_to({self._name(tp): (held[tp].noted, 0)})
+            held[tp].begun = held[tp].noted = held[tp].sure = 0
+        if not self._gone:
+            await self._move(held)
+        if self._gone:
+            await self._take_back()
+            raise StateBack(f"the store has gone back to an earlier state: {self._gone}. Reading again from there")
+
+    async def _compare(self, held: Mapping[TopicPartition, Held]) -> None:
+        """Take what is noted of partitions that were given to this process."""
+        for tp, noted in (await self._read(held)).items():
+            before = held[tp].noted
+            if not held[tp].compare(noted):  # it may have something of it in memory yet
+                self._gone = _back(tp, noted, before)
+
+    async def _move(self, held: Mapping[TopicPartition, Held]) -> None:
+        """Note what was acknowledged, if all that was written before is there; and see if it still is."""
+        moves = {tp: (each.noted, self._done(tp, each)) for tp, each in held.items()}
+        lately = self._written.lately()
+        if gone := await lately.missing():
+            self._gone = gone
+            return
         others = await self._store.move_up_to({self._name(tp): move for tp, move in moves.items()})
+        moved = [tp for tp in moves if self._name(tp) not in others]
         for tp, (before, after) in moves.items():
             offset = others.get(self._name(tp), before)
             if offset < before and self._partitions.has(tp):
-                await self._store.move_up_to({self._name(tp): (offset, max(0, offset))})  # where there is nothing
-                raise _back(tp, max(0, offset), before)
-            if offset == before:
-                self._noted[tp] = after
+                self._gone = _back(tp, offset, before)
+            # More is noted by somebody who has not heard that the partition is this process's.
+            held[tp].noted = after if tp in moved else max(before, offset)
+        # Had it gone back in between, what is noted would not tell.
+        self._gone = self._gone or await lately.missing()
+        if not self._gone:
+            self._written.there(lately)
+            for tp in moved:
+                held[tp].sure = held[tp].noted
 
-    def _done(self, tp: TopicPartition) -> int:
-        return max(self._begun[tp], self._noted[tp], self._partitions.acknowledged(tp))
+    async def _take_back(self) -> None:
+        """Have no more noted than was there for sure, and a new history begin."""
+        held = {tp: h for tp, h in self._held.items() if self._partitions.has(tp) or h.noted > h.sure}
+        noted = await self._read(held)
+        sure = {tp: min(max(0, offset), held[tp].sure) for tp, offset in noted.items()}
+        await self._store.move_up_to({self._name(tp): (offset, sure[tp]) for tp, offset in noted.items()})
+        await self._written.end()
+
+    def _done(self, tp: TopicPartition, held: Held) -> int:
+        return max(held.begun, held.sure, self._partitions.acknowledged(tp))
 
     async def _read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         names = {tp: self._name(tp) for tp in partitions}
@@ -83,23 +143,11 @@ class Progress:
         return partition_name(kind, tp.partition)
 
 
-NOTHING = -1
-"""Noted of a partition of which nothing is."""
-
-
 def named(offsets: Mapping[TopicPartition, int], settings: Settings) -> dict[str, int]:
     """Offsets by what the store calls the partitions of the topics."""
     kinds = {settings.topic(name): kind for kind, name in SOURCES.items()}
     return {partition_name(kinds[tp.topic], tp.partition): offset for tp, offset in offsets.items()}
 
 
-def partition_name(kind: Kind, partition: int) -> str:
-    """What the store calls a partition."""
-    return f"{kind}/{partition}"
-
-
-def _back(tp: TopicPartition, found: int, before: int) -> StateBack:
-    return StateBack(
-        f"the store has gone back to an earlier state: it has {tp.topic}/{tp.partition} up to offset {found}, and "
-        f"had it up to {before}. Reading again from there"
-    )
+def _back(tp: TopicPartition, found: int, before: int) -> str:
+    return f"it has {tp.topic}/{tp.partition} up to offset {max(0, found)}, and had it up to {before}"

@@ -19,8 +19,7 @@ from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
-from haystream_service.worker.progress import NOTHING, partition_name
-from haystream_service.worker.records import OWNED, Kind, Record
+from haystream_service.worker.records import NOTHING, OWNED, Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
@@ -268,7 +267,7 @@ class QueryOwner:
                 await self._committing.commit(self._loaded, part, folded)
                 self._time_items(first_new, self._loaded.saved.cursor)
             if passed is not None:
-                await self._troubles.taken_up(passed)
+                await self._troubles.taken_up(passed, self._loaded.revision)
         except Fenced as fenced:
             if fenced.stored < fenced.expected:
                 await self._go_back(fenced)
@@ -306,6 +305,7 @@ class QueryOwner:
         noted = await shared.retry(lambda: store.read_up_to(ends))
         moves = {name: (noted.get(name, NOTHING), min(noted.get(name, 0), end)) for name, end in ends.items()}
         await shared.retry(lambda: store.move_up_to(moves))
+        await shared.retry(shared.written.end)
         raise StateBack(f"{fenced}: the store has gone back to an earlier state; reading again from there")
 
     async def _get_hold(self, batch: Batch) -> Note | None:
@@ -321,6 +321,8 @@ class QueryOwner:
             stored = await self._opening.stored()
         if stored is None:
             note = await self._open(batch, note)
+        elif self.away is not None and stored.revision < self.away.revision:
+            raise Fenced(self.query_id, self.away.revision, stored.revision)
         elif stored.partition != self.partition:
             self._elsewhere = stored.partition
         elif stored.settings.status == Status.DELETED:

@@ -25,8 +25,9 @@ from haystream_service.worker import kafka
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import Missed
-from haystream_service.worker.progress import NOTHING, named
+from haystream_service.worker.progress import named
 from haystream_service.worker.records import (
+    NOTHING,
     OWNED,
     SOURCES,
     BrokerUnavailable,
@@ -177,6 +178,7 @@ class Rebuild:
                 totals_seconds=0.0,
             ),
         )
+        await worker.written.begin()
         read: dict[TopicPartition, int] = {}
         records = 0
         try:

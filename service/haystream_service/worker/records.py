@@ -33,6 +33,15 @@ OWNED = (Kind.QUERY, Kind.VERDICT, Kind.LEASE)
 """What is keyed by query: partition n of each belongs to the owner of its queries."""
 
 
+NOTHING = -1
+"""Noted of a partition of which nothing is."""
+
+
+def partition_name(kind: Kind, partition: int) -> str:
+    """What the store calls a partition of a topic."""
+    return f"{kind}/{partition}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """A message as it was read, and the way to acknowledge it.

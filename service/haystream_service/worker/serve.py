@@ -108,7 +108,7 @@ class Server:
         )
         self.rankings = OwnRankings(settings, self.worker, self.retry)
         self.agents: set[Kind] = set()
-        self.progress = Progress(self.store, self.partitions)
+        self.progress = Progress(self.store, self.partitions, self.worker.written)
         self.watch = Watch(self.worker, self.partitions, self.progress, self.agents, self.metrics, SystemClock())
         self.items = ItemsReader(settings, self.worker, self.partitions, self.retry, self.progress.begin)
         self.probes = Probes(registry, ready=self.ready, healthy=self.unhealthy)

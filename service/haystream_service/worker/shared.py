@@ -28,6 +28,7 @@ from haystream_service.worker.records import (
 )
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.turns import Turns
+from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Shared:
     caught_up: CaughtUp
     ends: "AssignedEnds"
     again: Again
+    written: Written
     on_bug: Callable[[BaseException], None]
     generation: Callable[[], str | None]
     """The store's mark, as it was when the worker started."""

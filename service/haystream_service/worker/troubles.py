@@ -12,7 +12,7 @@ from haystream_service.store.base import Fenced, Note, Position, Quarantine, Spa
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.collections import Stale
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
-from haystream_service.worker.records import OWNED, Kind
+from haystream_service.worker.records import OWNED, Kind, partition_name
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Troubles:
         """Why the query is in quarantine, where it is."""
         self._query_id = query_id
         self._partition = partition
+        self._counted = partition_name(Kind.QUERY, partition)
         self._shared = shared
         # Without its note nothing can be known of the query, and nothing be said: it waits, and others go on.
         self._retry = partial(shared.retry, until_mended=True)
@@ -142,7 +143,8 @@ class Troubles:
         """Put the query into quarantine."""
         shared = self._shared
         why = Quarantine(failure.code.value, failure.detail, shared.clock.now())
-        await self._retry(lambda: shared.store.quarantine(self._query_id, self._partition, why))
+        note = partial(shared.store.quarantine, self._query_id, self._partition, why)
+        await shared.written.counted(self._counted, note)
         self.stopped, self.listed, self._raised = why, True, 0
         log.error("query %r is stopped: %s; `haystream query release` lets it go on", self._query_id, failure)
 
@@ -161,7 +163,8 @@ class Troubles:
         why = f"nobody has opened query {self._query_id!r}; this counts when somebody does"
         if verdicts or leases:
             room = shared.limits.unknown
-            await self._retry(lambda: shared.store.note_unknown(*where, verdicts, leases=leases, room=room))
+            note = partial(shared.store.note_unknown, *where, verdicts, leases=leases, room=room)
+            await shared.written.counted(self._counted, note)
         batch.reject_all(Rejected(Code.UNKNOWN_QUERY, why))
 
     async def adopt_unknown(self, note: Note) -> Note:
@@ -173,17 +176,17 @@ class Troubles:
         await self._note_passed(verdicts=early.verdicts, leases=early.leases)
         return await self._retry(lambda: shared.store.read_note(self._query_id))
 
-    async def taken_up(self, note: Note) -> None:
-        """Note that the query goes on, and that what the note says was passed over is applied."""
+    async def taken_up(self, note: Note, revision: int) -> None:
+        """Note that the query goes on, and that what the note says was passed over is applied, in that revision."""
         shared = self._shared
-        await self._retry(lambda: shared.store.take_up(self._query_id, self._partition, note))
+        await self._retry(lambda: shared.store.take_up(self._query_id, self._partition, note, revision))
         self.listed = False
 
     async def _note_passed(self, **spans: Span | None) -> None:
         """`queries`, `verdicts` and `leases`: where records lie that have to be read again."""
         shared = self._shared
         if any(spans.values()):
-            await self._retry(lambda: shared.store.pass_over(self._query_id, **spans))
+            await shared.written.counted(self._counted, partial(shared.store.pass_over, self._query_id, **spans))
 
 
 def _span(batch: Batch, kind: Kind) -> Span | None:

@@ -14,14 +14,24 @@ from haystream_service.metrics import LABELLED_COLLECTIONS, Metrics, show_larges
 from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
-from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
+from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer, shorter
 from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
-from haystream_service.worker.progress import NOTHING
 from haystream_service.worker.queries import QueryOwner
-from haystream_service.worker.records import Again, CaughtUp, Clock, Ends, Kind, Publisher, Record, SystemClock
+from haystream_service.worker.records import (
+    NOTHING,
+    Again,
+    CaughtUp,
+    Clock,
+    Ends,
+    Kind,
+    Publisher,
+    Record,
+    SystemClock,
+)
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import AssignedEnds, Limits, Shared
+from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +62,7 @@ class Worker:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._generation: str | None = None
         retry = retry or Retry(metrics)
+        self.written = Written(store, retry)
         self._shared = Shared(
             store=store,
             publisher=publisher,
@@ -62,6 +73,7 @@ class Worker:
             caught_up=caught_up,
             ends=AssignedEnds(ends, retry),
             again=again,
+            written=self.written,
             on_bug=self.fail,
             generation=lambda: self._generation,
         )
@@ -108,6 +120,7 @@ class Worker:
         # Workers of an earlier version see this, and end.
         self._generation = await shared.retry(lambda: shared.store.begin(raised(found), instead_of=found))
         check_mark(self._generation, topics)
+        await self.written.begin()
 
     # ---- records ----
 
@@ -288,6 +301,7 @@ class Worker:
                 if head is not None and head.partition in {partition, -1}:
                     await shared.check_same_topics(query_id, partition, head.position)
                     found.append((self._owner(query_id, partition), head))
+        await self._check_logs([(owner.query_id, head) for owner, head in found])
         recent = 0
         for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
             owner.put_down(head)
@@ -307,6 +321,24 @@ class Worker:
                 self._owner(query_id, partition).wake_listed()
         owners = list(self._owners.values())
         await asyncio.gather(*(owner.mailbox.drained() for owner in owners))
+
+    async def _check_logs(self, heads: Iterable[tuple[str, Head]]) -> None:
+        """Raise `StateBack` where queries have seen more of a collection's log than there is; once.
+
+        A log that goes back alone, as on a shard of its own, does not bring its topic's offsets back with it. And
+        who had not noticed yet may have saved a query after the store had gone back.
+        """
+        shared = self._shared
+        of_log: dict[str, list[tuple[str, int]]] = {}
+        for query_id, head in heads:
+            if head.settings is not None and head.settings.status != Status.DELETED:
+                of_log.setdefault(head.settings.collection, []).append((query_id, head.position.cursor))
+        for name, queries in of_log.items():
+            count = await shared.retry(partial(shared.store.entry_count, name))
+            ahead = [(query_id, cursor) for query_id, cursor in queries if cursor > count]
+            if ahead and not await shared.retry(partial(shared.store.is_deleted, name)):
+                await shared.written.read_items_again({query_id: count for query_id, _ in ahead})
+                raise shorter(name, count, *ahead[0])
 
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         if not loading.cancelled() and (bug := loading.exception()) is not None:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
+from aiokafka import TopicPartition
+
 from haystream_service.store.base import Span
 from haystream_service.worker.acks import OrderedAcks
 from haystream_service.worker.records import SOURCES, Kind, Record
@@ -44,6 +46,9 @@ class Consumer:
         self._handed: dict[Where, int] = {}
         self._acks: dict[Where, OrderedAcks] = {}
         self._acked: dict[Where, int] = {}
+        """What is to be committed."""
+        self._released: dict[Where, int] = {}
+        """What was acknowledged since the partition was assigned."""
         self._moved = asyncio.Event()
         broker.listeners.append(self._move)
 
@@ -59,7 +64,7 @@ class Consumer:
         self.process.did(self.process.name, f"loses {sorted(partitions)}")
         for acks in self._acks.values():
             acks.forget()
-        for of_partition in (self._next, self._handed, self._acks, self._acked):
+        for of_partition in (self._next, self._handed, self._acks, self._acked, self._released):
             of_partition.clear()
         if Kind.QUERY in self.kinds:
             await self.process.worker.revoke(partitions)
@@ -68,14 +73,24 @@ class Consumer:
         """These are the process's now; it reads them from what is committed."""
         self.generation, self.partitions = generation, partitions
         self.process.did(self.process.name, f"gets {sorted(partitions)}")
-        for kind in self.kinds:
-            for partition in partitions:
-                where = SOURCES[kind], partition
-                self._next[where] = self._handed[where] = self._broker.committed[where]
-                self._acks[where] = OrderedAcks()
+        committed = {
+            TopicPartition(SOURCES[kind], p): self._broker.committed[SOURCES[kind], p]
+            for kind in self.kinds
+            for p in partitions
+        }
+        begins = committed | dict(await self.process.progress.begin(committed))
+        if self.generation != generation:
+            return  # it is told otherwise meanwhile
+        for where, offset in begins.items():
+            self._next[where] = self._handed[where] = offset
+            self._acks[where] = OrderedAcks()
         if Kind.QUERY in self.kinds:
             await self.process.worker.assign(partitions)
         self._move()
+
+    def acknowledged(self, where: Where) -> int | None:
+        """The offset after the last record that was acknowledged, 0 for none; None where it is not assigned."""
+        return self._released.get(where, 0) if where in self._next else None
 
     async def caught_up(self, partition: int) -> None:
         """Return when the queries partition was handed over as far as it goes now."""
@@ -138,7 +153,7 @@ class Consumer:
         def release() -> None:
             if self.process.alive:
                 self._on_ack(record)
-                self._acked[where] = offset + 1
+                self._acked[where] = self._released[where] = offset + 1
 
         ack = acks.track(release)
         record = self._as_record(kind, where, offset, message, ack)
@@ -167,6 +182,32 @@ class Consumer:
     def _move(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
+
+
+class Partitions:
+    """What a process's consumers have read and acknowledged, as `Progress` asks for it."""
+
+    def __init__(self, consumers: Collection[Consumer]) -> None:
+        self._consumers = consumers
+
+    def topic(self, kind: Kind) -> str:
+        """The topic that brings this kind of record."""
+        return SOURCES[kind]
+
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether the partition is assigned."""
+        return any(consumer.acknowledged(tp) is not None for consumer in self._consumers)
+
+    def acknowledged(self, tp: TopicPartition) -> int:
+        """The offset after the last record that was acknowledged since the partition was assigned; 0: none was."""
+        return max(consumer.acknowledged(tp) or 0 for consumer in self._consumers)
+
+    def begins(self, tp: TopicPartition, offset: int) -> None:
+        """Nothing: no record is ever lost here before it is read."""
+
+    def take_items_anew(self) -> set[TopicPartition]:
+        """None: no topic is ever made anew here."""
+        return set()
 
 
 class Group:

@@ -13,6 +13,7 @@ from haystream_service.store.claims import Claims, Outgoing
 from haystream_service.wire import decode_ranking
 from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.memory import Message
+from haystream_service.worker.progress import Progress
 from haystream_service.worker.records import OWNED, SOURCES, Again, BrokerUnavailable, Offsets
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
@@ -71,9 +72,20 @@ class Process:
         self._metrics = metrics
         self.worker: Worker
         self.leasing: Leasing
+        self.progress: Progress
 
-    def begin(self, *, caught_up: Callable[[int], Awaitable[None]], again: Again, limits: dict[str, Any]) -> None:
-        """Make the worker; to be called in the process's own context (`run`)."""
+    def begin(
+        self,
+        *,
+        partitions: Any,
+        caught_up: Callable[[int], Awaitable[None]],
+        again: Again,
+        limits: dict[str, Any],
+    ) -> None:
+        """Make the worker; to be called in the process's own context (`run`).
+
+        `partitions` says what is read and acknowledged, as `worker.partitions` does.
+        """
         self.worker = Worker(
             StoreOf(self, self._store),  # type: ignore[arg-type]
             PublisherOf(self),
@@ -85,6 +97,7 @@ class Process:
             clock=self.clock,
             retry=(retry := Retry(self._metrics, rng=self.rng)),
         )
+        self.progress = Progress(StoreOf(self, self._store), partitions, self.worker.written)  # type: ignore[arg-type]
         self.leasing = Leasing(
             StoreOf(self, self._store),  # type: ignore[arg-type]
             PublisherOf(self),
@@ -144,6 +157,19 @@ class Process:
                     self._look(partition, offset)
                 positions[partition] = self.broker.end(where)
 
+    async def note(self) -> None:
+        """As `worker.watch`: note in the store how far it is, and end where it has gone back."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.5, 1.5))
+            await self.point()
+            try:
+                await self.progress.note()
+            except StoreUnavailable:
+                continue
+            except Exception as bug:  # noqa: BLE001 - `StateBack`, or one of ours
+                self.worker.fail(bug)
+                return
+
     def _look(self, partition: int, offset: int) -> None:
         message = self.broker.at((RANKINGS, partition), offset)
         key = message.key or b""
@@ -168,13 +194,15 @@ class Process:
 
     async def read(self, server: str, call: Callable[[], Awaitable[T]], what: str) -> T:
         """What a server answers to a question."""
+        before = self.links[server].servers
         await self._out(server, what)
         answer = await call()
-        await self._back(server, what)
+        await self._back(server, what, before)
         return answer
 
     async def write(self, server: str, carry_out: Callable[[], T], what: str, *, in_order: bool = False) -> T:
         """Have a server do something, now or a little later; with `in_order`, after what it was told before."""
+        before = self.links[server].servers
         await self._out(server, what)
         at = self.loop.time() + short_time(self.rng)
         if in_order:
@@ -183,6 +211,10 @@ class Process:
         answer: asyncio.Future[T] = self.loop.create_future()
 
         def land() -> None:
+            if self.links[server].servers != before:
+                answer.set_exception(self._unavailable(server, f"{what}: lost"))
+                answer.exception()
+                return
             self.did(self.name, what)
             try:
                 answer.set_result(carry_out())
@@ -206,11 +238,11 @@ class Process:
             await self.point()
             raise self._unavailable(server, f"{what}: refused")
 
-    async def _back(self, server: str, what: str) -> None:
+    async def _back(self, server: str, what: str, before: int) -> None:
         if (seconds := short_time(self.rng)) > 0.0:
             await asyncio.sleep(seconds)
         await self.point()
-        if self.rng.random() < self.links[server].lost:
+        if self.rng.random() < self.links[server].lost or self.links[server].servers != before:
             raise self._unavailable(server, f"{what}: no answer")
 
     def _unavailable(self, server: str, why: str) -> Exception:

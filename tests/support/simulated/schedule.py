@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from prometheus_client import CollectorRegistry
@@ -25,14 +26,15 @@ from haystream_service.wire import (
     decode_verdict,
     encode_line,
 )
-from haystream_service.worker.progress import partition_name
-from haystream_service.worker.records import OWNED, SOURCES, Kind, Record
+from haystream_service.worker.endings import StateBack
+from haystream_service.worker.records import OWNED, SOURCES, Kind, Record, partition_name
 from support.equality import EXACT, assert_is_the_state, assert_says_the_same
 from support.simulated.desk import Desk
-from support.simulated.group import SESSION_SECONDS, Consumer, Group
+from support.simulated.group import SESSION_SECONDS, Consumer, Group, Partitions
 from support.simulated.loop import VirtualClock, VirtualLoop
 from support.simulated.process import Process, at_once, task_of_its_process
 from support.simulated.servers import Broker
+from support.simulated.store_copy import StoreCopy
 from support.simulated.story import story
 
 MOST_WORKERS = 3
@@ -45,7 +47,10 @@ QUIET_SECONDS = 15.0
 SHOWN = 150
 """Lines of a failing run's trace, the last ones."""
 
-FAULTS = ("killed", "frozen", "cut off", "served badly", "outage", "joined", "moved")
+GOES_BACK = 0.25
+"""In so many schedules the store may go back to what it was, again and again."""
+
+FAULTS = ("killed", "frozen", "cut off", "served badly", "outage", "joined", "moved", "went back")
 """What can go wrong, or at least change."""
 
 
@@ -116,7 +121,9 @@ class Schedule:
             # All deaths here come from outside, at any rate and often in a row.
             "deaths": 1_000_000,
         }
+        self.goes_back = rng.random() < GOES_BACK
         self.broken: BaseException | None = None
+        self._kept: StoreCopy | None = None
         self._last_change = 0.0
         self._calm = False
         self._letters: dict[tuple[str, int, int], str] = {}
@@ -142,7 +149,8 @@ class Schedule:
     # ---- what is done ----
 
     async def _produce(self) -> None:
-        said = story(self.rng)
+        # Who has not noticed yet that the store went back may let in a contradiction of what that lost.
+        said = story(self.rng, contradictions=not self.goes_back)
         self.ran.records = len(said)
         pause = STORM_SECONDS / len(said)
         for record in said:
@@ -154,10 +162,27 @@ class Schedule:
     async def _storm(self) -> None:
         """One thing after the other goes wrong, and ends or not."""
         faults = [self._kill, self._freeze, self._cut, self._shake, self._outage, self._scale, self._move]
+        if self.goes_back:
+            faults += 2 * [self._copy, self._go_back]
         until = self.loop.time() + self.rng.uniform(0.0, STORM_SECONDS)
         while self.loop.time() < until and self.broken is None:
             await asyncio.sleep(self.rng.expovariate(1 / 2.0))
             self.rng.choice(faults)()
+
+    def _copy(self) -> None:
+        """Keep what the store holds, if there is anything, in place of what was kept."""
+        if at_once(self.store.generation()) is not None:
+            self._note("redis", "is copied")
+            self._kept = StoreCopy(self.store)
+
+    def _go_back(self) -> None:
+        """The store is as it was when it was copied, as after a failover."""
+        if self._kept is not None:
+            self._note("redis", "goes back")
+            self.ran.faults["went back"] += 1
+            self._kept.put_back()
+            for process in self.processes:
+                process.links["redis"].servers += 1
 
     def _one(self) -> Process | None:
         living = [process for process in self.processes if process.alive]
@@ -225,7 +250,7 @@ class Schedule:
             self.broker,
             rng,
             self.metrics,
-            skew=rng.choice((0.0, 0.0, -3600.0, 0.5, 86400.0)),
+            skew=0.0 if self.goes_back else rng.choice((0.0, 0.0, -3600.0, 0.5, 86400.0)),
             fatal=rng.randint(1, 400) if rng.random() < 0.5 and not self._calm else None,
         )
         process.did = self._note
@@ -236,8 +261,14 @@ class Schedule:
     async def _join(self, process: Process) -> None:
         try:
             consumers = [Consumer(process, self.broker, self.rng, kinds, self.check_saved) for kinds in self.groups]
-            process.begin(caught_up=consumers[0].caught_up, again=consumers[0].again, limits=self.limits)
-            process.worker.failed.add_done_callback(self._failed)
+            partitions = Partitions(consumers)
+            process.begin(
+                partitions=partitions,
+                caught_up=consumers[0].caught_up,
+                again=consumers[0].again,
+                limits=self.limits,
+            )
+            process.worker.failed.add_done_callback(partial(self._failed, process))
             committed = {
                 partition_name(kind, partition): offset
                 for (topic, partition), offset in self.broker.committed.items()
@@ -246,6 +277,7 @@ class Schedule:
             }
             await process.worker.start(committed=committed)
             process.run(process.watch())
+            process.run(process.note())
             process.run(process.leasing.run())
             for consumer in consumers:
                 await consumer.start()
@@ -276,6 +308,8 @@ class Schedule:
 
     def check_saved(self, record: Record) -> None:
         """At the moment when it is acknowledged, a record is in the store, or a dead letter."""
+        if self.goes_back:
+            return  # it may have been, in what the store is not any more
         if self.broken is None and not self._is_saved(record):
             self.broken = AssertionError(
                 f"{record.topic} {record.partition}/{record.offset}: nothing of it is saved"
@@ -323,7 +357,8 @@ class Schedule:
 
     async def _check(self) -> None:
         """What is stored, published and refused is what an offline fold of the same log gives."""
-        self.desk.check()
+        if not self.goes_back:  # or of two who claimed the same one's claim is lost
+            self.desk.check()
         replayed = self._replay()
         rankings = self.broker.messages("next-items")
         published = [decode_ranking(message.value) for message in rankings if message.value is not None]
@@ -348,8 +383,13 @@ class Schedule:
             if newest != stored:
                 # A save of what tending moved may land when its worker has lost the partition: nothing of it is
                 # read again, so nobody publishes it. It says the same, up to what solves leave out.
-                assert_says_the_same(decode_ranking(newest), decode_ranking(stored))
-            assert of_query[-1] == newest, f"an older ranking of {query_id!r} stands last"
+                both = [decode_ranking(newest), decode_ranking(stored)]
+                # Where the store went back, the later one may be of what it is not any more.
+                assert_says_the_same(*(sorted(both, key=lambda r: r.revision) if self.goes_back else both))
+            last = of_query[-1]
+            assert last == newest or (self.goes_back and last == stored), (
+                f"an older one of {query_id!r} stands last"
+            )
 
     def _replay(self) -> Replayed:
         messages = [(where[0], self.broker.at(where, offset)) for where, offset in self.broker.produced]
@@ -381,14 +421,21 @@ class Schedule:
                 self._letters_read[partition] += 1
         return self._letters
 
-    def _failed(self, failed: asyncio.Future[None]) -> None:
-        if not failed.cancelled():
-            self.broken = self.broken or failed.exception()
+    def _failed(self, process: Process, failed: asyncio.Future[None]) -> None:
+        if failed.cancelled():
+            return
+        if isinstance(error := failed.exception(), StateBack):
+            self._note(process.name, str(error))
+            process.kill()  # and another begins anew
+        else:
+            self.broken = self.broken or error
 
     def _after(self, seconds: float, what: Callable[[], object]) -> None:
         self.loop.call_later(seconds, what)
 
     def _note(self, who: str, what: str) -> None:
+        if what == "move_up_to":
+            return  # what goes on without end
         self._last_change = self.loop.time()
         self.ran.trace.append(f"{self.loop.time():10.4f} {who} {what}")
 

@@ -82,6 +82,8 @@ class Link:
     """The request does not get there."""
     lost: float = 0.0
     """The answer does not come back, whatever became of the request."""
+    servers: int = 0
+    """How often the server became another one: what was on its way to the one before is lost."""
 
     def heal(self) -> None:
         """All goes through again."""

@@ -40,8 +40,10 @@ class Said:
     value: bytes | None
 
 
-def story(rng: Random) -> list[Said]:
-    """Records in the order in which they are produced."""
+def story(rng: Random, *, contradictions: bool = True) -> list[Said]:
+    """Records in the order in which they are produced; with `contradictions`, some say something else of what
+    earlier ones have said, and are refused.
+    """
     size = rng.choice((0.3, 0.3, 0.3, 1.0))  # short ones find as much in a third of the time
     people = _ids(rng, "p", rng.randint(4, 14))
     collections = _ids(rng, "c", rng.choice((1, 1, 1, 2)))
@@ -67,9 +69,9 @@ def story(rng: Random) -> list[Said]:
     facts = [_said_of_item(item) for item in items]
     facts += [_said_of_item(_more(rng, rng.choice(items))) for _ in range(rng.randrange(6))]
     facts += [_verdict(_judged(rng, n, queries, items)) for n in range(rng.randint(0, int(40 * size)))]
-    facts += [_lease(_leased(rng, queries, items)) for _ in range(rng.randint(0, int(30 * size)))]
+    facts += [_lease(_leased(rng, queries, items, contradictions)) for _ in range(rng.randint(0, int(30 * size)))]
     facts += [rng.choice(facts) for _ in range(rng.randrange(8))]  # a producer that does not know whether it has
-    facts += [_bad(rng, rng.choice(facts)) for _ in range(rng.randrange(4))]
+    facts += [_bad(rng, rng.choice(facts), contradictions) for _ in range(rng.randrange(4))]
     rng.shuffle(facts)
     if rng.random() < 0.5:
         return said + facts
@@ -126,11 +128,11 @@ def _judged(rng: Random, number: int, queries: list[Query], items: list[Item]) -
     return Verdict(f"v{number}", rng.choice(queries).query_id, item_id, "kim", rng.choice(list(Outcome)), at)
 
 
-def _leased(rng: Random, queries: list[Query], items: list[Item]) -> LeaseFact:
+def _leased(rng: Random, queries: list[Query], items: list[Item], contradictions: bool) -> LeaseFact:
     """Something that happens to one of a few leases, now and then with another analyst than before."""
     which = rng.randrange(12)
     item_id, query_id = items[which % len(items)].item_id, queries[which % len(queries)].query_id
-    analyst = "zoe" if rng.random() < 0.05 else "kim"
+    analyst = "zoe" if contradictions and rng.random() < 0.05 else "kim"
     at, until = (DECIDED + rng.randrange(20) for _ in range(2))
     return LeaseFact(f"l{which}", query_id, item_id, analyst, rng.choice(list(Action)), at, until)
 
@@ -177,7 +179,7 @@ def _policy(rng: Random) -> Policy:
     return Policy(rng.choice(sorted(POLICIES)), seed=rng.randrange(5))
 
 
-def _bad(rng: Random, like: Said) -> Said:
+def _bad(rng: Random, like: Said, contradictions: bool) -> Said:
     """A record that is refused, or refused if the one that it is like came first."""
     dice = rng.randrange(3)
     if dice == 0 or like.value is None:
@@ -185,7 +187,8 @@ def _bad(rng: Random, like: Said) -> Said:
     if dice == 1:
         return Said(like.topic, like.key, b"[]")
     # Other content under a known id.
-    for old, new in ((b'"analyst":"kim"', b'"analyst":"zoe"'), (b'"sender":"', b'"sender":"else')):
+    others = ((b'"analyst":"kim"', b'"analyst":"zoe"'), (b'"sender":"', b'"sender":"else'))
+    for old, new in others if contradictions else ():
         if old in like.value:
             return Said(like.topic, like.key, like.value.replace(old, new))
     return Said(like.topic, like.key, b'{"item_id":1}')
