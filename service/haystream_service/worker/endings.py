@@ -9,6 +9,10 @@ class StateBack(Exception):  # noqa: N818
     """The store is as it was before: what it held since is read once more, by a process that begins anew."""
 
 
+class ReadTooFar(StateBack):
+    """The store did not answer when partitions were assigned, and is behind from where they are read."""
+
+
 def shorter(collection: str, entries: int, query_id: str, seen: int) -> StateBack:
     """What to raise where a query has seen more of its collection's log than there is."""
     return StateBack(

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
-from haystream_service.worker.endings import StateBack
+from haystream_service.worker.endings import ReadTooFar, StateBack
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.records import NOTHING, SOURCES, Kind, partition_name
 from haystream_service.worker.written import Written
@@ -81,17 +81,23 @@ class Progress:
         held = {tp: each for tp, each in self._held.items() if self._partitions.has(tp)}
         waiting = {tp: each for tp, each in held.items() if not each.compared}
         await self._compare(waiting)
-        for tp, each in waiting.items():
-            if each.sure < each.begun:
-                self._gone = _back(tp, each.sure, each.begun)
+        too_far = [tp for tp, each in waiting.items() if each.sure < each.begun]
         for tp in self._partitions.take_items_anew() & held.keys():  # offsets mean something else now
             await self._store.move_up_to({self._name(tp): (held[tp].noted, 0)})
             held[tp].begun = held[tp].noted = held[tp].sure = 0
-        if not self._gone:
+        if too_far:
+            self._gone = self._gone or await self._written.lately().missing()
+        elif not self._gone:
             await self._move(held)
         if self._gone:
             await self._take_back()
             raise StateBack(f"the store has gone back to an earlier state: {self._gone}. Reading again from there")
+        if too_far:
+            (tp, *_), each = too_far, held[too_far[0]]
+            raise ReadTooFar(
+                f"Redis did not answer when {tp.topic}/{tp.partition} was assigned: it has that up to {each.sure}, "
+                f"and it is read from {each.begun}. Reading again from there"
+            )
 
     async def _compare(self, held: Mapping[TopicPartition, Held]) -> None:
         """Take what is noted of partitions that were given to this process."""
@@ -131,7 +137,7 @@ class Progress:
         await self._written.end()
 
     def _done(self, tp: TopicPartition, held: Held) -> int:
-        return max(held.begun, held.sure, self._partitions.acknowledged(tp))
+        return max(held.begun, held.noted, self._partitions.acknowledged(tp))
 
     async def _read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         names = {tp: self._name(tp) for tp in partitions}

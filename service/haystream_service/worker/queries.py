@@ -329,6 +329,8 @@ class QueryOwner:
             self._be_deleted(stored.revision)
             self.publish_again()  # from then on it is seen if a ranking lands after that
         else:
+            if self._troubles.listed:  # who opened it may have done so when the store had gone back
+                note = await self._troubles.adopt_unknown(note)
             again = await self._again(note)
             async with self._shared.loads:
                 with self._shared.metrics.load.time():

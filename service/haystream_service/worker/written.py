@@ -91,11 +91,12 @@ class Written:
         so that nobody else counts there.
         """
         await self._retry(write, until_mended=True)
+        before = self._counts.get(name, 0)
         count = await self._retry(partial(self._store.count, name), until_mended=True)
         await self._retry(write, until_mended=True)
-        if count <= self._counts.get(name, 0):
+        if count <= before:
             self._gone = _lacks(name)
-        self._counts[name] = count
+        self._counts[name] = max(count, self._counts.get(name, 0))
 
     def lately(self) -> "Lately":
         """What was written since `there` was last called."""

@@ -26,7 +26,7 @@ from haystream_service.wire import (
     decode_verdict,
     encode_line,
 )
-from haystream_service.worker.endings import StateBack
+from haystream_service.worker.endings import ReadTooFar, StateBack
 from haystream_service.worker.records import OWNED, SOURCES, Kind, Record, partition_name
 from support.equality import EXACT, assert_is_the_state, assert_says_the_same
 from support.simulated.desk import Desk
@@ -424,7 +424,8 @@ class Schedule:
     def _failed(self, process: Process, failed: asyncio.Future[None]) -> None:
         if failed.cancelled():
             return
-        if isinstance(error := failed.exception(), StateBack):
+        error = failed.exception()
+        if isinstance(error, StateBack if self.goes_back else ReadTooFar):
             self._note(process.name, str(error))
             process.kill()  # and another begins anew
         else:
