@@ -229,9 +229,9 @@ class Worker:
     async def store_troubles(self) -> list[str]:
         """Why the store cannot be worked with; nothing where it can."""
         try:
-            await self._shared.store.ping()
-            check_kept(self._generation, await self._shared.store.generation())
-            policy = await self._shared.store.drops()
+            store = self._shared.store
+            _, generation, policy = await asyncio.gather(store.ping(), store.generation(), store.drops())
+            check_kept(self._generation, generation)
         except StoreUnavailable as error:
             self._shared.metrics.server_errors.labels("redis").inc()
             return [str(error)]

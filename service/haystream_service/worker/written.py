@@ -9,6 +9,7 @@ more, and may have saved what they made of it. All processes end then, and what 
 written anew when it is loaded.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -122,23 +123,36 @@ class Lately:
 
     async def missing(self) -> str:
         """What is to be said where something is not there any more, else nothing. Raises `StoreUnavailable`."""
-        revisions = await self.store.read_revisions(list(self.saved))
-        counts = await self.store.read_counts(list(self.counts))
-        if (await self.store.read_up_to([HISTORY])).get(HISTORY) != self.history:
+        # At once: whoever is asked slowly is not away.
+        items = map(self._items, sorted({collection for collection, _ in self.appended}))
+        history, gone = await asyncio.gather(
+            self.store.read_up_to([HISTORY]), asyncio.gather(self._revisions(), self._counts(), *items)
+        )
+        if history.get(HISTORY) != self.history:
             return "another worker has found that out"
-        for (query_id, revision), stored in zip(self.saved.items(), revisions, strict=True):
+        return next(filter(None, gone), self.gone)
+
+    async def _revisions(self) -> str:
+        found = await self.store.read_revisions(list(self.saved))
+        for (query_id, revision), stored in zip(self.saved.items(), found, strict=True):
             if stored is None or UNREADABLE < stored < revision:
                 return f"it lacks revision {revision} of query {query_id!r}"
-        for collection in {collection for collection, _ in self.appended}:
-            facts = [fact for of, fact in self.appended if of == collection]
-            with suppress(StoreDamaged):  # of which others tell
-                known = await self.store.find_items(collection, [fact.item_id for fact in facts])
-                if not all(map(_has, known, facts)) and not await self.store.is_deleted(collection):
-                    return f"it lacks items of collection {collection!r}"
-        for (partition, count), stored in zip(self.counts.items(), counts, strict=True):
+        return ""
+
+    async def _counts(self) -> str:
+        found = await self.store.read_counts(list(self.counts))
+        for (partition, count), stored in zip(self.counts.items(), found, strict=True):
             if stored < count:
                 return _lacks(partition)
-        return self.gone
+        return ""
+
+    async def _items(self, collection: str) -> str:
+        facts = [fact for of, fact in self.appended if of == collection]
+        with suppress(StoreDamaged):  # of which others tell
+            known = await self.store.find_items(collection, [fact.item_id for fact in facts])
+            if not all(map(_has, known, facts)) and not await self.store.is_deleted(collection):
+                return f"it lacks items of collection {collection!r}"
+        return ""
 
 
 def _new() -> int:
