@@ -39,13 +39,13 @@ class Committing:
         await self._tell_rejected(batch)
         if loaded is not None:
             await self._restate(loaded, batch)  # likewise: what is saved as read is not looked at again
-            if folded is not None and folded.change is not None:
-                await self._save_and_publish(loaded, folded.change)
-            else:
-                await self._keep(batch)
-                if batch.known or not loaded.published:
-                    # The crash that brought these again may have come between the save and the publish.
-                    await self.publish_again()
+            change = folded.change if folded is not None else None
+            await self._keep(batch, with_quiet=change is None)
+            if change is not None:
+                await self._save_and_publish(loaded, change)
+            elif batch.known or not loaded.published:
+                # The crash that brought these again may have come between the save and the publish.
+                await self.publish_again()
             loaded.published = True
             # Whoever saved it: what comes is known by that.
             self._shared.written.saved(self._query_id, loaded.revision)
@@ -103,10 +103,13 @@ class Committing:
                 await self._shared.reject(delivery.record, error)
                 batch.told.add(delivery)
 
-    async def _keep(self, batch: Batch) -> None:
-        """Store what changes nothing that is ranked, where no change has that in it."""
-        shared = self._shared
-        facts = [delivery.event for delivery in batch.quiet if isinstance(delivery.event, LeaseFact)]
+    async def _keep(self, batch: Batch, *, with_quiet: bool) -> None:
+        """Store what no change has in it: leases of which all was known, perhaps by somebody who has not looked yet
+        whether what he wrote is there; and what changes nothing that is ranked.
+        """
+        shared, without = self._shared, batch.applied - (batch.quiet if with_quiet else set())
+        leases = (d for d in batch.of(Kind.LEASE) if d not in without and d not in batch.rejected)
+        facts = [delivery.event for delivery in leases if isinstance(delivery.event, LeaseFact)]
         if facts:
             keep = partial(shared.store.keep_leases, self._query_id, facts)
             await shared.written.counted(self._counted, keep)

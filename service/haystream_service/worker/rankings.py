@@ -92,9 +92,8 @@ class OwnRankings:
         """By partition that holds a query of ours, the first offset at which such a query was published."""
         begins: dict[int, int] = {}
         for query_id, (partition, offset) in list(self._landed.items()):
-            if self._worker.revision(query_id) is None:
-                del self._landed[query_id]  # whoever has it now publishes it when he loads it
-            else:
+            # Of one that is taken away the place is kept: if it comes back, still in memory, it is not published.
+            if self._worker.revision(query_id) is not None:
                 begins[partition] = min(offset, begins.get(partition, offset))
         return begins
 

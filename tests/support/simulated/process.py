@@ -146,9 +146,8 @@ class Process:
             await self.point()
             if self.links["kafka"].refused == 1.0:
                 continue
-            self.landed = {key: at for key, at in self.landed.items() if self.revision(key) is not None}
             begins: dict[int, int] = {}
-            for partition, offset in self.landed.values():
+            for partition, offset in (at for key, at in self.landed.items() if self.revision(key) is not None):
                 begins[partition] = min(offset, begins.get(partition, offset))
             positions = {partition: positions.get(partition, begin) for partition, begin in begins.items()}
             for partition, position in positions.items():
