@@ -82,7 +82,7 @@ def test_what_goes_wrong_is_drawn_often_enough(monkeypatch: pytest.MonkeyPatch) 
         return afresh(collection)
 
     monkeypatch.setattr(Collection, "afresh", noted)
-    faults = sum((schedule.run(seed).faults for seed in range(30)), start=schedule.run(30).faults)
+    faults = sum((schedule.run(seed).faults for seed in range(120)), start=schedule.run(120).faults)
     for fault in schedule.FAULTS:
         assert faults[fault] >= 5, faults
     assert stale
