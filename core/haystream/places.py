@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Ints, Longs
+from haystream.arrays import Ints, Longs, Switches
 from haystream.compiled import allocating, compiled, inlined
 
 FREE, NOWHERE = -1, -1
@@ -34,6 +34,10 @@ class Places:
     def __len__(self) -> int:
         """How many places there are, with those that were given back."""
         return int(self._counts[GIVEN])
+
+    def has(self, index: Ints) -> Switches:
+        """Whether each of these rows has a place, shape (k,)."""
+        return np.asarray(look(self._numbers, self._places, index) != NOWHERE)
 
     def of(self, index: Ints) -> Ints:
         """The places of these rows, each named once, shape (k,)."""

@@ -104,6 +104,13 @@ class Writer:
         """Whether anything was written: the first time no other rows are to stay."""
         self._people, self._edges = Places(), Places()
 
+    def concerned(self, engine: Engine, participants: Ints, edges: Ints) -> bool:
+        """Whether a store has to be told of any of these: not if none has a row, and all are as the prior says."""
+        if not engine.may_leave or self._people.has(participants).any() or self._edges.has(edges).any():
+            return bool(len(participants) or len(edges))
+        people_left, edges_left = engine.leave(participants, edges)
+        return not (people_left.all() and edges_left.all())
+
     def changes(self, engine: Engine, size: Size, participants: Ints, edges: Ints) -> Changes:
         """The rows of those of the participants and edges that differ from the prior, and what all share.
 

@@ -399,6 +399,10 @@ class QueryState:
         if self._engine.waiting:
             self._engine.tend(most, stop)
             self._settle(self._tended)
+            if not self._engine.waiting:
+                rows = _union(self._tended.participants), _union(self._tended.edges)
+                if not self._writer.concerned(self._engine, *rows):
+                    self._tended = _Moved()
         return self._engine.waiting
 
     def foresee(self) -> bool:
@@ -412,7 +416,7 @@ class QueryState:
 
     @property
     def tended(self) -> bool:
-        """Whether `tend` has moved rows since the last `drain` that had them in it."""
+        """Whether `tend` has moved rows that a store has, or has to have, since the last `drain` with them in it."""
         return bool(self._tended.participants or self._tended.edges)
 
     @property
