@@ -416,7 +416,7 @@ class QueryState:
 
     @property
     def tended(self) -> bool:
-        """Whether `tend` has moved rows that a store has, or has to have, since the last `drain` with them in it."""
+        """Whether `tend` has moved rows that a store has, or has to have, and that no `drain` had in it since."""
         return bool(self._tended.participants or self._tended.edges)
 
     @property

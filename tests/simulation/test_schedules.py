@@ -28,7 +28,7 @@ from haystream_service.worker.worker import Worker
 
 A_PIECE = 50
 """Schedules that are one test."""
-SOON = 400
+SOON = 200
 """In so many schedules a bug that was put in on purpose has to show."""
 
 
