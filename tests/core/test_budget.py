@@ -9,11 +9,13 @@ from support.dense import dense_of
 from support.histories import MODELS, item, verdict
 from support.told import Stored
 
+from haystream.arrays import Ints
 from haystream.engines.local import budget
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
+from haystream.query_state import QueryState
 
 SLACK = 1.0 + 1e-12
 
@@ -29,6 +31,8 @@ def test_together_they_take_no_more_than_the_promise() -> None:
 def test_each_factor_keeps_its_inequality() -> None:
     entry = DEFAULT_TOLERANCE / LEAST_SCALE  # the loosest that entries of an inverse are solved to
     assert budget.URGENT_FACTOR * budget.TOLD_FACTOR * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
+    owed = budget.OWED_FACTOR * budget.COMMON_FACTOR * budget.AMPLIFIED * budget.COMMON_SHIFT
+    assert owed * DEFAULT_TOLERANCE <= 0.6 * PROMISE * SLACK
     assert budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT / 2 <= 0.01 * SLACK
     assert budget.SHARE_FACTOR * budget.AMPLIFIED * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
     assert budget.DRIFTED_FACTOR <= budget.STRAIN_FACTOR
@@ -72,3 +76,32 @@ def test_what_readers_hold_at_rest_keeps_the_promise(model: ModelName, degree: i
     )  # D at most: of a binary variable, or 1/sqrt(κₐ)
     assert off_solved <= scale / (1.0 - prior.correlation) * DEFAULT_TOLERANCE
     assert off_held <= PROMISE
+
+
+def test_what_a_verdict_owes_is_bounded_and_done_when_there_is_time() -> None:
+    """Under load, when nobody tends: how far the means are off by what the common mean does to them."""
+    state, exact = State(), State(tolerance=1e-12)
+    for each in (state, exact):
+        step(each, Query("q"))
+        for number, (u, v) in enumerate(nx.random_regular_graph(4, 400, seed=4).edges):
+            step(each, item(f"i{number}", f"p{u}", f"p{v}"))
+    of, query, everybody = exact.queries["q"], state.queries["q"], np.arange(400, dtype=np.int32)
+    query.finish()
+    of.finish()
+    rng, owed, most = np.random.default_rng(4), [], 0.2 * PROMISE
+    for number in range(60):
+        said = verdict(number, f"i{number}", Outcome.RELEVANT if rng.random() < 0.25 else Outcome.IRRELEVANT)
+        for each, owner in ((state, query), (exact, of)):
+            step(each, said)
+            owner.settle()
+        owed.append(_off_by_reach(query, of, everybody))
+    assert most < max(owed) <= PROMISE
+    query.finish()
+    assert _off_by_reach(query, of, everybody) <= most
+
+
+def _off_by_reach(query: QueryState, exact: QueryState, everybody: Ints) -> float:
+    """|Δ| times the largest error of a reach."""
+    shift = exact.engine.readings.known_common().mean_shift
+    reaches = (of.engine.readings.given_common(everybody)[1] for of in (query, exact))  # type: ignore[attr-defined]
+    return abs(shift) * float(np.abs(np.subtract(*reaches)).max())

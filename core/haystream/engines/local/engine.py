@@ -34,6 +34,7 @@ from haystream.engines.local.sides import COMMON
 from haystream.engines.local.state import COUNTED, OWN, SQUARE
 from haystream.engines.local.update_growth import (
     follow_residuals,
+    offer_items,
     push_ends,
     push_everybody,
     renew,
@@ -79,6 +80,8 @@ class LocalEngine:
         self._columns = Columns(sides, tolerances(tolerance, entries, sides), entries, precision.workspace)
         self._build = 0
         self._estimated = False
+        self._owed = False
+        """Whether side COMMON may be off by more than its tolerance (`budget.OWED_FACTOR`)."""
         self._offered_total = 0.0
         self.may_leave = True
         """Growth, other settings, and data that are taken back may make it so."""
@@ -114,11 +117,9 @@ class LocalEngine:
         self._resize()
         self._columns.state.data.offered[edges] += items
         self._offered_total += float(items.sum())
-        known = self._let_in(edges)
-        if len(known) > 1:
-            self._renew(known)
-        elif len(known):
-            self._follow_data(int(known[0]))
+        self._reckon_items()
+        offer_items(self._columns.state, self._let_in(edges))
+        self.readings.check_solves()
 
     def watch(self, prior: Prior) -> None:
         """Take another watch-list: new priors for the edges of those whose mean it changes, and for no others."""
@@ -171,9 +172,10 @@ class LocalEngine:
     def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         """Give an edge another weight, deviation and weight of what is left."""
         self._reckon_items()
-        coefficients = self._columns.coefficients
+        state, coefficients = self._columns.state, self._columns.coefficients
         coefficients[:] = (weight * deviation, left, weight)[: len(coefficients)]
-        change_edge(self._columns.state, edge, weight, coefficients)
+        self._owed |= len(coefficients) > COMMON and weight != state.edges.weight[edge]
+        change_edge(state, edge, weight, coefficients)
         self.readings.check_solves()
 
     def _reckon_items(self) -> None:
@@ -285,7 +287,7 @@ class LocalEngine:
         return left, edges_left
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
-        """Heal the entries of an inverse at up to `most` participants; tell of those who wait for that."""
+        """Heal the entries of an inverse at up to `most` participants; then do what is owed. Tell of who waited."""
         state, estimated = self._columns.state, self.unfinished
         if self._precision.waiting:
             self._precision.tend(most, stop)
@@ -300,6 +302,10 @@ class LocalEngine:
         if count and not estimated:
             # Of a variance, less D².
             self.drift = worst * self._tolerance / state.inverse.tolerances.corrected
+        if self._owed and not (stop[0] or state.inverse.healing.state[1]):
+            push_everybody(state, COMMON, self._columns.participants)
+            self._owed = False
+            self.readings.check_solves()
         look_closely(state.news, take_last(state.news.later, 0 if stop[0] else most - count))
 
     @property
@@ -311,7 +317,8 @@ class LocalEngine:
     def waiting(self) -> bool:
         """True while anybody waits for `tend`."""
         state = self._columns.state
-        return self._precision.waiting or bool(state.news.later.size[0] or state.inverse.healing.state[1])
+        here = self._owed or state.news.later.size[0] or state.inverse.healing.state[1]
+        return self._precision.waiting or bool(here)
 
     @property
     def ahead(self) -> Ahead:
@@ -447,6 +454,6 @@ class LocalEngine:
         rebuild(columns, precision, self._priors(columns.everywhere()))
         self.readings.check_solves()
         self._build = precision.builds
-        self._estimated = True
+        self._estimated, self._owed = True, False
         if self.readings.pending:
             self._await(stale=True)

@@ -2,8 +2,9 @@
 
 from haystream.arrays import Flags, Floats, Ints, Marked, mark, members_of, unmark_all
 from haystream.compiled import compiled
+from haystream.engines.local.edge_ends import edge_reach
 from haystream.engines.local.healing import add_strain
-from haystream.engines.local.sides import COMMON
+from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import RESIDUAL, VALUE, touch
 from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
 from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
@@ -55,6 +56,35 @@ def push_everybody(state: State, side: int, participants: int) -> None:
         if abs(cells[u, RESIDUAL]) > limit * system.diagonal[u]:
             touch(system, room, u, cells[u, RESIDUAL])
     push_side(system, state.people, state.sums, side, limit, room, state.news.moved)
+
+
+@compiled
+def offer_items(state: State, which: Ints) -> None:
+    """Bring the edges of `which`, all of which have a prior, in line with how many items are on offer there.
+
+    That changes no reading of theirs, but what is expected of what remains.
+    """
+    system, edges, data, people, sums = state.system, state.edges, state.data, state.people, state.sums
+    cells, room, limit = people.sides[REMAINING], state.rooms.other, state.tolerances.sides[REMAINING]
+    for e in which:
+        left = data.offered[e] * (1.0 - edges.residual[e] * edges.weight[e])
+        change = left - edges.coefficient[REMAINING, e]
+        edges.coefficient[REMAINING, e] = left
+        own = data.offered[e] * left * edges.residual[e]
+        sums.data[OWN] += own - data.own[e]
+        data.own[e] = own
+        if len(people.sides) > COMMON:
+            sums.border[REMAINING] += change * edge_reach(edges, people, e)
+        for t, beta in ((edges.tail[e], edges.on_tail[e]), (edges.head[e], edges.on_head[e])):
+            people.rhs[t, REMAINING] += change * beta
+            cells[t, RESIDUAL] += change * beta
+            sums.form[REMAINING] += change * beta * cells[t, VALUE]
+        mark(state.news.stale, e)
+    for e in which:
+        for t in (edges.tail[e], edges.head[e]):
+            if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
+                touch(system, room, t, cells[t, RESIDUAL])
+    push_side(system, people, sums, REMAINING, limit, room, state.news.moved)
 
 
 @compiled

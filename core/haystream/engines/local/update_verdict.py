@@ -2,6 +2,7 @@
 
 from haystream.arrays import Floats, Marked, mark
 from haystream.compiled import compiled
+from haystream.engines.local.budget import OWED_FACTOR
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
@@ -73,7 +74,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
 
     With K = Λ⁻¹β̃, γ = 1 + Δw β̃ᵀK and Δc the change of a coefficient, the solution moves by K (Δc − Δw β̃ᵀx) / γ
     and covariances by −K_u K_v Δw / γ (docs/method.md, "The local engine"). K is solved locally; what it leaves
-    unsolved stays in the residuals, so the solutions' errors do not accumulate."""
+    unsolved stays in the residuals, so the solutions' errors do not accumulate. Of side COMMON a part is owed."""
     system, edges, people, inverse, sums = state.system, state.edges, state.people, state.inverse, state.sums
     u, v = edges.tail[edge], edges.head[edge]
     beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
@@ -137,7 +138,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     for side in range(len(sides)):
         if dw == 0.0 and sums.change[side] == 0.0:
             continue
-        cells, limit = sides[side], state.tolerances.sides[side]
+        cells, limit = sides[side], state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0)
         for t in touched_by(column):
             if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
                 touch(system, room, t, cells[t, RESIDUAL])
