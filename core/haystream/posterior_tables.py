@@ -34,6 +34,9 @@ given the common mean, in units of σ²."""
 EDGE_COLUMNS = 3
 """Screened n, relevant y (an item of k edges counts 1/k), and the covariance of the two ends, in the terms of V."""
 
+LEAST_MOVE = 1e-3
+"""A move of what all rows are read with counts if it moves a mean by more than this part of what is told of one."""
+
 NOBODY = 2**32 - 1
 """Instead of a number, at a place that was given back."""
 
@@ -100,9 +103,20 @@ class Writer:
     """Makes a store's changes of what an engine says, from the engine's beginning on."""
 
     def __init__(self) -> None:
-        self.begun = False
-        """Whether anything was written: the first time no other rows are to stay."""
+        self.common: Common | None = None
+        """What all rows were read with as they were written last; None before."""
         self._people, self._edges = Places(), Places()
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was written: the first time no other rows are to stay."""
+        return self.common is not None
+
+    def outdated(self, engine: Engine, told: float) -> bool:
+        """Whether what all rows are read with has moved since. `told`: what readers are told of a mean."""
+        return self.common is not None and (
+            abs(engine.readings.known_common().mean_shift - self.common.mean_shift) > LEAST_MOVE * told
+        )
 
     def concerned(self, engine: Engine, participants: Ints, edges: Ints) -> bool:
         """Whether a store has to be told of any of these: not if none has a row, and all are as the prior says."""
@@ -124,7 +138,8 @@ class Writer:
             people_back = self._people.give_back(participants[people_left])
             edges_back = self._edges.give_back(edges[edges_left])
             participants, edges = participants[~people_left], edges[~edges_left]
-        readings, whole, self.begun = engine.readings, not self.begun, True
+        readings, whole = engine.readings, not self.begun
+        self.common = readings.known_common()
         *people_told, covariance = engine.told(participants, edges)
         people_rows = np.array(people_told).T
         edge_rows = np.array([*readings.counts(edges)[:2], covariance]).T
@@ -132,7 +147,7 @@ class Writer:
             rows_at(self._people, participants, people_rows, people_back),
             rows_at(self._edges, edges, edge_rows, edges_back),
             size,
-            readings.known_common(),
+            self.common,
             readings.discrepancy(),
             whole,
         )

@@ -16,7 +16,7 @@ from haystream.collection import Collection
 from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, concerns, news_since
 from haystream.engines.contract import NEVER, Engine
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY
+from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
 from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_precision
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
@@ -416,8 +416,11 @@ class QueryState:
 
     @property
     def tended(self) -> bool:
-        """Whether `tend` has moved rows that a store has, or has to have, and that no `drain` had in it since."""
-        return bool(self._tended.participants or self._tended.edges)
+        """Whether `tend` has moved rows that a store has, or has to have, or what these are read with, and that was
+        in no `drain` since.
+        """
+        rows = self._tended.participants or self._tended.edges
+        return bool(rows) or self._writer.outdated(self._engine, TOLD_FACTOR * self._tolerance)
 
     @property
     def unfinished(self) -> bool:

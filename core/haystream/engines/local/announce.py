@@ -4,6 +4,8 @@ One question has two answers: what is due now (`due`), and what there is when no
 `take_last` of `News.later` gives, and then again what is due).
 """
 
+from typing import NamedTuple
+
 from haystream.arrays import Ints, Marked, mark, mark_as, members_of, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
@@ -11,8 +13,20 @@ from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import System
 from haystream.engines.local.state import CLOSELY, COUNTED, Edges, News, People, Told
-from haystream.models.common import Common
 from haystream.overlay import entry, put
+
+
+class At(NamedTuple):
+    """The common quantities at which it counts by how much readings are off."""
+
+    shift: float
+    """The rounded Δ, at which scores are made."""
+    exact_shift: float
+    """The exact one, at which tables are read."""
+    variance: float
+    """The rounded v_M."""
+    scale: float
+    """σ², rounded, or more where it is so small that the variance of a P, which is not, says more."""
 
 
 @compiled
@@ -30,26 +44,26 @@ def tell_people(
     inverse: Inverse,
     news: News,
     tolerances: Tolerances,
-    common: Common,
+    at: At,
     told: Marked,
 ) -> None:
     """Who of the moved differs from what readers were last told by more than the tolerance; their edges are stale.
 
     Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
-    at the same `common`, and so that it holds at another shift too: a reach counts by what a shift of σ², about m
-    itself, would make of it. Its `scale` is σ², or more where σ² is so small that the variance of a P, which is
-    not, says more. Who differs by too little to be urgent, of a hub by more still, waits in `later`, unless to be
-    looked at closely: then the edges whose covariance alone differs are stale, too."""
+    at the same common quantities, and so that it holds at another shift too: a reach counts by what a shift of σ²,
+    about m itself, would make of it. Who differs by too little to be urgent, of a hub by more still, waits in
+    `later`, unless to be looked at closely: then the edges whose covariance alone differs are stale, too."""
     unmark_all(told)
-    shift, variance, scale, last = common.mean_shift, common.variance, common.scale, news.told
+    last = news.told
     for u in members_of(news.moved):
         closely = news.moved.flags[u] == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
         spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
         was = entry(last.reach, u)
-        off_mean = mean - entry(last.mean, u) + shift * (reach - was)
-        off_spread = spread - entry(last.variance, u) + variance * (reach * reach - was * was)
-        difference = max(abs(off_mean), scale * max(abs(off_spread), abs(reach - was)))
+        off_mean, off_reach = mean - entry(last.mean, u), reach - was
+        off_mean = max(abs(off_mean + at.shift * off_reach), abs(off_mean + at.exact_shift * off_reach))
+        off_spread = spread - entry(last.variance, u) + at.variance * (reach * reach - was * was)
+        difference = max(off_mean, at.scale * max(abs(off_spread), abs(off_reach)))
         differs = difference > tolerances.told
         if differs and not closely and difference <= tolerances.urgent * patience(system.degree[u]):
             mark(news.later, u)
@@ -62,7 +76,7 @@ def tell_people(
         first = system.start[u]
         for j in range(first, first + system.degree[u] if differs or closely else first):
             e = system.incident[j]
-            if differs or scale * untold(edges, people, inverse, last, e) > tolerances.told:
+            if differs or at.scale * untold(edges, people, inverse, last, e) > tolerances.told:
                 mark(news.stale, e)
     unmark_all(news.moved)
 
@@ -73,7 +87,7 @@ def tell_edges(
 ) -> None:
     """Put those of the stale edges into `told` whose rows in the tables differ, by a count or in the covariance.
 
-    Most have not: an end's mean has moved. `scale`: σ², or more (`tell_people`).
+    Most have not: an end's mean has moved. `scale`: σ², or more (`At`).
     """
     unmark_all(told)
     last = news.told

@@ -15,7 +15,7 @@ from haystream.arrays import Flags, Floats, Ints, Switches, mark_all, mark_as, t
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
-from haystream.engines.local.announce import look_closely, tell_edges, tell_people
+from haystream.engines.local.announce import At, look_closely, tell_edges, tell_people
 from haystream.engines.local.budget import (
     DEFAULT_TOLERANCE,
     LEAST_SCALE,
@@ -46,7 +46,6 @@ from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Priors, without_data
-from haystream.models.common import Common
 from haystream.models.graph_prior import prior_means
 from haystream.overlay import entries, put_all
 
@@ -222,10 +221,9 @@ class LocalEngine:
             scores = np.union1d(scores, pending)
         return Moved(people, rows, scores)
 
-    def _told_at(self) -> Common:
-        """At what common quantities it counts by how much readings are off."""
-        rounded = self.readings.rounded_common()
-        return rounded._replace(scale=max(rounded.scale, LEAST_SCALE))
+    def _told_at(self) -> At:
+        rounded, exact = self.readings.rounded_common(), self.readings.known_common()
+        return At(rounded.mean_shift, exact.mean_shift, rounded.variance, max(rounded.scale, LEAST_SCALE))
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; return the edges whose variance they moved.
@@ -272,10 +270,11 @@ class LocalEngine:
 
         values = without_data(self._model, *prior(participants))
         mean, reach, spread = self.readings.given_common(participants)
-        off_mean = mean - values[0] + at.mean_shift * (reach - values[1])
+        off_mean, off_reach = mean - values[0], reach - values[1]
         off_spread = spread - values[2] + at.variance * (reach * reach - values[1] * values[1])
-        off = np.maximum(np.abs(off_spread), np.abs(reach - values[1]))
-        left = np.maximum(np.abs(off_mean), at.scale * off) <= tolerance  # as `tell_people` compares
+        off = [off_mean + at.shift * off_reach, off_mean + at.exact_shift * off_reach]
+        off += [at.scale * off_spread, at.scale * off_reach]
+        left = np.abs(off).max(axis=0) <= tolerance  # as `tell_people` compares
         for column, value in zip(told[:3], values, strict=True):
             put_all(column, participants[left], value[left])
 
