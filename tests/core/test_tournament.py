@@ -22,7 +22,7 @@ def test_equals_sorting_after_any_updates(batches: list[list[tuple[int, tuple[fl
         scores, ties, terms = zip(*latest.values(), strict=True)
         score, tie, term = np.array(scores), np.array(ties, dtype=np.uint64), np.array(terms)
         tournament.resize(max(tournament.size, int(which.max()) + 1))
-        tournament.leaves.tie[which] = tie
+        tournament.places.tie[which] = tie
         tournament.set(which, score, np.column_stack([term, 2 * term, -term]))
         truth.update(latest)
     expected = sorted((-score, tie, k) for k, (score, tie, _) in truth.items() if score > -np.inf)
@@ -35,3 +35,31 @@ def test_equals_sorting_after_any_updates(batches: list[list[tuple[int, tuple[fl
 def test_an_empty_tournament_has_nobody() -> None:
     assert Tournament().leaders(5).tolist() == []
     assert Tournament().totals().tolist() == [0.0, 0.0, 0.0]
+
+
+def test_what_a_large_one_says_depends_on_its_entries_alone() -> None:
+    """Of four levels, grown and changed bit by bit: as one that was told all at once, to the last bit."""
+    rng, size = np.random.default_rng(0), 5000
+    score, tie = np.full(size, -np.inf), np.full(size, 9, np.uint64)
+    terms = np.zeros((size, 3))
+    often, known = Tournament(), 0
+    while known < size:
+        known = min(known + int(rng.integers(1, 700)), size)
+        often.resize(known)
+        for _ in range(3):
+            which = np.unique(rng.integers(known, size=200)).astype(np.int32)
+            score[which] = rng.choice([-np.inf, 0.25, 0.5, 1.0], len(which))
+            tie[which] = rng.integers(3, size=len(which), dtype=np.uint64)
+            terms[which] = rng.random((len(which), 3))
+            often.places.tie[which] = tie[which]
+            often.set(which, score[which], terms[which])
+    once, everything = Tournament(), np.arange(size, dtype=np.int32)
+    once.resize(size)
+    once.places.tie[:size] = tie
+    once.set(everything, score, terms)
+    order = np.lexsort((everything, tie, -score))[: np.count_nonzero(score > -np.inf)]
+    for tournament in (often, once):
+        assert tournament.leaders(size).tolist() == order.tolist()
+        assert tournament.leaders(60).tolist() == order[:60].tolist()
+    assert often.totals().tolist() == once.totals().tolist()
+    np.testing.assert_allclose(once.totals(), terms.sum(axis=0), rtol=1e-12)

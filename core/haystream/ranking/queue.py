@@ -214,12 +214,12 @@ class Queue:
     @property
     def _scores(self) -> Floats:
         """The score of each set that is owned."""
-        return self._tournament.leaves.score
+        return self._tournament.places.score
 
     @property
     def _tie(self) -> Hashes:
         """The hash of the first item of each set that is owned."""
-        return self._tournament.leaves.tie
+        return self._tournament.places.tie
 
     def _own_all(self) -> None:
         """Leave the ranking by the prior: every set of it is to be scored here."""
@@ -429,8 +429,8 @@ class Queue:
 
     def _leaders(self, most: int) -> Iterator[tuple[float, int, int]]:
         """(score, negative; tie hash; set) of the best sets, in rank order, at least so many."""
-        at, leaves = self._tournament.leaders(most), self._tournament.leaves
-        columns = [(-leaves.score[at], leaves.tie[at], self._set.data[at])]
+        at, places = self._tournament.leaders(most), self._tournament.places
+        columns = [(-places.score[at], places.tie[at], self._set.data[at])]
         if self._base is not None:
             sets, score, tie = self._base.leaders(most, self._place.data)
             columns.append((-score, tie, sets))
