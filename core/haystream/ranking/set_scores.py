@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs
-from haystream.compiled import allocating, compiled
+from haystream.compiled import allocating, compiled, inlined
 
 SET_CONCENTRATION = 3.0
 """How many screenings of a set what its edges say is worth: κ's default, since a set of one edge is that edge."""
@@ -130,10 +130,11 @@ def stopping_score(mean: float, spread: float, left: float, horizon: int) -> flo
     """Expected finds over expected screenings of 'try one; go on with the rest only if it was relevant'.
 
     P is a beta of that mean and of the concentration 1/spread; of the `left` items at most `horizon` are looked at.
+    That is M (1 + R M⁺) / (1 + R M), M⁺ = (M + S) / (1 + S), of R more items: over one denominator here.
     """
     rest = min(max(left, 1.0), float(horizon)) - 1.0
-    after = (mean + spread) / (1.0 + spread)
-    return mean * (1.0 + rest * after) / (1.0 + rest * mean)
+    sure = 1.0 + spread
+    return mean * (sure + rest * (mean + spread)) / (sure * (1.0 + rest * mean))
 
 
 @compiled
@@ -151,59 +152,82 @@ def streak_score(mean: float, before: float, own: float, size: float, hits: int,
             break
     if whole > 0.0:
         whole /= whole + other
-    tried = left if mean >= 1.0 else (1.0 - mean**left) / (1.0 - mean)  # until one is not, or nothing is left
+    tried = left  # until one is not relevant, or nothing is left
+    if left > 1.0 and mean < 1.0:
+        tried = (1.0 - mean**left) / (1.0 - mean)
     return (whole * left + (1.0 - whole) * mean * tried) / (whole * left + (1.0 - whole) * tried)
 
 
 @compiled
-def streak_at_most(mean: float, before: float, own: float, left: float, hits: int) -> float:
-    """What `streak_score` comes to at most: without a verdict, with one item tried; then 1.
+def streak_may_exceed(score: float, mean: float, before: float, own: float, left: float, hits: int) -> bool:
+    """Whether `streak_score` may come to more than that.
 
-    That is (w L + (1 - w) M) / (w L + (1 - w)): the more items are tried at a mean below 1, the less it comes to.
+    It is (w L + (1 - w) M) / (w L + (1 - w)) at most without a verdict, with one item tried: the more items are
+    tried at a mean below 1, the less it comes to. After a verdict it is 1 at most. With one item left it always
+    is more; a processor guesses that seldom, and so is told it by the count, which is known first.
     """
-    if hits > 0:
-        return 1.0
     whole = ONE_MATTER * own * before
-    return (whole * left + (1.0 - whole) * mean) / (whole * left + (1.0 - whole))
+    return hits > 0 or left == 1.0 or score * (whole * left + 1.0 - whole) < whole * left + (1.0 - whole) * mean
 
 
 @compiled
+def mean_before(which: int, edges: SetEdges, readings: EdgeReadings, hits: int) -> float:
+    """What was expected of a set before its own verdicts, all of them relevant: the mean over its k edges, each of
+    which has 1/k of them."""
+    first, last = edges.start[which], edges.start[which + 1]
+    before, y = 0.0, hits / (last - first)
+    for j in range(first, last):
+        edge = edges.edge[j]
+        known = SET_CONCENTRATION + readings.screened[edge]  # what m is worth: nobody knows of those pending
+        before += max((readings.mean[edge] * known - y) / max(known - y, SET_CONCENTRATION), 0.0)
+    return float(before / (last - first))
+
+
+@inlined
 def own_score(
-    which: int, edges: SetEdges, readings: EdgeReadings, counts: SetCounts, base_rate: float, horizon: int
+    which: int,
+    mean: float,
+    slope: float,
+    edges: SetEdges,
+    readings: EdgeReadings,
+    counts: SetCounts,
+    base_rate: float,
+    horizon: int,
 ) -> float:
     """The score of one set, from its edges' moments and its own record (docs/method.md).
+
+    `mean` and `slope`: the means of its edges'. This is a part of the loop that calls it: a call that hands on so
+    many arrays takes longer than what is done here.
 
     An edge's spread 1/K is 1/(κ + n) for what is its own, and the more the less is known of its ends, which is the
     doubt. A model that is surer of an edge than 1/(κ + n) is believed.
     """
     first, last = edges.start[which], edges.start[which + 1]
-    hits = counts.relevant[which]
-    k, pending, y = last - first, float(counts.pending[which]), float(hits)
-    streak = counts.screened[which] == counts.relevant[which] and pending <= y
-    mean, before, doubt, own, screened = 0.0, 0.0, 0.0, 0.0, 0.0
+    hits, k = counts.relevant[which], last - first
+    pending, y, screened = float(counts.pending[which]), float(hits), float(counts.screened[which])
+    streak = screened == y and pending <= y
+    part = 1.0 / k
+    doubt, own = 0.0, 0.0
     for j in range(first, last):
         edge = edges.edge[j]
-        m, v, n = readings.mean[edge], readings.variance[edge], readings.screened[edge] + pending / k
-        hope = OPTIMISM * base_rate * readings.slope[edge]
-        mean += m + hope
-        known = SET_CONCENTRATION + readings.screened[edge]  # what m is worth: nobody knows of those pending
-        before += max((m * known - y / k) / max(known - y / k, SET_CONCENTRATION), 0.0) + hope
+        m, v = readings.mean[edge], readings.variance[edge]
+        worth = SET_CONCENTRATION + readings.screened[edge] + part * pending
         spread = v / max(m * (1.0 - m) - v, 1e-12)
-        worth = SET_CONCENTRATION + n
         doubt += max(spread - 1.0 / worth, 0.0)
         own += min(spread * worth, 1.0)
-        screened += n
-    mean, before, doubt, own = min(mean / k, 1.0), min(before / k, 1.0), doubt / k, own / k
-    screened /= k
+    own, doubt, hope = part * own, part * doubt, OPTIMISM * base_rate * slope
+    before = mean_before(which, edges, readings, hits) if streak and hits else mean
+    before = min(before + hope, 1.0)
+    mean = min(mean + hope, 1.0)
     if k > 1:
-        part = 1.0 - 1.0 / k  # of the set's record, what its edges do not hold already
-        record = SET_CONCENTRATION + part * counts.screened[which]
-        mean = (SET_CONCENTRATION * mean + part * y) / record
-        screened = counts.screened[which] + pending
+        missing = 1.0 - part  # of the set's record, what its edges do not hold already
+        mean = (SET_CONCENTRATION * mean + missing * y) / (SET_CONCENTRATION + missing * screened)
+    else:
+        screened = readings.screened[edges.edge[first]]
     concentration = SET_CONCENTRATION * max(1.0, counts.items[which] / LARGE_SET)
     left = float(counts.left[which])
-    score = stopping_score(mean, own / (concentration + screened) + doubt, left, horizon)
-    if streak and score < streak_at_most(mean, before, own, left, hits):
+    score = stopping_score(mean, own / (concentration + screened + pending) + doubt, left, horizon)
+    if streak and streak_may_exceed(score, mean, before, own, left, hits):
         score = max(score, streak_score(mean, before, own, concentration, hits, left))
     return score
 
@@ -242,11 +266,13 @@ def score_sets(
             total_mean += readings.mean[edge]
             total_variance += readings.variance[edge]
             total_slope += readings.slope[edge]
-        k = edges.start[which + 1] - edges.start[which]
-        m = total_mean / k
-        spread = total_variance / (k * k)
-        score = own_score(which, edges, readings, counts, base_rate, horizon) if horizon else total_score / k
+        part = 1.0 / (edges.start[which + 1] - edges.start[which])
+        m, slope, spread = part * total_mean, part * total_slope, part * part * total_variance
+        if horizon:
+            score = own_score(which, m, slope, edges, readings, counts, base_rate, horizon)
+        else:
+            score = part * total_score
         set_score[which] = np.rint(score / RESOLUTION) * RESOLUTION
         terms[i, 0] = left * m
         terms[i, 1] = left * max(m - m * m - spread, 0.0)
-        terms[i, 2] = left * total_slope / k
+        terms[i, 2] = left * slope
