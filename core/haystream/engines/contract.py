@@ -7,7 +7,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints, Switches
 from haystream.events import Prior
-from haystream.models.base import Posteriors
+from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
 
 NEVER: Ints = np.zeros(1, np.int32)
@@ -39,8 +39,8 @@ class Readings(Protocol):
     not know of it, and so neither do `given_common`, `covariances` and `known_common`, which they hold.
     """
 
-    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
-        """Screened n, relevant y, and unscreened items on offer, on those edges."""
+    def counts(self, edges: Ints) -> EdgeCounts:
+        """On those edges."""
         ...
 
     def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
@@ -67,12 +67,14 @@ class Readings(Protocol):
         """Adjusted mean and variance of P, as the model reads them off the ends and the edge's own counts."""
         ...
 
-    def scoring(self, edges: Ints) -> Posteriors:
+    def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
         """Mean and variance of P to score by, and d mean / d Δ: at *rounded* common quantities, without inflation.
 
         What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
         does not matter), it moves seldom; between, these readings change only where data reach. The same as `edges`
         for a model without a common mean (docs/method.md).
+
+        `counts`: what `counts` says of the edges, for an engine to use if the caller has asked.
         """
         ...
 

@@ -52,6 +52,10 @@ class Ends(NamedTuple):
     reach_head: Floats
 
 
+EdgeCounts = tuple[Floats, Floats, Floats]
+"""Screened n, relevant y, and unscreened items on offer, on some edges, shape (k,) each."""
+
+
 class Posteriors(NamedTuple):
     """Of some edges' P, every member of shape (k,)."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from haystream.arrays import Floats, Ints, Longs
 from haystream.collection import Collection
 from haystream.events import Policy
-from haystream.models.base import Posteriors
+from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
 from haystream.ranking.scoring import Scored, Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
@@ -32,11 +32,11 @@ MADE_AT_ONCE = 16_384
 class PriorReadings(Protocol):
     """What is read off an engine that knows no verdict."""
 
-    def scoring_at(self, edges: Ints, common: Common) -> Posteriors:
-        """Mean and variance of P to score by, and the slope, at these common quantities."""
+    def scoring_at(self, edges: Ints, common: Common, counts: EdgeCounts) -> Posteriors:
+        """Mean and variance of P to score by, and the slope, at these common quantities; with those counts."""
         ...
 
-    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+    def counts(self, edges: Ints) -> EdgeCounts:
         """Screened n, relevant y and unscreened items."""
         ...
 
@@ -117,9 +117,10 @@ class PriorRankings:
     def scored(self, policy: Policy, common: Common, which: Ints | slice) -> Scored:
         """The scores of some sets, or of a stretch of them, at these common quantities."""
         layout, edges = self._layout.stretch(which) if isinstance(which, slice) else self._layout.of(which)
-        readings, left, keys = self._readings, self.left[which], self._keys[edges]
+        counts, left = self._readings.counts(edges), self.left[which]
+        moments = self._readings.scoring_at(edges, common, counts)
         none: Longs = np.zeros(len(left), np.int64)
-        source = Source(readings.scoring_at(edges, common), readings.counts(edges), keys, common.base_rate)
+        source = Source(moments, counts, edges, self._keys, common.base_rate)
         return score_all(layout, SetCounts(left, left, none, none, none), source, policy)
 
 

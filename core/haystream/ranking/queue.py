@@ -273,9 +273,9 @@ class Queue:
     def _score_own(self, engine: Engine, at: Ints, step: int) -> None:
         readings, sets = engine.readings, self._collection.sets
         layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(self._set.data[at])
-        moments, keys = readings.scoring(edges), self._collection.graph.edge_key[edges]
+        counts, keys = readings.counts(edges), self._collection.graph.edge_key
         base_rate, lap = readings.rounded_common().base_rate, self._turns.lap
-        source = Source(moments, readings.counts(edges), keys, base_rate, step, lap)
+        source = Source(readings.scoring(edges, counts), counts, edges, keys, base_rate, step, lap)
         self._tournament.set(at, *score_all(layout, self._counts_at(at), source, self._policy))
 
     def _also_moved(self, edges: Ints, step: int) -> Ints:
@@ -412,8 +412,8 @@ class Queue:
         sets = self._collection.sets
         layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(which)
         moments, (screened, relevant, left) = ahead.scoring(edges)
-        keys, base_rate = self._collection.graph.edge_key[edges], ahead.base_rate
-        source = Source(moments, (screened, relevant, left + more), keys, base_rate)
+        keys, base_rate = self._collection.graph.edge_key, ahead.base_rate
+        source = Source(moments, (screened, relevant, left + more), edges, keys, base_rate)
         return score_all(layout, self._counts_ahead(which), source, self._policy).score
 
     def _counts_ahead(self, which: Ints) -> SetCounts:

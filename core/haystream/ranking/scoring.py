@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats
+from haystream.arrays import Floats, Ints
 from haystream.events import Policy
+from haystream.models.base import EdgeCounts
 from haystream.models.base import Posteriors as Moments
 from haystream.ranking.policies import POLICIES, Posteriors
 from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
@@ -14,13 +15,14 @@ from haystream.ranking.tournament import TERMS
 
 
 class Source(NamedTuple):
-    """What the scores of some sets are made from, by their edges, every array of shape (edges,)."""
+    """What the scores of some sets are made from, by their edges, every array but `keys` of shape (edges,)."""
 
     moments: Moments
-    counts: tuple[Floats, Floats, Floats]
-    """Screened, relevant, and unscreened items."""
+    counts: EdgeCounts
+    edges: Ints
+    """Their numbers."""
     keys: NDArray[np.uint64]
-    """A stable hash of the edge."""
+    """A stable hash of each edge that there is, by number."""
     base_rate: float
     """The common mean that the moments were read with."""
     step: int = 1
@@ -41,7 +43,7 @@ def score_all(layout: SetEdges, counts: SetCounts, source: Source, policy: Polic
     screened, _, left = source.counts
     of_edges = mean  # nothing asks for it where sets are scored
     if score_edges is not None:
-        posteriors = Posteriors(mean, variance, source.keys, left, source.step, source.lap)
+        posteriors = Posteriors(mean, variance, source.keys[source.edges], left, source.step, source.lap)
         of_edges = score_edges(posteriors, policy)
     readings = EdgeReadings(mean, variance, slope, screened, of_edges)
     sets = len(counts.left)

@@ -18,7 +18,7 @@ from haystream.engines.local.state import OWN, SQUARE
 from haystream.errors import Code, QueryFailed
 from haystream.events import Prior
 from haystream.models import MODELS
-from haystream.models.base import Ends, Posteriors
+from haystream.models.base import EdgeCounts, Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
 from haystream.overlay import entries
 
@@ -61,7 +61,7 @@ class LocalReadings:
 
     # ---- participants and edges ----
 
-    def counts(self, edges: Ints) -> tuple[Floats, Floats, Floats]:
+    def counts(self, edges: Ints) -> EdgeCounts:
         """Screened n, relevant y and unscreened items."""
         return counts_on(self._columns.state.data, edges)
 
@@ -99,21 +99,24 @@ class LocalReadings:
 
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of P."""
-        mean, variance, _ = self._posteriors(edges, self.known_common(), self.common(), self.discrepancy())
+        counts, known = self.counts(edges), self.known_common()
+        mean, variance, _ = self._posteriors(edges, counts, known, self.common(), self.discrepancy())
         return mean, variance
 
-    def scoring(self, edges: Ints) -> Posteriors:
+    def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
         """The same and the slope, at rounded common quantities and without the inflation of the constraint."""
         known = self._rounded if not self.pending else self._round(self.known_common())
-        return self._posteriors(edges, known, self._rounded, np.inf)
+        return self._posteriors(edges, counts or self.counts(edges), known, self._rounded, np.inf)
 
-    def scoring_at(self, edges: Ints, common: Common) -> Posteriors:
+    def scoring_at(self, edges: Ints, common: Common, counts: EdgeCounts) -> Posteriors:
         """The same at other common quantities, where nothing is pending."""
-        return self._posteriors(edges, common, common, np.inf)
+        return self._posteriors(edges, counts, common, common, np.inf)
 
-    def _posteriors(self, which: Ints, known: Common, common: Common, discrepancy: float) -> Posteriors:
+    def _posteriors(
+        self, which: Ints, counts: EdgeCounts, known: Common, common: Common, discrepancy: float
+    ) -> Posteriors:
         """`known`: without pending screenings, as means are; `common`: with them, as variances are."""
-        edges, (n, y, _) = self._columns.state.edges, self.counts(which)
+        edges, (n, y, _) = self._columns.state.edges, counts
         posteriors = self._model.posteriors(self._ends(which, known, discrepancy), n, y, known)
         if not self.pending:
             return posteriors

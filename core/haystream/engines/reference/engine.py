@@ -18,7 +18,7 @@ from haystream.engines.reference.adjustment import Adjustment, Observations, adj
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
-from haystream.models.base import Ends, Moments, Posteriors
+from haystream.models.base import EdgeCounts, Ends, Moments, Posteriors
 from haystream.models.common import Common, learned, rounded
 from haystream.models.concentration import add_likelihood, learned_concentration, no_likelihood
 
@@ -167,7 +167,7 @@ class ReferenceEngine:
         )
         return mean, variance
 
-    def scoring(self, edges: Ints) -> Posteriors:
+    def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
         """At a shift of M the R's move by what they reach; what M's variance adds to theirs is reach reachᵀ v_M."""
         known, weight = self._known, self._model.common_weight
 
