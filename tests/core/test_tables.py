@@ -75,6 +75,15 @@ def extremes(
     return state, state.queries["q"], said
 
 
+def beside_a_line(model: ModelName) -> tuple[State, QueryState, list[tuple[str, Outcome]]]:
+    """The same beside a line of 2,000 items, tended."""
+    state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
+    for each in line(2000):
+        step(state, replace(each, item_id=f"line-{each.item_id}"))
+    query.finish()
+    return state, query, said
+
+
 @pytest.mark.parametrize("mean", [1e-6, 1.0 - 1e-6])
 def test_rows_are_told_of_as_closely_where_next_to_nothing_varies_a_priori(mean: float) -> None:
     state, query, said = extremes("rates", tolerance=TIGHT, mean=mean)
@@ -111,10 +120,7 @@ def test_a_reader_has_the_posterior_however_far_the_common_mean_moves(
 @pytest.mark.parametrize("model", MODELS)
 def test_a_verdict_writes_the_rows_near_it(model: ModelName) -> None:
     """Even where the common mean takes a step, and every edge is scored again."""
-    state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
-    for each in line(2000):
-        step(state, replace(each, item_id=f"line-{each.item_id}"))
-    query.finish()
+    state, query, said = beside_a_line(model)
     stored, graph, steps, rows, contacts = Stored(query), query.collection.graph, 0, 0, 0
     stored.save()
     for number, (item_id, outcome) in enumerate(said):
@@ -197,10 +203,7 @@ def test_rows_hold_what_later_moves_are_compared_with() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_there_are_rows_where_data_reach_and_nowhere_else(model: ModelName) -> None:
     """Also after a graph grew elsewhere, and near the data."""
-    state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
-    for each in line(2000):
-        step(state, replace(each, item_id=f"line-{each.item_id}"))
-    query.finish()
+    state, query, said = beside_a_line(model)
     stored = Stored(query)
     first = stored.save()
     assert first.whole
