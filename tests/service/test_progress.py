@@ -107,6 +107,10 @@ async def test_who_could_not_ask_begins_at_what_is_committed_and_ends_if_that_wa
             process.read.offsets[VERDICTS] = 0
     history = (await store.read_up_to())[HISTORY]
     await second.acknowledge(5)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store, "read_revisions", away)
+        with pytest.raises(StoreUnavailable):
+            await third.progress.note()
     with pytest.raises(ReadTooFar, match=r"verdicts/0 .* up to 5, and it is read from 6"):
         await third.progress.note()
     assert (await store.read_up_to()) == {HISTORY: history, "verdict/0": 5}  # nobody else has to end

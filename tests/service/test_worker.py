@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.simulated.store_copy import StoreCopy
 from support.world import Process, World, item, story, verdict
 from typing_extensions import override
 
@@ -18,7 +19,9 @@ from haystream.query_state import QueryState
 from haystream.scope import Scope
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import collections
+from haystream_service.worker.endings import StateBack
 from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.written import HISTORY
 
 pytestmark = pytest.mark.asyncio
 
@@ -456,3 +459,19 @@ async def test_what_is_told_in_idle_time_is_saved_when_nothing_comes(world: Worl
         held = people[:, 0] + tables.common.mean_shift * people[:, 1]
         off = np.abs(held - state.engine.readings.unconstrained(everybody)[0])
         assert off.max() <= TOLD_FACTOR * DEFAULT_TOLERANCE
+
+
+async def test_who_read_of_a_log_what_is_there_no_more_ends(world: World) -> None:
+    """Though it has as many entries as before, and all that this process wrote is there again."""
+    process = await world.process()
+    world.say(Query("q"), item(0))
+    await process.settled()
+    then = StoreCopy(world.store)
+    world.say(item(1))
+    await process.settled()
+    then.put_back()
+    history = (await world.store.read_up_to([HISTORY]))[HISTORY]
+    await world.store.append_items("default", [item(2), item(1)])
+    with pytest.raises(StateBack, match=r"number 2 in the log of 'default'\. Reading all items again"):
+        await process.wait(asyncio.Event().wait())
+    assert (await world.store.read_up_to([HISTORY]))[HISTORY] != history

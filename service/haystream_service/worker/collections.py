@@ -13,6 +13,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Item, ItemFact, Pair, View
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
+from haystream_service.worker.endings import another
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
@@ -151,6 +152,8 @@ class Follower:
         self._closed = False
         self._ended = False
         # What it logs is not about the query that came first.
+        self._last: ItemFact | None = None
+        """The last entry that was read."""
         self._task = asyncio.create_task(self._follow(), context=Context())
 
     async def reach(self, count: int) -> None:
@@ -210,6 +213,8 @@ class Follower:
         items = await self._shared.retry(
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS), until_mended=True
         )
+        if items:
+            await self._check_continues(after, items[-1])
         read_at, left = self._shared.clock.monotonic(), deque(items)
         while left and not self._closed and not self.left_behind:
             known = collection.changed
@@ -229,6 +234,23 @@ class Follower:
             took = self._shared.clock.monotonic() - read_at
             rest = min(REST * took, LONGEST_REST_SECONDS)
             await asyncio.sleep(max(self._shared.limits.item_publish_seconds, rest))
+
+    async def _check_continues(self, after: int, newest: ItemFact) -> None:
+        """Raise `StateBack` unless the log is still the one that was read so far, up to `after`.
+
+        One that went back may have got as many entries again, and others: whoever wrote what it lost may not see
+        that, where it was said once more since.
+        """
+        shared, name, last = self._shared, self.collection.name, self._last
+        self._last = newest
+        if last is None:
+            return
+        read = partial(shared.store.read_items, name, after - 1, limit=1)
+        if await shared.retry(read, until_mended=True) != [last] and not await shared.retry(
+            partial(shared.store.is_deleted, name), until_mended=True
+        ):
+            await shared.written.read_items_again({})
+            raise another(name, after)
 
     async def _until_caught_up(self) -> None:
         """Return when every query has taken in what was let in; one that is stuck is not waited for."""

@@ -21,6 +21,14 @@ def shorter(collection: str, entries: int, query_id: str, seen: int) -> StateBac
     )
 
 
+def another(collection: str, entry: int) -> StateBack:
+    """What to raise where an entry of a collection's log is another than it was."""
+    return StateBack(
+        "the store has gone back to an earlier state: another entry than it was is number"
+        f" {entry} in the log of {collection!r}. Reading all items again"
+    )
+
+
 class StateNewer(Exception):  # noqa: N818
     """A later version has written into the store what this one cannot read."""
 

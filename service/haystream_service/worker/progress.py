@@ -79,9 +79,9 @@ class Progress:
         """Note what was acknowledged since. Raises `StateBack`, and what the store raises."""
         # Others may be given, and these be taken and given anew, while the store is asked.
         held = {tp: each for tp, each in self._held.items() if self._partitions.has(tp)}
-        waiting = {tp: each for tp, each in held.items() if not each.compared}
-        await self._compare(waiting)
-        too_far = [tp for tp, each in waiting.items() if each.sure < each.begun]
+        await self._compare({tp: each for tp, each in held.items() if not each.compared})
+        # Of all of them: one that is too far stays so until this has come to its end.
+        too_far = [tp for tp, each in held.items() if each.sure < each.begun]
         for tp in self._partitions.take_items_anew() & held.keys():  # offsets mean something else now
             await self._store.move_up_to({self._name(tp): (held[tp].noted, 0)})
             held[tp].begun = held[tp].noted = held[tp].sure = 0

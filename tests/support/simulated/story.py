@@ -62,7 +62,8 @@ def story(rng: Random, *, contradictions: bool = True) -> list[Said]:
         said.append(_query(settings))
         if rng.random() < 0.5:
             said.append(_query(replace(settings, status=rng.choice(list(Status)))))
-            said.append(_query(replace(settings, scope=rng.choice(scopes), top=7)))
+            other = rng.choice(scopes)  # a query keeps its own
+            said.append(_query(replace(settings, scope=other if contradictions else settings.scope, top=7)))
             said.append(
                 _query(replace(settings, prior=replace(settings.prior, participants=_watched(rng, people))))
             )
