@@ -2,13 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support.world import Process, World, item, story, verdict
 
 from haystream.events import Event, Query
-from haystream_service.store.base import StoredQuery, StoreUnavailable
+from haystream_service.store.base import Head, StoredQuery, StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking, encode_query, encode_verdict
 from haystream_service.worker.endings import StateLost, TopicsReplaced
@@ -269,3 +270,47 @@ async def test_a_verdict_that_comes_again_before_its_query_is_not_refused(world:
     assert world.dead_letters() == []
     assert acknowledged == []
     await worker.close()
+
+
+async def test_a_query_that_was_read_slowly_has_not_gone_back(world: World) -> None:
+    """While a worker reads it the owner before saves once more, and what the assignment reads is of after that."""
+
+    class Reordered(MemoryStore):
+        slow, asked, saved, go = False, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def load_query(self, query_id: str) -> StoredQuery | None:
+            answer = await super().load_query(query_id)
+            if self.slow:
+                self.slow = False
+                self.asked.set()
+                await self.go.wait()
+            return answer
+
+        async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
+            if self.slow:
+                await self.saved.wait()
+            return await super().read_heads(query_ids)
+
+    store = world.store = Reordered()
+    first = await world.process()
+    world.say(Query("q"), item(1), item(2))
+    await first.settled()
+    store.slow = True
+    heir = Process(world)
+    await heir.worker.start()
+    assigned = asyncio.ensure_future(heir.worker.assign({1}))
+    await asyncio.sleep(0)
+    world.say(verdict(1))
+    value = encode_verdict(verdict(1))
+    await heir.worker.on_record(Record(Kind.VERDICT, "verdicts", 1, 0, 0.0, b"q", value, lambda: None))
+    await heir.wait(store.asked.wait())
+    await first.settled()
+    await first.crash()
+    store.saved.set()
+    await heir.wait(assigned)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    store.go.set()
+    await heir.wait(heir.worker.drain())
+    await world.check_equals_fold([Query("q"), item(1), item(2), verdict(1)])
+    await heir.worker.close()

@@ -317,12 +317,14 @@ class QueryOwner:
         note = await self._troubles.read()
         if self._troubles.stopped is not None:
             return None
+        # What an assignment finds out while the query is read may be newer than what is read: nothing is lost then.
+        seen = self.revision or 0
         async with self._shared.loads:
             stored = await self._opening.stored()
         if stored is None:
             note = await self._open(batch, note)
-        elif self.away is not None and stored.revision < self.away.revision:
-            raise Fenced(self.query_id, self.away.revision, stored.revision)
+        elif stored.revision < seen:
+            raise Fenced(self.query_id, seen, stored.revision)
         elif stored.partition != self.partition:
             self._elsewhere = stored.partition
         elif stored.settings.status == Status.DELETED:
