@@ -15,13 +15,12 @@ What a new pair does to what is believed near it is small, unless one of the two
 item would be among the first (`engines.local.ahead`). The rest of it is seen when the query catches up.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterable, Set
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Ints
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import PROMISE
@@ -56,26 +55,36 @@ class News:
 
     def __init__(self, collection: Collection, since: Mark) -> None:
         self.now = Mark.of(collection)
-        ids, graph = collection.item_ids, collection.graph
-        self.ids = ids[since.items :]
-        gone = collection.withdrawn.data[since.withdrawn : self.now.withdrawn]
-        self.withdrawn = {item: ids[item] for item in gone.tolist()}
+        ids, graph, sets = collection.item_ids, collection.graph, collection.sets
+        self.withdrawn = frozenset(collection.withdrawn.data[since.withdrawn : self.now.withdrawn].tolist())
+        """Places of items."""
+        self.ids = frozenset(ids[since.items :]).union(ids[item] for item in self.withdrawn)
+        """Of all items that came, or were withdrawn."""
         self.ends = sorted({end for pair in graph.pairs[since.edges :] for end in pair})
         """Who has new pairs."""
-        of_items = collection.sets_of(since.items, self.now.items)
-        self.sets: Ints = np.unique(np.concatenate([of_items, collection.sets_at(gone)]))
+        came = collection.sets_of(since.items, self.now.items).tolist()
+        self.sets = tuple(sorted({*came, *map(collection.set_of, self.withdrawn)}))
         """The sets that have other items than before."""
         self.best: dict[Hashable, float] = {}
-        """The best score of those of the sets that are not a query's own, in queries to which they are the same."""
-        self._of = collection.sets
+        """What the best of those sets scores that are not a query's own, by all that makes a difference to it."""
+        self._at_most: dict[Hashable, float] = {}
+        self._of = sets
+
+    def at_most(self, queue: Queue, kind: Hashable, mean: float, sets: tuple[int, ...]) -> float:
+        """What these sets score at most (`Queue.most_by_prior`), in the queues of all queries of the kind."""
+        known = self._at_most.get((kind, mean, sets))
+        if known is None:
+            known = max(queue.most_by_prior(which, mean) for which in sets)
+            self._at_most[kind, mean, sets] = known
+        return known
 
     @cached_property
-    def on_their_edges(self) -> Ints:
+    def on_their_edges(self) -> tuple[int, ...]:
         """The sets that share an edge with one of these."""
-        found = set(self.sets.tolist())
-        for edge in {edge for which in found for edge in self._of.edges(which)}:
+        found = set(self.sets)
+        for edge in {edge for which in self.sets for edge in self._of.edges(which)}:
             found.update(self._of.on_edge(edge))
-        return np.array(sorted(found), np.int32)
+        return tuple(sorted(found))
 
 
 def news_since(collection: Collection, since: Mark) -> News:
@@ -97,34 +106,39 @@ def concerns(
     top: int,
     more: int,
     kind: Hashable,
-    told_of: Callable[[str], bool],
+    named: Iterable[Set[str]],
 ) -> bool:
     """Whether the first `top` items of the query that has these may change by the news.
 
     `more`: items that it has not followed. `kind`: equal for queries that score alike what their data have not
-    reached. `told_of`: whether a verdict or a lease names an item.
+    reached. `named`: the items, by id, that verdicts and leases name.
+
+    Each of many queries is asked this at every item, and it is no concern of most. So what is asked first are a few
+    members of a few sets, and what is computed is computed for one query of each kind.
     """
     first = queue.known_first(top)
-    if first is None or first.least is None:
+    if first is None or first.least is None or not first.participants.isdisjoint(news.ends):
         return True
-    if any(map(told_of, news.ids)):
-        return True
-    if any(item in first.places or told_of(item_id) for item, item_id in news.withdrawn.items()):
-        return True
-    if not first.participants.isdisjoint(news.ends):
+    for ids in named:
+        if not ids.isdisjoint(news.ids):
+            return True
+    by_set = not queue.scores_edges
+    sets = news.sets if by_set else news.on_their_edges
+    if not first.sets.isdisjoint(sets) or (news.withdrawn and not first.places.isdisjoint(news.withdrawn)):
         return True
     ahead, enough = engine.ahead, first.least - MARGIN
-    sets, most = news.on_their_edges if queue.scores_edges else news.sets, ahead.mean_at_most(news.ends)
-    if first.has_any_of(sets):
-        return True
-    if not (news.withdrawn or queue.scores_edges):
-        sets = sets[[not queue.stays_below(which, enough, most, ahead) for which in sets.tolist()]]
-    as_prior = np.array([queue.as_prior(which, ahead) for which in sets.tolist()], np.bool_)
-    if as_prior.any():
-        key = kind, engine.readings.rounded_common(), most, sets[as_prior].tobytes(), more
-        if key not in news.best:
-            news.best[key] = float(queue.score_ahead(ahead, sets[as_prior], more).max())
-        if news.best[key] >= enough:
+    most, others, own = ahead.mean_at_most(news.ends), *queue.not_own(sets, ahead.known_edges)
+    if by_set and not news.withdrawn:
+        if others and news.at_most(queue, kind, most, others) < enough:
+            others = ()
+        if own:
+            own = [which for which in own if not queue.stays_below(which, enough)]
+    if not (others or own):
+        return False
+    if others:
+        of_kind = kind, most, others, engine.readings.rounded_common(), more
+        if of_kind not in news.best:
+            news.best[of_kind] = float(queue.score_ahead(ahead, np.array(others, np.int32), more).max())
+        if news.best[of_kind] >= enough:
             return True
-    own = sets[~as_prior]
-    return len(own) > 0 and bool(queue.score_ahead(ahead, own, more).max() >= enough)
+    return len(own) > 0 and bool(queue.score_ahead(ahead, np.array(own, np.int32), more).max() >= enough)

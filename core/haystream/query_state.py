@@ -64,7 +64,7 @@ class QueryState:
         self._tolerance = tolerance
         self._seen = Mark()
         """Up to where nothing of the collection concerns the query that is not folded in."""
-        self._kind_of: tuple[Query | None, Hashable] = None, None
+        self._kind_of: tuple[Query | None, int | None] = None, None
         self._holding: dict[str, Verdict] = {}
         self._engine: Engine
         self._moved = _Moved()
@@ -105,7 +105,7 @@ class QueryState:
 
     def begin_anew(self, collection: Collection) -> None:
         """Compute everything from the facts once more, on that collection of the same items or others."""
-        self.collection = collection
+        self.collection, self._kind_of = collection, (None, None)
         self._moved, self._tended = _Moved(), _Moved()
         self._start_engine()
         self.cursor = self._items = self._withdrawn = self.screened = self.found = 0
@@ -238,42 +238,36 @@ class QueryState:
         Then it is not looked at again. This says whether to `settle` now, and does not bear on what comes of it: a
         query that has settled late is as one that has at once.
         """
-        collection, seen = self.collection, self._seen
-        if not self.lag:
+        collection, engine = self.collection, self._engine
+        if self._seen.entries >= collection.changed:
             return False
-        if collection.outgrown or not self._can_wait():
+        kind = self._kind
+        if kind is None or collection.outgrown or not isinstance(engine, LocalEngine) or engine.unfinished:
             return True
-        engine, news = self._engine, news_since(collection, seen)
-        assert isinstance(engine, LocalEngine)
-        if concerns(
-            news,
-            self._queue,
-            engine,
-            top=self.settings.top,
-            more=len(collection) - self._items,
-            kind=self._kind,
-            told_of=lambda item_id: item_id in self._holding or item_id in self.pending,
-        ):
+        if collection.entries - self.cursor > MOST_ENTRIES or engine.pairs_behind > MOST_PAIRS:
+            return True
+        news = news_since(collection, self._seen)
+        more = len(collection) - self._items
+        named = self._holding.keys(), self.pending
+        if concerns(news, self._queue, engine, top=self.settings.top, more=more, kind=kind, named=named):
             return True
         self._seen = news.now
         return False
 
-    def _can_wait(self) -> bool:
-        """Whether it can be said of news if they concern the query, and it is not behind by too much as it is."""
-        settings, engine = self.settings, self._engine
-        if not isinstance(engine, LocalEngine) or settings.prior.covariance is not None:
-            return False
-        if POLICIES[settings.policy.name].moves is not Moves.NEVER or engine.unfinished:
-            return False
-        return self.behind <= MOST_ENTRIES and engine.pairs_behind <= MOST_PAIRS
-
     @property
-    def _kind(self) -> Hashable:
-        """The same of queries that score alike what their data have not reached."""
+    def _kind(self) -> int | None:
+        """A number that queries of the collection share which score alike what their data have not reached; None of
+        one of which it cannot be said whether news concern it."""
         if self._kind_of[0] is not self.settings:
-            of_prior = without_watch_list(self.settings.prior, self._tolerance)
-            self._kind_of = self.settings, (of_prior, replace(self.settings.policy, seed=0))
+            self._kind_of = self.settings, self._number_of_kind()
         return self._kind_of[1]
+
+    def _number_of_kind(self) -> int | None:
+        prior, policy = self.settings.prior, self.settings.policy
+        if prior.covariance is not None or POLICIES[policy.name].moves is not Moves.NEVER:
+            return None
+        kinds: dict[Hashable, int] = self.collection.shared.setdefault(Query, {})
+        return kinds.setdefault((without_watch_list(prior, self._tolerance), replace(policy, seed=0)), len(kinds))
 
     def _start_from_prior(self) -> tuple[int, int]:
         """Take an engine and a queue that know the collection's first items, and return how many these are, and how

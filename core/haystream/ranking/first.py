@@ -19,7 +19,8 @@ class First:
         """(item, its set, score)."""
         self.least = items[-1][2] if len(items) == most and items else None
         """The score of the last of them; None where there are fewer than `most`."""
-        self._sets = np.unique(np.array([which for _, which, _ in items], dtype=np.int32))
+        self.sets = frozenset(which for _, which, _ in items)
+        """The items' sets."""
         self._collection = collection
         self._fewer: First | None = None
 
@@ -40,14 +41,10 @@ class First:
     def participants(self) -> frozenset[int]:
         """Everybody on one of them."""
         graph, sets = self._collection.graph, self._collection.sets
-        pairs = (graph.pairs[edge] for which in self._sets.tolist() for edge in sets.edges(which))
+        pairs = (graph.pairs[edge] for which in self.sets for edge in sets.edges(which))
         return frozenset(end for pair in pairs for end in pair)
-
-    def has_any_of(self, sets: Ints) -> bool:
-        """Whether one of them is of one of these sets."""
-        return bool(np.isin(sets, self._sets).any())
 
     def changes_with(self, sets: Ints, score: Floats) -> bool:
         """Whether these may be others, now that some sets have been scored again."""
         least = -math.inf if self.least is None else self.least
-        return bool((score >= least).any() or self.has_any_of(sets))
+        return bool((score >= least).any() or np.isin(sets, np.array([*self.sets], np.int32)).any())

@@ -63,6 +63,8 @@ class Queue:
     def __init__(self, collection: Collection, policy: Policy, prior: PriorRankings | None = None) -> None:
         self._collection = collection
         self._policy = policy
+        self.scores_edges = POLICIES[policy.name].score is not None
+        """Whether a set's score is made of its edges': then an item may move those of other sets on its edges."""
         self._prior = prior
         self._left_before: Longs = prior.left if prior else np.zeros(0, np.int64)
         """Items of each set that the query begins with, shape (sets of the prior,)."""
@@ -99,7 +101,7 @@ class Queue:
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
-        self._policy = policy
+        self._policy, self.scores_edges = policy, POLICIES[policy.name].score is not None
         self._step, self._common, self._first = -1, None, None
 
     def add(self, begin: int, end: int) -> None:
@@ -366,33 +368,44 @@ class Queue:
 
     # ---- what is not followed yet ----
 
-    @property
-    def scores_edges(self) -> bool:
-        """Whether a set's score is made of its edges': then an item may move those of other sets on its edges."""
-        return POLICIES[self._policy.name].score is not None
+    def not_own(self, sets: tuple[int, ...], known_edges: int) -> tuple[tuple[int, ...], list[int]]:
+        """Those of the sets that are as the prior says, or as it will say, and the others, in the same order.
 
-    def as_prior(self, which: int, ahead: Ahead) -> bool:
-        """Whether a set is as the prior says, or as it will say: it is not the query's own, or none of its edges is
-        known."""
-        if which < self._place.size:
-            return not self._place.data[which]
-        sets = self._collection.sets
-        return bool(sets.edge.data[sets.start.data[which]] >= ahead.known_edges)
-
-    def stays_below(self, which: int, score: float, mean: float, ahead: Ahead) -> bool:
-        """Whether it is plain that a set will score less than that with the items that it has got.
-
-        That is `score_ahead` at a glance, for policies that score sets. A set that is as the prior says comes to
-        M L / (1 + (L - 1) M) at most by M⁺ ≤ 1 (`stopping_score`), and to (Q L + M) / (Q L + 1), Q = q/(1 - q),
-        by T ≥ 1 (`streak_score`), `mean` being the most that its edges' means are. One of the query's own that has
-        items left comes to as many times its score as it has items then, unless all that was screened of it is
-        relevant.
+        The former are not the query's own, or none of their edges is among the first so many, which are known.
         """
-        count = self._collection.items_left(which)
-        if self.as_prior(which, ahead):
-            hoped, rest = (1.0 + OPTIMISM) * mean, min(count, self._policy.horizon) - 1.0
-            whole = ONE_MATTER * hoped / (1.0 - ONE_MATTER * hoped) * count
-            return hoped * (1.0 + rest) < score * (1.0 + rest * hoped) and whole + hoped < score * (whole + 1.0)
+        known, place, edges = self._place.size, self._place.data, self._collection.sets.edges
+        for which in sets:
+            if place[which] if which < known else edges(which)[0] < known_edges:
+                break
+        else:
+            return sets, []
+        others = [
+            which for which in sets if (not place[which] if which < known else edges(which)[0] >= known_edges)
+        ]
+        return tuple(others), sorted(set(sets).difference(others))
+
+    def most_by_prior(self, which: int, mean: float) -> float:
+        """What a set that is as the prior says scores at most with the items that it has got; inf where that is not
+        plain.
+
+        That is a bound of `score_ahead` at a glance, for policies that score sets: it comes to
+        M L / (1 + (L - 1) M) at most by M⁺ ≤ 1 (`stopping_score`), and to (Q L + M) / (Q L + 1), Q = q/(1 - q),
+        by T ≥ 1 (`streak_score`), `mean` being the most that its edges' means are.
+        """
+        hoped, count = (1.0 + OPTIMISM) * mean, self._collection.items_left(which)
+        if hoped >= 1.0:
+            return math.inf
+        rest = min(count, self._policy.horizon) - 1.0
+        whole = ONE_MATTER * hoped / (1.0 - ONE_MATTER * hoped) * count
+        return max(hoped * (1.0 + rest) / (1.0 + rest * hoped), (whole + hoped) / (whole + 1.0))
+
+    def stays_below(self, which: int, score: float) -> bool:
+        """Whether it is plain that one of the query's own sets will score less than that with the items that it has
+        got, for policies that score sets.
+
+        One that has items left comes to as many times its score as it has items then, unless all that was screened
+        of it is relevant.
+        """
         if which >= self._place.size:
             return False
         place = int(self._place.data[which]) - 1
@@ -402,6 +415,7 @@ class Queue:
             left, items = int(self._left.data[row]), int(self._items.data[row])
             if 0 < self._relevant.data[row] == self._screened.data[row]:
                 return False
+        count = self._collection.items_left(which)
         return left > 0 and bool(self._scores[place] * (left + count - items) < score * left)
 
     def score_ahead(self, ahead: Ahead, which: Ints, more: int) -> Floats:

@@ -10,8 +10,9 @@ import numpy as np
 
 from haystream.arrays import Flags, Floats, Ints
 from haystream.engines.local.columns import Columns
-from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.readings import LocalReadings
+from haystream.engines.local.sides import COMMON, MEAN
+from haystream.engines.local.solve import VALUE
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models.base import Ends, Model, Posteriors
@@ -49,18 +50,29 @@ class Ahead:
         return moments, (counts[0], counts[1], counts[2])
 
     def mean_at_most(self, participants: Sequence[int]) -> float:
-        """What the mean of P to score by is at most on a new edge between two of these, or with somebody else."""
-        return self.base_rate + sum(map(self._lift, participants)) if self._model.common_weight else 1.0
+        """What the mean of P to score by is at most on a new edge between two of these, or with somebody else.
 
-    def _lift(self, participant: int) -> float:
-        """By how much the mean of R is above that of whom no data reach; 0 where readers would not be told."""
-        common, prior, people = self._readings.rounded_common(), self._prior, self._columns.state.people
-        if participant < self._columns.participants:
-            mean, _ = adjusted(people, participant, common.mean_shift)
-            lift = mean - common.mean_shift - prior.mean
-        else:
-            lift = prior.participants.get(self._graph.participants[participant], prior.mean) - prior.mean
-        return float(lift) if lift > self._columns.state.tolerances.told else 0.0
+        Every query is asked this at every new pair, so that it takes as few look-ups as it can.
+        """
+        if not self._model.common_weight:
+            return 1.0
+        columns, listed, common = self._columns, self._prior.participants, self._readings.rounded_common()
+        state, at_most = columns.state, common.base_rate
+        x = state.people.sides.item
+        for participant in participants:
+            lift = self._listed_by(participant) if listed else 0.0
+            if participant < columns.participants:
+                moved = x(MEAN, participant, VALUE) - common.mean_shift * x(COMMON, participant, VALUE)
+                if moved > 0.0 or listed:
+                    lift += moved * state.people.scale.item(participant)
+            if lift > state.tolerances.told:
+                at_most += lift
+        return at_most
+
+    def _listed_by(self, participant: int) -> float:
+        """How far the watch-list sets a participant above the others."""
+        mean = self._prior.mean
+        return self._prior.participants.get(self._graph.participants[participant], mean) - mean
 
     def _let_in(self, edges: Ints) -> Flags:
         let_in = (edges < self._columns.edge_count).astype(np.uint8)

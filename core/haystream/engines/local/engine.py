@@ -86,6 +86,7 @@ class LocalEngine:
         """Growth, other settings, and data that are taken back may make it so."""
         self.readings = LocalReadings(self._columns, precision, prior)
         """The posterior."""
+        self._ahead: Ahead | None = None
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
 
@@ -124,6 +125,7 @@ class LocalEngine:
         """Take another watch-list: new priors for the edges of those whose mean it changes, and for no others."""
         before, self._prior, self._model = self._prior.participants, prior, MODELS[prior.model](prior)
         self.readings.use(prior)
+        self._ahead = None
         self._resize()
         graph, precision, people = self._graph, self._precision, self._columns.state.people
         names = (name for name in before.keys() | prior.participants.keys())
@@ -322,7 +324,9 @@ class LocalEngine:
     @property
     def ahead(self) -> Ahead:
         """What scores may come to once what the graph got is followed."""
-        return Ahead(self._columns, self.readings, self._graph, self._prior, self._model)
+        if self._ahead is None:
+            self._ahead = Ahead(self._columns, self.readings, self._graph, self._prior, self._model)
+        return self._ahead
 
     @property
     def pairs_behind(self) -> int:
@@ -351,13 +355,14 @@ class LocalEngine:
 
     def move(self, graph: Graph, precision: Precision) -> None:
         """Work with that graph and that precision from now on: they are this engine's own at another time."""
-        self._graph, self._precision = graph, precision
+        self._graph, self._precision, self._ahead = graph, precision, None
         self._columns.move(graph, precision.workspace)
         self.readings.move(precision)
 
     def copy(self, template: Template[Arrays]) -> "LocalEngine":
         """An engine like this one when the template was made, on arrays that take memory where they change."""
         twin = copy(self)
+        twin._ahead = None
         twin._columns = self._columns.copy(template, self._graph)
         twin.readings = self.readings.copy(twin._columns)
         self._precision.changes.follow(twin, self)
