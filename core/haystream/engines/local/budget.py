@@ -67,9 +67,9 @@ REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT / 2 ≤ 1 % is the relativ
 REMAINING_COEFFICIENT = 0.1
 """h of one item on an edge, about: (1 − ρ) β̃."""
 
-SHARE_FACTOR = 5.0
-"""Shares are solved so much less closely than means: SHARE_FACTOR × AMPLIFIED × tolerance ≤ 2 PROMISE, and their
-sum is off by as much. They are read by people, as reasons."""
+SHARE_FACTOR = 20.0
+"""Shares are solved so much less closely than means: SHARE_FACTOR × AMPLIFIED × tolerance ≤ 8 PROMISE, and their
+sum is off by as much, less than a tenth of a percentage point. They are read by people, as reasons."""
 
 LEAST_SCALE = 0.05
 """A variance is σ² D² times an entry of the inverse: where σ² is small, the entry needs to be less exact. Not below
