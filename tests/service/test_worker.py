@@ -19,6 +19,7 @@ from haystream.query_state import QueryState
 from haystream.scope import Scope
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import collections
+from haystream_service.worker.collections import Follower
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.memory import MemoryPublisher
 from haystream_service.worker.written import HISTORY
@@ -475,3 +476,21 @@ async def test_who_read_of_a_log_what_is_there_no_more_ends(world: World) -> Non
     with pytest.raises(StateBack, match=r"number 2 in the log of 'default'\. Reading all items again"):
         await process.wait(asyncio.Event().wait())
     assert (await world.store.read_up_to([HISTORY]))[HISTORY] != history
+
+
+async def test_what_was_read_and_not_let_in_is_read_again(world: World) -> None:
+    """As where a query had to go over to a collection made afresh, and left instead."""
+    process = await world.process(item_publish_seconds=0.2)
+    await world.store.append_items("default", [item(0)])
+    follower = Follower(Collection("default"), process.worker._shared)
+    await process.wait(follower.reach(1))
+    await asyncio.sleep(0.25)  # by then it waits for more
+    follower.collection.outgrown.add("other")
+    follower.followed_by.add("q")
+    await world.store.append_items("default", [item(1)])
+    await asyncio.sleep(0.05)  # by then it is read
+    follower.left("q")
+    await world.store.append_items("default", [item(2)])
+    await process.wait(follower.reach(3))
+    assert follower.collection.item_ids == ["item-0", "item-1", "item-2"]
+    follower.close()

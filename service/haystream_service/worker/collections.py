@@ -153,7 +153,7 @@ class Follower:
         self._ended = False
         # What it logs is not about the query that came first.
         self._last: ItemFact | None = None
-        """The last entry that was read."""
+        """The last entry that was added."""
         self._task = asyncio.create_task(self._follow(), context=Context())
 
     async def reach(self, count: int) -> None:
@@ -214,7 +214,7 @@ class Follower:
             lambda: store.read_items(collection.name, after, limit=CHUNK, wait=WAIT_SECONDS), until_mended=True
         )
         if items:
-            await self._check_continues(after, items[-1])
+            await self._check_continues(after)
         read_at, left = self._shared.clock.monotonic(), deque(items)
         while left and not self._closed and not self.left_behind:
             known = collection.changed
@@ -222,6 +222,7 @@ class Follower:
             # Reading a whole log keeps the interpreter busy: in a thread it lets others have it in between.
             in_bulk = not self.followed_by
             await self.exclusive(partial(_add, collection, some), in_thread=in_bulk, turn=Turn.GROWTH)
+            self._last = some[-1]
             self._reads.append((collection.entries, read_at))
             self._grown.set()
             self._grown = asyncio.Event()
@@ -235,14 +236,13 @@ class Follower:
             rest = min(REST * took, LONGEST_REST_SECONDS)
             await asyncio.sleep(max(self._shared.limits.item_publish_seconds, rest))
 
-    async def _check_continues(self, after: int, newest: ItemFact) -> None:
+    async def _check_continues(self, after: int) -> None:
         """Raise `StateBack` unless the log is still the one that was read so far, up to `after`.
 
         One that went back may have got as many entries again, and others: whoever wrote what it lost may not see
         that, where it was said once more since.
         """
         shared, name, last = self._shared, self.collection.name, self._last
-        self._last = newest
         if last is None:
             return
         read = partial(shared.store.read_items, name, after - 1, limit=1)
