@@ -4,7 +4,7 @@ from copy import copy
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from haystream.compiled import compiled, inlined
 
@@ -49,6 +49,13 @@ class Growing(Generic[_T]):
             self.resize(size + 1)
         self.data[size] = value
         self.size = size + 1
+
+    def extend(self, values: ArrayLike) -> None:
+        """Add entries, shape (k,): at a small part of what k calls of `append` cost."""
+        some = np.asarray(values, self.data.dtype)
+        begin = self.size
+        self.resize(begin + len(some))
+        self.data[begin : self.size] = some
 
     def as_now(self) -> "Growing[_T]":
         """The entries in use, on the same memory: what is added does not reach this one, what is written does."""

@@ -6,7 +6,8 @@ numbered in the order in which the items came, so all queries of a collection sh
 Queries with one scope share a collection of just the items in it, which follows the same log.
 """
 
-from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from haystream.arrays import Growing, Ints
 from haystream.events import Item, ItemFact, Withdrawal
-from haystream.graph import Graph, stable_hash
+from haystream.graph import Graph, stable_hashes
 from haystream.item_details import ItemDetails
 from haystream.item_sets import ItemSets
+from haystream.members import Members
 from haystream.scope import Scope
 
 
@@ -43,6 +45,8 @@ class Collection:
         self.graph = Graph()
         self.item_ids: list[str] = []
         self.sets = ItemSets()
+        self.members = Members()
+        """Of those sets."""
         self.details = ItemDetails()
         self.withdrawn = Growing(np.int32)
         """The places of items that were withdrawn, in the order in which that became known."""
@@ -52,8 +56,6 @@ class Collection:
         """What queries need of the graph and have in common: by what it is, then by its settings."""
         self._seed = seed
         self._index: dict[str, int] = {}
-        self._item_set = Growing(np.int32)
-        self._item_hash = Growing(np.uint64)
 
     def __len__(self) -> int:
         """The number of items, also those that were withdrawn."""
@@ -68,8 +70,8 @@ class Collection:
         return self.graph.participants
 
     @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """Edge to the indexes of its two participants, in order of first appearance."""
+    def pairs(self) -> Ints:
+        """The indexes of each edge's two participants, in order of first appearance, shape (edges, 2): a copy."""
         return self.graph.pairs
 
     def index(self, item_id: str) -> int | None:
@@ -78,23 +80,23 @@ class Collection:
 
     def set_of(self, item: int) -> int:
         """The set that the item (by its place) belongs to."""
-        return int(self._item_set.data[item])
+        return self.members.chains.of.data.item(item)
 
     def sets_of(self, begin: int, end: int) -> NDArray[np.int32]:
         """The sets of the items at places begin … end − 1."""
-        return self._item_set.data[begin:end]
+        return self.members.chains.of.data[begin:end]
 
     def sets_at(self, places: Ints) -> Ints:
         """The sets of the items at those places."""
-        return self._item_set.data[places]
+        return self.members.chains.of.data[places]
 
     def hashes_of(self, begin: int, end: int) -> NDArray[np.uint64]:
         """`hash_of` those items."""
-        return self._item_hash.data[begin:end]
+        return self.members.hash.data[begin:end]
 
     def hash_of(self, item: int) -> int:
         """What orders the item inside its set and breaks ties between sets."""
-        return int(self._item_hash.data[item])
+        return self.members.hash.data.item(item)
 
     def set_participants(self, which: int) -> tuple[str, ...]:
         """Everyone on the items of a set, sorted."""
@@ -102,19 +104,35 @@ class Collection:
 
     def items_left(self, which: int) -> int:
         """How many items of a set were not withdrawn."""
-        items = self.sets.items[which]
-        return len(items) - (sum(item in self.withdrawals for item in items) if self.withdrawals else 0)
+        return self.members.left.data.item(which)
 
     def first_left(self, which: int) -> int | None:
         """The first item of a set, by its hash, that was not withdrawn; None where all were."""
-        return next((item for item in self.sets.items[which] if item not in self.withdrawals), None)
+        return next((item for item in self.members.ordered(which) if item not in self.withdrawals), None)
 
     def add(self, entry: ItemFact) -> bool:
-        """Take the log's next entry: what is known of an item from now on; True if that changes anything here."""
-        self.entries += 1
-        if self._take(entry):
-            self.changed = self.entries
-        return self.changed == self.entries
+        """`add_all` of one."""
+        return self.add_all((entry,))
+
+    def add_all(self, entries: Iterable[ItemFact]) -> bool:
+        """Take the log's next entries: what is known of items from now on; True if any changes anything here.
+
+        A thousand at once cost a third of what they do one by one.
+        """
+        known, changed, withdrawn = len(self), self.changed, self.withdrawn.size
+        new: list[Item] = []
+        for entry in entries:
+            self.entries += 1
+            if self._take(entry, new):
+                self.changed = self.entries
+        if new:
+            pairs = list(map(Item.pairs, new))
+            edges = self.graph.intern(chain.from_iterable(pairs))
+            of = self.sets.intern(edges, map(len, pairs))
+            self.members.add(of, stable_hashes(self.item_ids[known:], self._seed))
+        if self.withdrawn.size > withdrawn:
+            self.members.withdraw(self.withdrawn.view()[withdrawn:])
+        return self.changed > changed
 
     def afresh(self) -> "Collection":
         """An empty one that leaves out what this one has outgrown: it is to follow the log from the beginning.
@@ -125,39 +143,31 @@ class Collection:
         fresh.left_at = self.left_at
         return fresh
 
-    def _take(self, entry: ItemFact) -> bool:
-        place = self._index.get(entry.item_id)
-        if entry.item_id in self.left_out:
+    def _take(self, entry: ItemFact, new: list[Item]) -> bool:
+        """Take the next entry, but for where its item lies if it is new: then it is put to `new`."""
+        item_id = entry.item_id
+        place = self._index.get(item_id)
+        if item_id in self.left_out:
             self.left_at = max(self.left_at, self.entries)
             return True
         if isinstance(entry, Withdrawal):
             return place is not None and self._withdraw(place)  # an item that comes later comes withdrawn
         if self.scope is not None and not self.scope.admits(entry):
             if place is not None:
-                self.outgrown.add(entry.item_id)
+                self.outgrown.add(item_id)
                 self.left_at = self.entries
             return place is not None
-        new = place is None
-        if place is None:
-            place = self._append(entry)
-            told = (entry.sent_at is not None or entry.uri is not None) and self.details.tell(place, entry)
-        else:
+        if place is not None:
             told = self.details.tell(place, entry)
-        return (entry.withdrawn and self._withdraw(place)) or told or new
-
-    def _append(self, item: Item) -> int:
-        edges = tuple(map(self.graph.intern, item.pairs()))
-        if len(edges) > 1:
-            edges = tuple(sorted(edges))
-        which = self.sets.intern(edges)
-        place = self._index[item.item_id] = len(self.item_ids)
-        self.item_ids.append(item.item_id)
-        self._item_set.append(which)
-        rank = stable_hash(item.item_id, self._seed)
-        self._item_hash.append(rank)
-        members = self.sets.items[which]
-        members.insert(bisect_left(members, rank, key=self.hash_of), place)
-        return place
+            return (entry.withdrawn and self._withdraw(place)) or told
+        place = self._index[item_id] = len(self.item_ids)
+        self.item_ids.append(item_id)
+        new.append(entry)
+        if entry.sent_at is not None or entry.uri is not None:
+            self.details.tell(place, entry)
+        if entry.withdrawn:
+            self._withdraw(place)
+        return True
 
     def _withdraw(self, place: int) -> bool:
         if place in self.withdrawals:

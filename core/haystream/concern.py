@@ -60,7 +60,7 @@ class News:
         """Places of items."""
         self.ids = frozenset(ids[since.items :]).union(ids[item] for item in self.withdrawn)
         """Of all items that came, or were withdrawn."""
-        self.ends = sorted({end for pair in graph.pairs[since.edges :] for end in pair})
+        self.ends = sorted({end for edge in range(since.edges, self.now.edges) for end in graph.ends(edge)})
         """Who has new pairs."""
         came = collection.sets_of(since.items, self.now.items).tolist()
         self.sets = tuple(sorted({*came, *map(collection.set_of, self.withdrawn)}))

@@ -42,8 +42,7 @@ class State:
 
     def _made(self, view: View) -> Collection:
         collection = Collection(*view)
-        for entry in self.logs.get(view.collection, ()):
-            collection.add(entry)
+        collection.add_all(self.logs.get(view.collection, ()))
         return collection
 
 

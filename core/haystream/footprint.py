@@ -25,15 +25,15 @@ def bytes_of(collection: Collection) -> int:
     Arrays count as they are; of Python's objects, which are most of it, a sample tells what one takes. This takes
     a tenth of a millisecond.
     """
-    graph, sets, details = collection.graph, collection.sets, collection.details
+    graph, sets, members, details = collection.graph, collection.sets, collection.members, collection.details
     known = [
-        sum(map(_arrays, (collection, graph, sets, details))),
+        sum(map(_arrays, (collection, graph, sets, sets.links, members, members.chains, details))),
         _list(collection.item_ids),
         _list(graph.participants),
-        _list(graph.pairs),
-        _list(sets.items),
-        *(_numbers(by) for by in (collection._index, graph._index, graph._edge, collection.withdrawals)),
-        _numbers(sets._number) + len(sets._number) * _mean(sets._number),
+        *(_numbers(by) for by in (collection._index, graph._index, collection.withdrawals)),
+        *(_numbers(by) + len(by) * _mean(by) for by in (graph._edge, sets._number)),
+        sys.getsizeof(sets._alone),
+        *(sys.getsizeof(members._ordered), len(members._ordered) * _mean(members._ordered.values())),
     ]
     shared = collection.shared
     known += map(_arrays, list(shared.get(GraphPrecision, {}).values()))

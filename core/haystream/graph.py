@@ -1,18 +1,28 @@
 """The graph of participants: append-only, with adjacency that kernels can walk."""
 
+from collections.abc import Iterable
 from copy import copy
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Growing
+from haystream.arrays import Growing, Ints, Longs
+from haystream.compiled import compiled
 from haystream.events import Pair
 
 
-def stable_hash(text: str, seed: int = 0) -> int:
-    """A 64-bit hash that is the same in every process: what ties are broken by, whatever the order of events."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8, "little")).digest(), "little")
+def stable_hashes(texts: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
+    """A 64-bit hash of each text, the same in every process: what breaks ties, whatever the order of events."""
+    # To copy one that has its key takes less than to make one.
+    begun = blake2b(digest_size=8, key=seed.to_bytes(8, "little")).copy
+    digests = []
+    for text in texts:
+        this = begun()
+        this.update(text.encode())
+        digests.append(this.digest())
+    return np.frombuffer(b"".join(digests), "<u8")
 
 
 class Graph:
@@ -25,9 +35,9 @@ class Graph:
 
     def __init__(self) -> None:
         self.participants: list[str] = []
-        self.pairs: list[tuple[int, int]] = []
         self._index: dict[str, int] = {}
-        self._edge: dict[tuple[int, int], int] = {}
+        self._edge: dict[int, int] = {}
+        """By `tail << 32 | head`: one number is half the memory of a pair."""
         self._tail = Growing(np.int32)
         self._head = Growing(np.int32)
         self._edge_key = Growing(np.uint64)
@@ -114,12 +124,21 @@ class Graph:
     def edge_between(self, pair: Pair) -> int | None:
         """The edge between two participants, or None."""
         u, v = self._index.get(pair[0]), self._index.get(pair[1])
-        return None if u is None or v is None else self._edge.get((u, v))
+        return None if u is None or v is None else self._edge.get(u << 32 | v)
+
+    @property
+    def pairs(self) -> NDArray[np.int32]:
+        """Tail and head of each edge, shape (edges, 2): a copy."""
+        return np.column_stack([self.tail, self.head])
+
+    def ends(self, edge: int) -> tuple[int, int]:
+        """The edge's tail and head."""
+        return self._tail.data.item(edge), self._head.data.item(edge)
 
     def names(self, edge: int) -> Pair:
         """The ids at the edge's ends, sorted."""
-        u, v = self.pairs[edge]
-        return self.participants[u], self.participants[v]
+        people = self.participants
+        return people[self._tail.data.item(edge)], people[self._head.data.item(edge)]
 
     def edges_of(self, participant: int) -> NDArray[np.int32]:
         """The edges of a participant, in the order in which they came."""
@@ -130,40 +149,100 @@ class Graph:
         """Of the ids at the ends of the first so many edges, in their order."""
         return blake2b(self.edge_key[:edges].tobytes(), digest_size=16).digest()
 
-    def intern(self, pair: Pair) -> int:
-        """The edge between the two (sorted) ids, made if it is new."""
-        ends = self._intern_participant(pair[0]), self._intern_participant(pair[1])
-        edge = self._edge.get(ends)
-        if edge is None:
-            edge = self._edge[ends] = len(self.pairs)
-            self.pairs.append(ends)
-            self._tail.append(ends[0])
-            self._head.append(ends[1])
-            self._edge_key.append(stable_hash("\0".join(pair)))
-            self._connect(ends[0], ends[1], edge)
-            self._connect(ends[1], ends[0], edge)
-        return edge
+    def intern(self, pairs: Iterable[Pair]) -> list[int]:
+        """The edges between the two (sorted) ids of each pair, made where they are new, in that order."""
+        index, participants, edge_of = self._index, self.participants, self._edge
+        edges: list[int] = []
+        ends: list[int] = []
+        names: list[str] = []
+        known = self.edges
+        for pair in pairs:
+            first, second = pair
+            u = index.get(first)
+            if u is None:
+                u = index[first] = len(participants)
+                participants.append(first)
+            v = index.get(second)
+            if v is None:
+                v = index[second] = len(participants)
+                participants.append(second)
+            key = u << 32 | v
+            edge = edge_of.get(key)
+            if edge is None:
+                edge = edge_of[key] = known + len(ends)
+                ends.append(key)
+                names.append("\0".join(pair))
+            edges.append(edge)
+        if ends:
+            self._grow(np.array(ends), stable_hashes(names))
+        return edges
 
-    def _intern_participant(self, name: str) -> int:
-        index = self._index.get(name)
-        if index is None:
-            index = self._index[name] = len(self.participants)
-            self.participants.append(name)
-            for column in (self._start, self._degree, self._room):
-                column.append(0)
-        return index
-
-    def _connect(self, u: int, v: int, edge: int) -> None:
-        degree = int(self._degree.data[u])
-        if degree == self._room.data[u]:
-            room = max(2, 2 * degree)
-            old, new = int(self._start.data[u]), self._contact.size
+    def _grow(self, ends: Longs, keys: NDArray[np.uint64]) -> None:
+        done = self.edges
+        self._tail.extend(ends >> 32)
+        self._head.extend(ends & 0xFFFFFFFF)
+        self._edge_key.extend(keys)
+        for column in (self._start, self._degree, self._room):
+            column.resize(len(self.participants))
+        size = self._contact.size
+        while done < self.edges:
+            people = _People(self._start.data, self._degree.data, self._room.data)
+            slabs = _Slabs(self._contact.data, self._incident.data)
+            done, size, wanted = _connect(people, slabs, self._tail.view(), self._head.view(), done, size)
             for slab in (self._contact, self._incident):
-                slab.resize(new + room)
-                slab.data[new : new + degree] = slab.data[old : old + degree]
-            self._start.data[u] = new
-            self._room.data[u] = room
-        place = int(self._start.data[u]) + degree
-        self._contact.data[place] = v
-        self._incident.data[place] = edge
-        self._degree.data[u] = degree + 1
+                slab.resize(size)
+                slab.resize(wanted)  # keeps what is given away by now
+
+
+class _People(NamedTuple):
+    """Where each one's slab begins, how much of it is in use, and how long it is."""
+
+    start: Longs
+    degree: Longs
+    room: Longs
+
+
+class _Slabs(NamedTuple):
+    """The slabs, of which as many entries are given away as is said beside them."""
+
+    contact: Ints
+    incident: Ints
+
+
+@compiled
+def _connect(people: _People, slabs: _Slabs, tail: Ints, head: Ints, begin: int, size: int) -> tuple[int, int, int]:
+    """Put the edges from `begin` on into the slabs of both ends, as far as there is room for longer slabs.
+
+    Returns the edge that comes next, the entries that are given away then, and how many there have to be room for.
+    """
+    for edge in range(begin, len(tail)):
+        u, v = tail[edge], head[edge]
+        wanted = size + _longer(people, u) + _longer(people, v)
+        if wanted > len(slabs.contact):
+            return edge, size, wanted
+        size = _put(people, slabs, u, v, edge, size)
+        size = _put(people, slabs, v, u, edge, size)
+    return len(tail), size, size
+
+
+@compiled
+def _longer(people: _People, u: int) -> int:
+    """How long a slab it takes to put in one more; 0 where there is room."""
+    degree = people.degree[u]
+    return 0 if degree < people.room[u] else max(2, 2 * degree)
+
+
+@compiled
+def _put(people: _People, slabs: _Slabs, u: int, v: int, edge: int, size: int) -> int:
+    """Add a contact; how many entries are given away then."""
+    room, degree = _longer(people, u), people.degree[u]
+    if room:
+        old = people.start[u]
+        for i in range(degree):
+            slabs.contact[size + i] = slabs.contact[old + i]
+            slabs.incident[size + i] = slabs.incident[old + i]
+        people.start[u], people.room[u] = size, room
+    place = people.start[u] + degree
+    slabs.contact[place], slabs.incident[place] = v, edge
+    people.degree[u] = degree + 1
+    return size + room

@@ -1,10 +1,13 @@
 """Which items lie on the very same edges, and which sets of items lie on an edge."""
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 
 from haystream.arrays import Floats, Growing, Ints, Longs
+from haystream.chains import Chains
 
 SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
@@ -24,36 +27,37 @@ def shares_of(edges: Longs) -> Floats:
 class ItemSets:
     """Items that lie on the same edges form one set: they share a score, whatever the query.
 
-    The edges of set s are edge[start[s] : start[s + 1]]. The sets on edge e are a chain: link i =
-    last_link[e] holds set linked[i], and previous_link[i] is the next link of the chain, -1 its end.
+    The edges of set s are edge[start[s] : start[s + 1]]. The sets on edge e are chained: link i, on edge[i], stands
+    for set linked[i].
     """
 
     def __init__(self) -> None:
         self.start = Growing(np.int64)
-        self.edge = Growing(np.int32)
-        self.last_link = Growing(np.int32, fill=-1)
+        self.links = Chains()
+        """By edge: one for each edge of each set."""
         self.linked = Growing(np.int32)
-        self.previous_link = Growing(np.int32)
-        self.items: list[list[int]] = []
-        """Per set, its items by their stable hashes."""
+        self._alone = array("i")
+        """By edge, the set on just that edge, -1 where there is none: as most sets are, and most edges have one."""
         self._number: dict[tuple[int, ...], int] = {}
-        self._edges: list[tuple[int, ...]] = []
-        """Its keys, by set."""
+        """Of the sets on several edges, by those."""
         self.start.append(0)
 
     def __len__(self) -> int:
-        return len(self.items)
+        return self.start.size - 1
+
+    @property
+    def edge(self) -> Growing[np.int32]:
+        """The edges of all sets, one set after the other."""
+        return self.links.of
 
     def edges(self, which: int) -> tuple[int, ...]:
         """The edges of a set, ascending."""
-        return self._edges[which]
+        start = self.start.data
+        return tuple(self.edge.data[start.item(which) : start.item(which + 1)].tolist())
 
     def on_edge(self, edge: int) -> Iterator[int]:
         """The sets on an edge."""
-        link = int(self.last_link.data[edge])
-        while link >= 0:
-            yield int(self.linked.data[link])
-            link = int(self.previous_link.data[link])
+        return map(self.linked.data.item, self.links.members(edge))
 
     def offered(self, of: Ints) -> tuple[Ints, Floats]:
         """The edges that some items lie on, given the set of each, ascending; what they add, 1/k on each of k."""
@@ -64,18 +68,34 @@ class ItemSets:
         edges, at = np.unique(self.edge.view()[first + np.arange(len(first))], return_inverse=True)
         return edges, np.bincount(at, np.repeat(count * shares_of(size), size)).astype(np.float64)
 
-    def intern(self, edges: tuple[int, ...]) -> int:
-        """The set on these edges (ascending), made if it is new."""
-        which = self._number.get(edges)
-        if which is None:
-            which = self._number[edges] = len(self.items)
-            self.items.append([])
-            self._edges.append(edges)
-            self.last_link.resize(edges[-1] + 1)
-            for edge in edges:
-                self.edge.append(edge)
-                self.previous_link.append(self.last_link.data[edge])
-                self.last_link.data[edge] = self.linked.size
-                self.linked.append(which)
-            self.start.append(self.edge.size)
-        return which
+    def intern(self, edges: Sequence[int], sizes: Iterable[int]) -> list[int]:
+        """The set of each of some items, made where it is new: the first lies on the first `sizes[0]` edges, the
+        next on those that follow, and so on; at least one each.
+        """
+        alone, number, of = self._alone, self._number, []
+        alone.extend(repeat(-1, max(edges) + 1 - len(alone)))
+        new: list[tuple[int, ...]] = []
+        known, at = len(self), 0
+        for size in sizes:
+            if size == 1:
+                edge = edges[at]
+                which = alone[edge]
+                if which < 0:
+                    which = alone[edge] = known + len(new)
+                    new.append((edge,))
+            else:
+                on = tuple(sorted(edges[at : at + size]))
+                which = number.setdefault(on, known + len(new))
+                if which == known + len(new):
+                    new.append(on)
+            of.append(which)
+            at += size
+        if new:
+            self._grow(new)
+        return of
+
+    def _grow(self, new: Sequence[tuple[int, ...]]) -> None:
+        size = np.array(list(map(len, new)))
+        self.linked.extend(np.repeat(np.arange(len(self), len(self) + len(new)), size))
+        self.links.extend(list(chain.from_iterable(new)))
+        self.start.extend(self.start.data[self.start.size - 1] + np.cumsum(size))

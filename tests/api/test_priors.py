@@ -25,8 +25,8 @@ CORRELATION, TOLERANCE, CLOSE = 0.9, 1e-10, 1e-9
 
 def a_graph() -> Graph:
     graph = Graph()
-    for u, v in nx.barabasi_albert_graph(200, 3, seed=1).edges:
-        graph.intern((f"p{min(u, v):03d}", f"p{max(u, v):03d}"))
+    edges = nx.barabasi_albert_graph(200, 3, seed=1).edges
+    graph.intern((f"p{min(u, v):03d}", f"p{max(u, v):03d}") for u, v in edges)
     return graph
 
 

@@ -35,7 +35,7 @@ def test_a_new_pair_is_hoped_for_by_what_its_ends_means_are_above_the_others(lis
     both = engine.ahead.mean_at_most([0, 1]) - engine.ahead.mean_at_most([0])
     assert both == pytest.approx(expected[1] - common.base_rate)
     world.item("p310", "nobody yet")  # of whom the engine has no rows
-    ends = world.collection.graph.pairs[-1]
+    ends = world.collection.graph.ends(world.collection.graph.edges - 1)
     above = listed["p310"] - state.settings.prior.mean if listed else 0.0
     assert engine.ahead.mean_at_most(ends) == pytest.approx(common.base_rate + above)
 
@@ -59,7 +59,7 @@ def test_what_is_plain_of_sets_is_a_bound_of_their_scores(model: str, horizon: i
     plain = 0
     for which in others:
         edges = world.collection.sets.edges(which)
-        ends = {end for edge in edges if edge >= known for end in world.collection.graph.pairs[edge]}
+        ends = {end for edge in edges if edge >= known for end in world.collection.graph.ends(edge)}
         bound = queue.most_by_prior(which, engine.ahead.mean_at_most(sorted(ends)))
         assert score[which] <= bound + 1e-9
         plain += bound < 1.0

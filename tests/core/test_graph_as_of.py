@@ -14,8 +14,7 @@ CLOSE = 1e-9
 
 def graph_of(some: list[tuple[str, str]]) -> Graph:
     graph = Graph()
-    for pair in some:
-        graph.intern(pair)
+    graph.intern(some)
     return graph
 
 

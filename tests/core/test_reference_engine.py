@@ -51,8 +51,7 @@ def engine_on_line(conditional: Conditional, data: list[tuple[int, int]]) -> Ref
     z, p = line_network()
     mean, covariance = moments(z, p)
     graph = Graph()
-    for pair in PAIRS:
-        graph.intern(pair)
+    graph.intern(PAIRS)
     prior = Prior(
         model="relevance",
         conditional=conditional,

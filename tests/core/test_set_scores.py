@@ -24,7 +24,7 @@ def expected_scores(query: QueryState) -> dict[str, float]:
         latest[each.item_id] = each.outcome
     scores = {}
     for which in range(len(collection.sets)):
-        members = collection.sets.items[which]
+        members = collection.members.ordered(which)
         ids = [collection.item_ids[i] for i in members if i not in collection.withdrawals]
         said = {i: latest.get(i, Outcome.RETRACTED) for i in ids}
         open_ids = [i for i in ids if said[i] == Outcome.RETRACTED and i not in query.pending]

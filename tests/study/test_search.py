@@ -28,7 +28,8 @@ def plain_set_scores(network: Network, model, now: Posteriors, screened: list[in
         for edge in network.edges_of(item):
             seen[edge] += Fraction(1, len(network.edges_of(item)))
     scores = []
-    for which, members in enumerate(network.collection.sets.items):
+    for which in range(len(network.collection.sets)):
+        members = network.collection.members.ordered(which)
         done = [item for item in members if item in screened]
         relevant = sum(bool(network.relevant[item]) for item in done)
         record = Record(len(members) - len(done), len(members), len(done), relevant)

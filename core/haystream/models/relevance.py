@@ -69,10 +69,10 @@ class Relevance:
             covariance = B[:, None] * inverse * B
         edges = graph.edges
         edge_mean, noise, bound = np.empty(edges), np.empty(edges), np.zeros(edges, np.uint8)
-        for e, (u, v) in enumerate(graph.pairs):
+        for e, (u, v) in enumerate(graph.pairs.tolist()):
             edge_mean[e], noise[e], *_, bound[e] = edge_prior(self._table, mean[u], mean[v], covariance[u, v])
         return Joints(
-            np.array(graph.pairs, dtype=np.int64).reshape(edges, 2),
+            graph.pairs.astype(np.int64),
             self._table[:4] / (self._table[:4] + self._table[4:]),
             mean=mean,
             covariance=covariance,

@@ -41,7 +41,7 @@ class First:
     def participants(self) -> frozenset[int]:
         """Everybody on one of them."""
         graph, sets = self._collection.graph, self._collection.sets
-        pairs = (graph.pairs[edge] for which in self.sets for edge in sets.edges(which))
+        pairs = (graph.ends(edge) for which in self.sets for edge in sets.edges(which))
         return frozenset(end for pair in pairs for end in pair)
 
     def changes_with(self, sets: Ints, score: Floats) -> bool:

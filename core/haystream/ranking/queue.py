@@ -239,7 +239,7 @@ class Queue:
         if self._prior is not None and (chance or 2 * max(len(edges), self._set.size) > self._prior.sets):
             self._own_all()
         self._place.resize(len(sets))
-        chains = sets.last_link.data, sets.linked.data, sets.previous_link.data
+        chains = sets.links.last.data, sets.linked.data, sets.links.previous.data
         if len(edges):
             self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
         moved, self._common = common != self._common, common
@@ -296,7 +296,7 @@ class Queue:
         return next(map(self._collection.hash_of, self._unscreened(which)), LAST_HASH)
 
     def _unscreened(self, which: int) -> Iterator[int]:
-        members, taken, gone = self._collection.sets.items[which], self._taken, self._collection.withdrawals
+        members, taken, gone = self._collection.members.ordered(which), self._taken, self._collection.withdrawals
         begin = self._skip.get(which, 0)
         while begin < len(members) and (members[begin] in taken or members[begin] in gone):
             begin += 1

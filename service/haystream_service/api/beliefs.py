@@ -123,7 +123,7 @@ class _Believed:
 
     def contact(self, u: int, edge: int) -> Contact:
         """Who is at the pair's other end."""
-        ends = self.graph.pairs[edge]
+        ends = self.graph.ends(edge)
         other = self.person(ends[1] if ends[0] == u else ends[0])
         return Contact(participant=other.participant, mean=other.mean, sd=other.sd, pair=self.pair(edge))
 

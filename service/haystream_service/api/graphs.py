@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from haystream.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
@@ -64,15 +64,13 @@ class _Known:
         """Where it was last numbered anew: what was saved before that has other rows."""
         return 0 if self.scoped is None else self.scoped.left_at
 
-    def take(self, entries: Iterable[ItemFact]) -> None:
+    def take(self, entries: Sequence[ItemFact]) -> None:
         """Read on."""
-        for entry in entries:
-            self.cursor += 1
-            if self.scoped is not None:
-                self.scoped.add(entry)
-            elif isinstance(entry, Item):
-                for pair in entry.pairs():
-                    self._whole.intern(pair)
+        self.cursor += len(entries)
+        if self.scoped is not None:
+            self.scoped.add_all(entries)
+        else:
+            self._whole.intern(pair for entry in entries if isinstance(entry, Item) for pair in entry.pairs())
 
     def reaches(self, count: int) -> bool:
         """Whether so many entries are read, and what they make is not stale."""

@@ -1,19 +1,21 @@
 """The engine on one graph: builds a query, gives it verdicts, items and edges, and times every step.
 
-Runs in a process of its own, so that its peak of memory is that of this graph alone. Everything goes through the
-fold, as in a worker; what a worker adds (Kafka, Redis, JSON) is not in here.
+Runs in a process of its own, so that its peak of memory is that of this graph alone. The first items are read and
+added as a worker does it, and all else goes through the fold; Kafka and Redis are not in here.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 
 import numpy as np
 
+from haystream.collection import Collection
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
-from haystream.events import Event, Policy, Query, Verdict
+from haystream.events import Event, Policy, Query, Verdict, View
 from haystream.fold import State, step
 from haystream.query_state import QueryState
 from haystream.ranking.ranked import Ranking
@@ -23,6 +25,8 @@ from haystream_service.bench.names import GraphName
 from haystream_service.bench.samples import Samples, Timing, timing, within
 from haystream_service.bench.search import Arrivals, Search
 from haystream_service.commands.console import notes
+from haystream_service.store.facts import encode_entry, read_entry
+from haystream_service.worker.collections import CHUNK
 
 QUERY = "bench"
 MOST = 2000
@@ -120,15 +124,10 @@ def _started_cold(job: Job, say: Callable[[str], None]) -> tuple[State, Search, 
 
     Returns the state, who searches in it, and the seconds that each part of both starts took.
     """
-    stream = graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed)
     state, items = State(tolerance=job.tolerance), "items"
-    collection = state.collection(graphs.COLLECTION)
-    begin = perf_counter()
-    for item in stream:
-        step(state, item)
-        if job.graph == GraphName.THREADS and collection.graph.edges >= job.edges:
-            break
-    first = {items: perf_counter() - begin}
+    collection, seconds = _read(job)
+    state.collections[View(graphs.COLLECTION)] = collection
+    first = {items: seconds}
     search = Search(QUERY, collection, np.random.default_rng([job.seed, 2]))
     verdicts = [search.verdict(()) for _ in range(min(BEFORE, int(SHARE * len(collection))))]
     say("first posterior")
@@ -142,6 +141,21 @@ def _started_cold(job: Job, say: Callable[[str], None]) -> tuple[State, Search, 
     shared_precision(collection, *key).restore(snapshot)
     cold = {items: first[items], "snapshot": perf_counter() - begin}
     return state, search, first, cold | _start(state, verdicts)
+
+
+def _read(job: Job) -> tuple[Collection, float]:
+    """The collection as a worker reads it from its log, and the seconds that this takes: parsing entries and adding
+    them. Neither what simulates and packs them is in that, nor Redis.
+    """
+    items = graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed)
+    collection, seconds = Collection(graphs.COLLECTION), 0.0
+    while packed := list(map(encode_entry, islice(items, CHUNK))):
+        begin = perf_counter()
+        collection.add_all(list(map(read_entry, packed)))
+        seconds += perf_counter() - begin
+        if job.graph == GraphName.THREADS and collection.graph.edges >= job.edges:
+            break
+    return collection, seconds
 
 
 def _start(state: State, verdicts: list[Verdict]) -> dict[str, float]:

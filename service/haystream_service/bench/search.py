@@ -7,7 +7,7 @@ import numpy as np
 
 from haystream.collection import Collection
 from haystream.events import Item, Outcome, Verdict
-from haystream.graph import stable_hash
+from haystream.graph import stable_hashes
 from haystream.ranking.ranked import RankedItem
 from haystream_service.sources import RELEVANT_GIVEN
 
@@ -87,7 +87,7 @@ class Search:
             return self.truth(item_id)
         edges = edges_of(self.collection, item_id)
         u, v = self.collection.graph.names(edges[int(self.rng.integers(len(edges)))])
-        relevant = sum(stable_hash(name) < RELEVANT * 2**64 for name in (u, v))
+        relevant = sum(drawn < RELEVANT * 2**64 for drawn in stable_hashes((u, v)).tolist())
         return bool(self.rng.random() < RELEVANT_GIVEN[relevant])
 
 

@@ -72,8 +72,7 @@ def follow(seen: Sequence[tuple[int, int]]) -> dict[str, Beliefs]:
         n[edge] += 1
         y[edge] += relevant
     collection, prior = Collection("line"), bayes_linear_prior()
-    for u, v in PAIRS.tolist():
-        collection.graph.intern((PEOPLE[u], PEOPLE[v]))
+    collection.graph.intern((PEOPLE[u], PEOPLE[v]) for u, v in PAIRS.tolist())
     reference = ReferenceEngine(collection.graph, prior)
     local = make_engine(Query("line", prior=prior), collection, TOLERANCE)
     for engine in (reference, local):

@@ -108,7 +108,7 @@ def _digest(networks: Mapping[str, Network]) -> str:
     for query, network in networks.items():
         digest.update(query.encode() + b"\0" + network.relevant.tobytes())
     collection = network.collection
-    digest.update(orjson.dumps([collection.participants, collection.pairs, collection.item_ids]))
+    digest.update(orjson.dumps([collection.participants, collection.pairs.tolist(), collection.item_ids]))
     for array in (network.item_set, network.set_start, network.set_edge):
         digest.update(array.tobytes())
     return digest.hexdigest()

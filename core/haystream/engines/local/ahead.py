@@ -89,7 +89,7 @@ class Ahead:
         if not self._model.common_weight:  # P need not grow with its ends
             return Posteriors(np.ones(len(edges)), np.full(len(edges), 0.25), np.ones(len(edges)))
         common, none = self._readings.rounded_common(), np.zeros(len(edges))
-        mean = np.array([self.mean_at_most(self._graph.pairs[edge]) for edge in edges.tolist()])
+        mean = np.array([self.mean_at_most(self._graph.ends(edge)) for edge in edges.tolist()])
         one = np.ones(1)
         spread = float(self._model.scale(self._prior.mean * one, one)[0] ** 2)
         variance = np.full(len(edges), common.scale * (spread + common.variance))

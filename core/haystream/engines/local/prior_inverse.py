@@ -355,7 +355,7 @@ class GraphPrecision:
 
     def _join(self, edge: int) -> None:
         """Let a new edge in: first its ends' other entries shrink, so that Q stays diagonally dominant."""
-        ends = self._graph.pairs[edge]
+        ends = self._graph.ends(edge)
         for u in ends:
             self._set_degree(u, edge)
         weight = -self.correlation / max(int(self._degree.data[u]) for u in ends)
