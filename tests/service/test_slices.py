@@ -6,7 +6,7 @@ import pytest
 from support.world import World
 
 from haystream.collection import Collection
-from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, ItemFact, Outcome, Query, Verdict
 from haystream_service.wire import decode_ranking
 from haystream_service.worker import collections
 from haystream_service.worker.collections import ADDED_AT_ONCE, KNOWN_COST, LEAST_COST, MOST_COST, Slices
@@ -71,3 +71,28 @@ async def test_verdicts_are_answered_and_queries_open_while_a_burst_is_let_in(
     await process.settled()
     await world.check_equals_fold([*events, *burst, said, Query("late")])
     assert len(world.rankings("q")) < len(burst) / 4  # not one for every slice
+
+
+@pytest.mark.asyncio
+async def test_a_long_log_is_read_on_while_it_is_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collections, "CHUNK", 20)
+    monkeypatch.setattr(collections, "ADDED_IN_BULK", 7)
+    items = list(map(pair, range(206)))
+    await world.store.append_items("default", items)
+    read_items, asked, ahead = world.store.read_items, [], []
+
+    async def noted(name: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
+        if limit == collections.CHUNK:
+            asked.append(after)
+            ahead.extend(after > known.entries for known in process.worker._followers.collections())
+        return await read_items(name, after, limit=limit, wait=wait)
+
+    monkeypatch.setattr(world.store, "read_items", noted)
+    process = await world.process()
+    world.say(Query("q"))
+    await process.settled()
+    state = process.worker.state("q")
+    assert state is not None
+    assert state.collection.item_ids == [item.item_id for item in items]
+    assert asked[:11] == list(range(0, 206, 20))
+    assert any(ahead)
