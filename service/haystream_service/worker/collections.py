@@ -155,9 +155,9 @@ class Follower:
         self._caught_up = asyncio.Event()
         self._closed = False
         self._ended = False
-        # What it logs is not about the query that came first.
         self._last: ItemFact | None = None
         """The last entry that was added."""
+        # What it logs is not about the query that came first.
         self._task = asyncio.create_task(self._follow(), context=Context())
 
     async def reach(self, count: int) -> None:
