@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 2.0
 """A server that has been silent for so long counts as away. When it is well it answers in milliseconds."""
 RESTART_SECONDS = 600.0
 """A partition that has stood still for so long, although every server answers, ends the process: it comes back with
-new connections and threads, and everything is delivered again. Loading five million edges takes 350 s."""
+new connections and threads, and everything is delivered again. Loading five million edges takes minutes."""
 
 
 AGENT_SECONDS = 60.0
