@@ -7,6 +7,7 @@ Every reader takes a `rule`: it is asked about each whole message, and its answe
 `relevant`, where the column of that name of a table is kept too.
 """
 
+import email.utils
 import hashlib
 import os
 import re
@@ -43,6 +44,9 @@ NAMES = ("message_id", "item_id", "file")
 
 # The parser that never raises; the modern policy's structured headers do, on mail as it is found.
 _PARSER = BytesHeaderParser()
+
+# Where Python can be strict it is by default, and gives up on a whole header for one error in it.
+_AS_FAR_AS_IT_GOES = {"strict": False} if getattr(email.utils, "supports_strict_parsing", False) else {}
 
 
 def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
@@ -181,9 +185,8 @@ def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
     """Distinct addresses, lower-cased, in their order. Groups are spelled out; what has no @ is no address."""
     found: dict[str, None] = {}
     for name in names:
-        # One header at a time: newer Pythons give up on all that they are given when one has a syntax error.
         for value in headers.get_all(name, []):
-            for _, address in getaddresses([str(value)]):
+            for _, address in getaddresses([str(value)], **_AS_FAR_AS_IT_GOES):
                 if "@" in address:
                     found["".join(address.split()).lower()] = None
     return tuple(found)
