@@ -55,7 +55,9 @@ def test_soak(servers: tuple[Servers, bool], request: pytest.FixtureRequest) -> 
     try:
         asyncio.run(_soak(made, soaked, faults, request.config.getoption("soak_seconds")))
     except AssertionError as error:
-        soaked.differences = str(error) or "some"
+        soaked.differences = "\n".join(
+            filter(None, (str(error) or "some", made.kafka.ended(), made.valkey.ended()))
+        )
         raise
     finally:
         print(soaked, flush=True)  # noqa: T201
