@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-import numpy as np
-
 from haystream.arrays import Floats, Ints
 from haystream.collection import Collection
 
@@ -47,4 +45,4 @@ class First:
     def changes_with(self, sets: Ints, score: Floats) -> bool:
         """Whether these may be others, now that some sets have been scored again."""
         least = -math.inf if self.least is None else self.least
-        return bool((score >= least).any() or np.isin(sets, np.array([*self.sets], np.int32)).any())
+        return bool((score >= least).any()) or not self.sets.isdisjoint(sets.tolist())
