@@ -111,13 +111,13 @@ class Collection:
         return next((item for item in self.members.ordered(which) if item not in self.withdrawals), None)
 
     def add(self, entry: ItemFact) -> bool:
-        """`add_all` of one."""
+        """Take the log's next entry; True if that changes anything here (`add_all`)."""
         return self.add_all((entry,))
 
     def add_all(self, entries: Iterable[ItemFact]) -> bool:
         """Take the log's next entries: what is known of items from now on; True if any changes anything here.
 
-        A thousand at once cost a third of what they do one by one.
+        Many at once cost less than one by one.
         """
         known, changed, withdrawn = len(self), self.changed, self.withdrawn.size
         new: list[Item] = []

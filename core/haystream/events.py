@@ -34,7 +34,7 @@ class RecordPlace(NamedTuple):
     offset: int
 
 
-# Frozen, one takes six times as long to make, and a start makes millions: that fields are final mypy sees to.
+# Frozen, one takes several times as long to make, and a start makes millions: that fields are final mypy sees to.
 @dataclass(slots=True, unsafe_hash=True)
 class Item:
     """A message between people. With a sender it lies on (sender, recipient) pairs, else on all pairs.

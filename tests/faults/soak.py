@@ -56,7 +56,7 @@ def test_soak(servers: tuple[Servers, bool], request: pytest.FixtureRequest) -> 
         asyncio.run(_soak(made, soaked, faults, request.config.getoption("soak_seconds")))
     except AssertionError as error:
         soaked.differences = "\n".join(
-            filter(None, (str(error) or "some", made.kafka.ended(), made.valkey.ended()))
+            filter(None, (str(error) or "some", made.kafka.exit_report(), made.valkey.exit_report()))
         )
         raise
     finally:

@@ -46,7 +46,7 @@ NAMES = ("message_id", "item_id", "file")
 _PARSER = BytesHeaderParser()
 
 # Where Python can be strict it is by default, and gives up on a whole header for one error in it.
-_AS_FAR_AS_IT_GOES = {"strict": False} if getattr(email.utils, "supports_strict_parsing", False) else {}
+_LENIENT_PARSING = {"strict": False} if getattr(email.utils, "supports_strict_parsing", False) else {}
 
 
 def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
@@ -186,7 +186,7 @@ def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name in names:
         for value in headers.get_all(name, []):
-            for _, address in getaddresses([str(value)], **_AS_FAR_AS_IT_GOES):
+            for _, address in getaddresses([str(value)], **_LENIENT_PARSING):
                 if "@" in address:
                     found["".join(address.split()).lower()] = None
     return tuple(found)

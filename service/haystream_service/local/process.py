@@ -89,8 +89,8 @@ class LocalServer(ABC):
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def ended(self) -> str | None:
-        """With what code it ended by itself, and the last that it said; None where it did not."""
+    def exit_report(self) -> str | None:
+        """The code with which the process ended by itself, and the last that it said; None where it did not."""
         code = self._process.poll() if self._process is not None else None
         return None if code is None else f"{self.name} ended by itself with code {code}\n{self._log_tail()}"
 

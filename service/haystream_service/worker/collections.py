@@ -13,7 +13,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Item, ItemFact, Pair, View
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
-from haystream_service.worker.endings import another
+from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
@@ -262,7 +262,7 @@ class Follower:
             partial(shared.store.is_deleted, name), until_mended=True
         ):
             await shared.written.read_items_again({})
-            raise another(name, after)
+            raise another_entry(name, after)
 
     async def _until_caught_up(self) -> None:
         """Return when every query has taken in what was let in; one that is stuck is not waited for."""

@@ -21,7 +21,7 @@ def shorter(collection: str, entries: int, query_id: str, seen: int) -> StateBac
     )
 
 
-def another(collection: str, entry: int) -> StateBack:
+def another_entry(collection: str, entry: int) -> StateBack:
     """What to raise where an entry of a collection's log is another than it was."""
     return StateBack(
         "the store has gone back to an earlier state: another entry than it was is number"
