@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from haystream.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
-from haystream.events import Event, Item, ModelName, Outcome, Query, Status, Verdict
+from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior_tables import Changes, laid_over, settled_inverse
 from haystream.query_state import QueryState
@@ -478,17 +478,29 @@ async def test_who_read_of_a_log_what_is_there_no_more_ends(world: World) -> Non
     assert (await world.store.read_up_to([HISTORY]))[HISTORY] != history
 
 
-async def test_what_was_read_and_not_let_in_is_read_again(world: World) -> None:
+async def test_what_was_read_and_not_let_in_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a query had to go over to a collection made afresh, and left instead."""
     process = await world.process(item_publish_seconds=0.2)
+    read_items, waits, read = world.store.read_items, asyncio.Event(), asyncio.Event()
+
+    async def told(name: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
+        if after == 1 and wait > 0:
+            waits.set()
+        items = await read_items(name, after, limit=limit, wait=wait)
+        if item(1) in items:
+            read.set()
+        return items
+
+    monkeypatch.setattr(world.store, "read_items", told)
     await world.store.append_items("default", [item(0)])
     follower = Follower(Collection("default"), process.worker._shared)
-    await process.wait(follower.reach(1))
-    await asyncio.sleep(0.25)  # by then it waits for more
+    await process.wait(waits.wait())
     follower.collection.outgrown.add("other")
     follower.followed_by.add("q")
     await world.store.append_items("default", [item(1)])
-    await asyncio.sleep(0.05)  # by then it is read
+    await process.wait(read.wait())
+    await asyncio.sleep(0.05)  # it rests before it goes on
+    assert follower.collection.item_ids == ["item-0"]
     follower.left("q")
     await world.store.append_items("default", [item(2)])
     await process.wait(follower.reach(3))

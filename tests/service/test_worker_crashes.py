@@ -276,7 +276,7 @@ async def test_a_query_that_was_read_slowly_has_not_gone_back(world: World) -> N
     """While a worker reads it the owner before saves once more, and what the assignment reads is of after that."""
 
     class Reordered(MemoryStore):
-        slow, asked, saved, go = False, asyncio.Event(), asyncio.Event(), asyncio.Event()
+        slow, late, asked, saved, go = False, False, asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def load_query(self, query_id: str) -> StoredQuery | None:
             answer = await super().load_query(query_id)
@@ -287,7 +287,7 @@ async def test_a_query_that_was_read_slowly_has_not_gone_back(world: World) -> N
             return answer
 
         async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
-            if self.slow:
+            if self.late:
                 await self.saved.wait()
             return await super().read_heads(query_ids)
 
@@ -295,7 +295,7 @@ async def test_a_query_that_was_read_slowly_has_not_gone_back(world: World) -> N
     first = await world.process()
     world.say(Query("q"), item(1), item(2))
     await first.settled()
-    store.slow = True
+    store.slow = store.late = True
     heir = Process(world)
     await heir.worker.start()
     assigned = asyncio.ensure_future(heir.worker.assign({1}))
