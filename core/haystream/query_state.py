@@ -69,6 +69,8 @@ class QueryState:
         self._engine: Engine
         self._moved = _Moved()
         self._tended = _Moved()
+        self._made_up = False
+        """Whether scores that were late have been made since the last `ranking`."""
         self._start_engine()
 
     # ---- facts in ----
@@ -390,14 +392,17 @@ class QueryState:
         """
         if self.behind:
             return False
-        if self._engine.waiting:
+        if self._queue.late:
+            self._queue.make_up()
+            self._made_up = True
+        elif self._engine.waiting:
             self._engine.tend(most, stop)
             self._settle(self._tended)
             if not self._engine.waiting:
                 rows = _union(self._tended.participants), _union(self._tended.edges)
                 if not self._writer.concerned(self._engine, *rows):
                     self._tended = _Moved()
-        return self._engine.waiting
+        return self._queue.late or self._engine.waiting
 
     def foresee(self) -> bool:
         """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
@@ -410,11 +415,11 @@ class QueryState:
 
     @property
     def tended(self) -> bool:
-        """Whether `tend` has moved rows that a store has, or has to have, or what these are read with, and that was
-        in no `drain` since.
+        """Whether `tend` has moved the ranking, or rows that a store has, or has to have, or what these are read
+        with, and that was in no `ranking` or `drain` since.
         """
         rows = self._tended.participants or self._tended.edges
-        return bool(rows) or self._writer.outdated(self._engine, TOLD_FACTOR * self._tolerance)
+        return self._made_up or bool(rows) or self._writer.outdated(self._engine, TOLD_FACTOR * self._tolerance)
 
     @property
     def unfinished(self) -> bool:
@@ -430,6 +435,7 @@ class QueryState:
     def ranking(self) -> Ranking:
         """What to read next, at most `settings.top` items; none unless the query is open."""
         self.settle()
+        self._made_up = False
         top = self.settings.top if self.settings.status == Status.OPEN else 0
         return Ranking(
             policy=self.settings.policy.name,

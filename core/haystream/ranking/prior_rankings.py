@@ -15,6 +15,7 @@ from haystream.collection import Collection
 from haystream.events import Policy
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
+from haystream.ranking.late import moved_on
 from haystream.ranking.scoring import Scored, Source, score_all
 from haystream.ranking.set_scores import SetCounts, SetEdges
 from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes
@@ -106,8 +107,17 @@ class PriorRankings:
         """Do a part of what `at` will have to do, a millisecond or two; True if that is not all."""
         return self._begun(policy, common).make()
 
+    def made(self, policy: Policy, common: Common) -> "PriorRanking | None":
+        """The same if it is made already."""
+        known = self._known.get(_key(policy, common))
+        return known if known is not None and known.complete else None
+
+    def glimpse(self, policy: Policy, common: Common, other: "PriorRanking | Glimpse", shift: float) -> "Glimpse":
+        """The same before it is made, from another one, at common quantities whose mean is less by `shift`."""
+        return Glimpse(self._begun(policy, common), other, shift)
+
     def _begun(self, policy: Policy, common: Common) -> "PriorRanking":
-        key = replace(policy, seed=0, epsilon=0.0), common
+        key = _key(policy, common)
         ranking = self._known.pop(key, None) or PriorRanking(self, *key)
         self._known[key] = ranking  # the last to be let go
         for oldest in list(self._known)[:-MOST_RANKINGS]:
@@ -171,6 +181,53 @@ class PriorRanking:
             while self.make():
                 pass
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be made."""
+        return self._made == self._rankings.sets
+
+    @property
+    def best(self) -> Leaders:
+        """Those that are kept in order."""
+        return self._leaders
+
+    def ordered(self, leaders: Leaders) -> Leaders:
+        """These as they stand in this ranking, which need not be made for that."""
+        score = self._rankings.scored(self._policy, self._common, leaders.sets).score
+        return Leaders(leaders.sets, score, leaders.tie).at(np.lexsort((leaders.sets, leaders.tie, -score)))
+
+    @property
+    def base_rate(self) -> float:
+        """The common mean that it is made with."""
+        return self._common.base_rate
+
     def terms(self, which: Ints) -> Floats:
         """What some sets add to the totals, shape (TERMS,)."""
         return np.asarray(self._rankings.scored(self._policy, self._common, which).terms.sum(axis=0))
+
+
+class Glimpse:
+    """A ranking that is not made yet: who leads in another one, at other common quantities, in the order that is
+    right now; and that one's totals, moved on (`late`)."""
+
+    def __init__(self, ranking: PriorRanking, other: "PriorRanking | Glimpse", shift: float) -> None:
+        self._ranking = ranking
+        self.best: Leaders = ranking.ordered(other.best)
+        self.totals: Floats = other.totals + other.totals[-1] * moved_on(shift, ranking.base_rate)
+
+    def leaders(self, most: int, owned: Ints) -> Leaders:
+        """As `PriorRanking.leaders`, which it takes if it knows of fewer itself."""
+        free = np.flatnonzero(owned[self.best.sets] == 0)[:most]
+        if len(free) == most:
+            return self.best.at(free)
+        while self._ranking.make():
+            pass
+        return self._ranking.leaders(most, owned)
+
+    def terms(self, which: Ints) -> Floats:
+        """What some sets add to the totals, shape (TERMS,)."""
+        return self._ranking.terms(which)
+
+
+def _key(policy: Policy, common: Common) -> tuple[Policy, Common]:
+    return replace(policy, seed=0, epsilon=0.0), common

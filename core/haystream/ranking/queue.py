@@ -16,8 +16,9 @@ from haystream.engines.local.ahead import Ahead
 from haystream.events import Policy
 from haystream.models.common import Common
 from haystream.ranking.first import First
+from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, Late, moved_on
 from haystream.ranking.policies import POLICIES, Moves, jump_of
-from haystream.ranking.prior_rankings import PriorRanking, PriorRankings
+from haystream.ranking.prior_rankings import MADE_AT_ONCE, Glimpse, PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem
 from haystream.ranking.reasons import Reasons
 from haystream.ranking.scoring import Source, score_all
@@ -25,16 +26,19 @@ from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, CountedSets, SetC
 from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes, Tournament
 from haystream.ranking.turns import Turns
 
+DUE, LATE = 1, 2
+"""Flags of a set: to be scored again at the next `rescore`, or when there is time (`late`)."""
+
 
 @allocating
 def sets_on(edges: Ints, last_link: Ints, linked: Ints, previous_link: Ints, place: Ints, flags: Flags) -> Ints:
-    """The sets on `edges` that are not owned (`place`), or not flagged, each once, shape (k,)."""
+    """The sets on `edges` that are not owned (`place`), or not DUE by their flags, each once, shape (k,)."""
     found, count = np.empty(16 + len(edges), np.int32), 0
     for i in range(len(edges)):
         link = last_link[edges[i]]
         while link >= 0:
             which = linked[link]
-            if place[which] == 0 or (place[which] > 0 and flags[place[which] - 1] == 0):
+            if place[which] == 0 or (place[which] > 0 and flags[place[which] - 1] != DUE):
                 if count == len(found):
                     found = np.append(found, np.empty(count, np.int32))
                 found[count] = which
@@ -42,7 +46,7 @@ def sets_on(edges: Ints, last_link: Ints, linked: Ints, previous_link: Ints, pla
                 if place[which] == 0:
                     place[which] = -1
                 else:
-                    flags[place[which] - 1] = 1
+                    flags[place[which] - 1] = DUE
             link = previous_link[link]
     for i in range(count):
         which = found[i]
@@ -68,7 +72,7 @@ class Queue:
         self._prior = prior
         self._left_before: Longs = prior.left if prior else np.zeros(0, np.int64)
         """Items of each set that the query begins with, shape (sets of the prior,)."""
-        self._base: PriorRanking | None = None
+        self._base: PriorRanking | Glimpse | None = None
         """The ranking of all that is not owned."""
         self._owned_terms: Floats = np.zeros(TERMS)
         """What it says of sets that are owned."""
@@ -87,7 +91,8 @@ class Queue:
         self._relevant = Growing(np.int32)
         self._pending = Growing(np.int32)
         self._flags = Growing(np.uint8)
-        """1 where a set is to be scored again."""
+        """DUE where a set is to be scored again; or LATE."""
+        self._late: Late | None = None
         self._scored = 0
         """How many were owned at the last `rescore`."""
         self._tournament = Tournament()
@@ -102,7 +107,7 @@ class Queue:
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
         self._policy, self.scores_edges = policy, POLICIES[policy.name].score is not None
-        self._step, self._common, self._first = -1, None, None
+        self._step, self._common, self._first, self._late = -1, None, None, None
 
     def add(self, begin: int, end: int) -> None:
         """New items, at places begin … end − 1 of the collection; unscreened."""
@@ -161,7 +166,7 @@ class Queue:
         # Most have a row, and arrays of one cost several times what is done with them: a verdict asks twice.
         place = int(self._place.data[which]) - 1 if which < self._place.size else -1
         if place >= 0 and self._row.data[place]:
-            self._flags.data[place] = 1
+            self._flags.data[place] = DUE
             return place, int(self._row.data[place]) - 1
         at, row = self._counted(np.array([which], np.int32))
         return int(at[0]), int(row[0])
@@ -210,7 +215,7 @@ class Queue:
                 old = np.flatnonzero(new < self._prior.sets)
                 self._tie[known + old] = self._prior.tie[new[old]]
         at = self._place.data[of] - np.int32(1)
-        self._flags.data[at] = 1
+        self._flags.data[at] = DUE
         return at
 
     @property
@@ -242,23 +247,69 @@ class Queue:
         chains = sets.links.last.data, sets.linked.data, sets.links.previous.data
         if len(edges):
             self._own(sets_on(edges, *chains, self._place.data, self._flags.data))
-        moved, self._common = common != self._common, common
-        at = np.flatnonzero(self._flags.view().view(np.bool_)).astype(np.int32)
+        moved = common != self._common
+        at = np.flatnonzero(self._flags.view() == DUE).astype(np.int32)
         if not len(at) and not moved:
             return
-        self._flags.data[at] = 0
         self._reasons.forget(self._set.data[at])
         if moved:
-            at = np.arange(self._set.size, dtype=np.int32)
+            at = self._take_common(common, at, engine, step)
+        self._flags.data[at] = 0
         self._score_own(engine, at, step)
         if moved or (self._first and self._first.changes_with(self._set.data[at], self._scores[at])):
             self._first = None
-        if self._prior is not None:
-            new = self._set.view()[0 if moved else self._scored :]
-            base = self._base = self._prior.at(self._policy, common) if moved or self._base is None else self._base
-            terms = base.terms(new[new < self._prior.sets])
-            self._owned_terms = terms if moved else self._owned_terms + terms
+        if self._prior is not None and self._base is not None:
+            new = self._set.view()[self._scored :]
+            self._owned_terms += self._base.terms(new[new < self._prior.sets])
         self._scored = self._set.size
+
+    def _take_common(self, common: Common, due: Ints, engine: Engine, step: int) -> Ints:
+        """Go on to other common quantities; return the places of the sets that are to be scored by them now.
+
+        These are all of them, or, where that would take long, the best and those that are `due` (`late`).
+        """
+        before, self._common, prior, self._late = self._common, common, self._prior, None
+        made = prior.made(self._policy, common) if prior is not None else None
+        soon = made is not None or prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
+        by_chance = POLICIES[self._policy.name].moves is not Moves.NEVER
+        if before is None or by_chance or (soon and self._set.size <= AT_ONCE):
+            self._scored, self._owned_terms = 0, np.zeros(TERMS)
+            self._base = prior.at(self._policy, common) if prior is not None else None
+            return np.arange(self._set.size, dtype=np.int32)
+        self._late = Late(engine, common, step)
+        shift = common.mean_shift - before.mean_shift
+        best = self._tournament.leaders(CANDIDATES)
+        self._tournament.retire(moved_on(shift, common.base_rate))
+        self._flags.view()[:] = LATE
+        if prior is not None and self._base is not None:
+            self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved_on(shift, common.base_rate)
+            self._base = made or prior.glimpse(self._policy, common, self._base, shift)
+        return np.union1d(best, due)
+
+    @property
+    def late(self) -> bool:
+        """Whether sets wait for `make_up`."""
+        return self._late is not None
+
+    def make_up(self) -> None:
+        """Score some of the sets that wait since what all share moved, a millisecond or two: see `late`."""
+        late, prior = self._late, self._prior
+        if late is None or (prior is not None and prior.prepare(self._policy, late.common)):
+            return
+        begin, end = late.made, min(late.made + LATE_AT_ONCE, self._scored)
+        at = begin + np.flatnonzero(self._flags.data[begin:end] == LATE).astype(np.int32)
+        self._flags.data[at] = 0
+        self._score_own(late.engine, at, late.step)
+        if self._first and self._first.changes_with(self._set.data[at], self._scores[at]):
+            self._first = None
+        late.made = end
+        if prior is not None:
+            base, owned = prior.at(self._policy, late.common), self._set.data[begin:end]
+            late.owned_terms += base.terms(owned[owned < prior.sets])
+            if end == self._scored:
+                self._base, self._owned_terms, self._first = base, late.owned_terms, None
+        if end == self._scored:
+            self._late = None
 
     def foresee(self, engine: Engine, top: int) -> bool:
         """Do a part of what the next verdict will ask for, if it is on the best item; True if there is more to do.
@@ -351,6 +402,8 @@ class Queue:
 
         All of them, or the first `most` (a few more may come).
         """
+        while self.late and (most is None or most > CANDIDATES // 4):
+            self.make_up()
         leaders = self._leaders(len(self._collection.sets) if most is None else most)
         for less, tied in groupby(leaders, key=itemgetter(0)):
             for item, which in self._merged([which for _, _, which in tied]):
@@ -409,6 +462,8 @@ class Queue:
         if which >= self._place.size:
             return False
         place = int(self._place.data[which]) - 1
+        if self._flags.data[place]:
+            return False
         row = int(self._row.data[place]) - 1
         left = items = int(self._left_before[which]) if which < len(self._left_before) else 0
         if row >= 0:

@@ -101,6 +101,16 @@ def enter(places: Places, which: Ints, score: Floats, terms: Floats, above: Ints
 
 
 @compiled
+def retire(places: Places, moved: Floats) -> None:
+    """Take all entries out of the tournament, and add `moved` times the last of its terms to the terms of each."""
+    for place in range(len(places.score)):
+        places.score[place] = -np.inf
+        slope = places.terms[place, TERMS - 1]
+        for term in range(TERMS):
+            places.terms[place, term] += moved[term] * slope
+
+
+@compiled
 def push(places: Places, heap: Longs, count: int, place: int) -> int:
     """Put a place into a heap of `count`; return how many it has now."""
     at = count
@@ -179,6 +189,13 @@ class Tournament:
         Their tie hashes are in `places`.
         """
         enter(self.places, which, score, terms, np.empty_like(which))
+
+    def retire(self, moved: Floats) -> None:
+        """Take all entries out, as if nothing were left of them, and have their terms move.
+
+        `moved`: by how much in units of the last of them, shape (TERMS,).
+        """
+        retire(self.places, moved)
 
     def totals(self) -> Floats:
         """The sums of the terms over all entries, shape (TERMS,)."""
