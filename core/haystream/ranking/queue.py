@@ -22,8 +22,16 @@ from haystream.ranking.prior_rankings import MADE_AT_ONCE, Glimpse, PriorRanking
 from haystream.ranking.ranked import Estimate, RankedItem
 from haystream.ranking.reasons import Reasons
 from haystream.ranking.scoring import Source, score_all
-from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, CountedSets, SetCounts, SetEdges, counts_of
-from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes, Tournament
+from haystream.ranking.set_scores import (
+    ONE_MATTER,
+    OPTIMISM,
+    CountedSets,
+    SetCounts,
+    SetEdges,
+    counts_of,
+    numbers_of,
+)
+from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes, Ties, Tournament, ties_of
 from haystream.ranking.turns import Turns
 
 DUE, LATE = 1, 2
@@ -72,6 +80,8 @@ class Queue:
         self._prior = prior
         self._left_before: Longs = prior.left if prior else np.zeros(0, np.int64)
         """Items of each set that the query begins with, shape (sets of the prior,)."""
+        self._tie_before: Hashes = prior.tie if prior else np.zeros(0, np.uint64)
+        """The hash of the first of them."""
         self._base: PriorRanking | Glimpse | None = None
         """The ranking of all that is not owned."""
         self._owned_terms: Floats = np.zeros(TERMS)
@@ -83,8 +93,12 @@ class Queue:
         self._place = Growing(np.int32)
         """By set: 0, or 1 more than its place in the columns of those that are owned."""
         self._set = Growing(np.int32)
-        self._row = Growing(np.int32)
-        """0, or 1 more than its row in the counts: where anything was counted that the query did not begin with."""
+        """By place: the set, or −1 − its row in the counts, where anything was counted that the query did not begin
+        with."""
+        self._number = Growing(np.int32)
+        """By row, as those that follow: the set."""
+        self._tie = Growing(np.uint64, fill=LAST_HASH)
+        """The hash of its first item."""
         self._left = Growing(np.int32)
         self._items = Growing(np.int32)
         self._screened = Growing(np.int32)
@@ -112,31 +126,31 @@ class Queue:
     def add(self, begin: int, end: int) -> None:
         """New items, at places begin … end − 1 of the collection; unscreened."""
         of = self._collection.sets_of(begin, end)
-        at, row = self._counted(of)
+        row = self._counted(of)
         np.add.at(self._left.data, row, 1)
         np.add.at(self._items.data, row, 1)
-        np.minimum.at(self._tie, at, self._collection.hashes_of(begin, end))
+        np.minimum.at(self._tie.data, row, self._collection.hashes_of(begin, end))
         for which in self._skip.keys() & of.tolist() if self._skip else ():
             del self._skip[which]  # an item may come before the first unscreened one
 
     def offer(self, item: int, *, available: bool) -> None:
         """Take an item out of the queue, or put it back."""
         which = self._collection.set_of(item)
-        at, row = self._counted_one(which)
+        row, tie = self._counted_one(which), self._tie.data
         if available:
             self._taken.discard(item)
             self._left.data[row] += 1
-            self._tie[at] = min(int(self._tie[at]), self._collection.hash_of(item))
+            tie[row] = min(int(tie[row]), self._collection.hash_of(item))
             self._skip.pop(which, None)  # it may come before the first unscreened one
         else:
             self._taken.add(item)
             self._left.data[row] -= 1
-            self._tie[at] = self._first_hash(which)
+            tie[row] = self._first_hash(which)
 
     def hold(self, item: int, *, held: bool) -> None:
         """Take an unscreened item out of the queue though it is among what remains, or put it back."""
         which = self._collection.set_of(item)
-        _, row = self._counted_one(which)
+        row = self._counted_one(which)
         self._pending.data[row] += 1 if held else -1
         if self._pending.data[row]:
             self._holding.add(which)
@@ -147,57 +161,66 @@ class Queue:
     def withdraw(self, items: Ints) -> None:
         """Take items out for good, and out of what their sets are known to hold; places of the collection."""
         of = self._collection.sets_at(items)
-        at, row = self._counted(of)
+        row = self._counted(of)
         free = np.array([item not in self._taken for item in items.tolist()], dtype=np.int32)
         np.subtract.at(self._left.data, row, free)
         np.subtract.at(self._items.data, row, 1)
-        for place, which in set(zip(at.tolist(), of.tolist(), strict=True)):
-            self._tie[place] = self._first_hash(which)
+        for at, which in set(zip(row.tolist(), of.tolist(), strict=True)):
+            self._tie.data[at] = self._first_hash(which)
 
     def judge(self, item: int, *, screened: int, relevant: int) -> None:
         """Add to (or, with −1, take from) what is known of the item's set."""
-        _, row = self._counted_one(self._collection.set_of(item))
+        row = self._counted_one(self._collection.set_of(item))
         self._screened.data[row] += screened
         self._relevant.data[row] += relevant
 
     # ---- what is owned ----
 
-    def _counted_one(self, which: int) -> tuple[int, int]:
+    def _counted_one(self, which: int) -> int:
         # Most have a row, and arrays of one cost several times what is done with them: a verdict asks twice.
         place = int(self._place.data[which]) - 1 if which < self._place.size else -1
-        if place >= 0 and self._row.data[place]:
+        if place >= 0 and self._set.data[place] < 0:
             self._flags.data[place] = DUE
-            return place, int(self._row.data[place]) - 1
-        at, row = self._counted(np.array([which], np.int32))
-        return int(at[0]), int(row[0])
+            return -1 - int(self._set.data[place])
+        return int(self._counted(np.array([which], np.int32))[0])
 
-    def _counted(self, of: Ints) -> tuple[Ints, Ints]:
-        """Own these sets; return the place of each, and its row in the counts, both of shape (len(of),)."""
+    def _counted(self, of: Ints) -> Ints:
+        """Own these sets; return the row of each in the counts, shape (len(of),)."""
         at = self._own(of)
-        new = at[self._row.data[at] == 0]
+        new = at[self._set.data[at] >= 0]
         if len(new):
             new = np.unique(new)
-            known, count = self._left.size, self._left.size + len(new)
-            for column in self._counts:
+            known, count = self._number.size, self._number.size + len(new)
+            self._tie.resize(count)
+            for column in (self._number, *self._counts):
                 column.resize(count)
-            self._left.data[known:count] = self._items.data[known:count] = self._begun_with(self._set.data[new])
-            self._row.data[new] = np.arange(known, count) + 1
-        return at, self._row.data[at] - np.int32(1)
+            sets = self._number.data[known:count] = self._set.data[new]
+            began = np.flatnonzero(sets < len(self._left_before))
+            self._tie.data[known + began] = self._tie_before[sets[began]]
+            self._left.data[known + began] = self._items.data[known + began] = self._left_before[sets[began]]
+            self._set.data[new] = -1 - np.arange(known, count)
+        return -1 - self._set.data[at]
 
     @property
     def _counts(self) -> tuple[Growing[np.int32], ...]:
         """As in `SetCounts`."""
         return self._left, self._items, self._screened, self._relevant, self._pending
 
-    def _begun_with(self, sets: Ints) -> Longs:
-        known = sets < len(self._left_before)
-        left = np.zeros(len(sets), np.int64)
-        left[known] = self._left_before[sets[known]]
-        return left
-
     def _counts_at(self, at: Ints) -> SetCounts:
-        known = CountedSets(self._set.data, self._row.data, self._left_before)
-        return SetCounts(*counts_of(at, known, SetCounts(*(column.data for column in self._counts))))
+        counts = SetCounts(*(column.data for column in self._counts))
+        return SetCounts(*counts_of(at, self._counted_sets, counts))
+
+    def _sets(self, at: Ints) -> Ints:
+        """The sets at some places, shape (len(at),)."""
+        return numbers_of(at, self._counted_sets)
+
+    @property
+    def _counted_sets(self) -> CountedSets:
+        return CountedSets(self._set.data, self._number.data, self._left_before)
+
+    @property
+    def _ties(self) -> Ties:
+        return Ties(self._set.data, self._tie.data, self._tie_before)
 
     def _own(self, of: Ints) -> Ints:
         """Have these sets as the query's own, to be scored again; return the place of each, shape (len(of),)."""
@@ -206,14 +229,11 @@ class Queue:
         if len(new):
             new = np.unique(new)
             known, count = self._set.size, self._set.size + len(new)
-            for column in (self._set, self._row, self._flags):
+            for column in (self._set, self._flags):
                 column.resize(count)
-            self._tournament.resize(count)
+            self._tournament.resize(count, self._ties)
             self._place.data[new] = np.arange(known, count) + 1
             self._set.data[known:count] = new
-            if self._prior is not None:
-                old = np.flatnonzero(new < self._prior.sets)
-                self._tie[known + old] = self._prior.tie[new[old]]
         at = self._place.data[of] - np.int32(1)
         self._flags.data[at] = DUE
         return at
@@ -222,11 +242,6 @@ class Queue:
     def _scores(self) -> Floats:
         """The score of each set that is owned."""
         return self._tournament.places.score
-
-    @property
-    def _tie(self) -> Hashes:
-        """The hash of the first item of each set that is owned."""
-        return self._tournament.places.tie
 
     def _own_all(self) -> None:
         """Leave the ranking by the prior: every set of it is to be scored here."""
@@ -251,15 +266,15 @@ class Queue:
         at = np.flatnonzero(self._flags.view() == DUE).astype(np.int32)
         if not len(at) and not moved:
             return
-        self._reasons.forget(self._set.data[at])
+        self._reasons.forget(self._sets(at))
         if moved:
             at = self._take_common(common, at, engine, step)
         self._flags.data[at] = 0
         self._score_own(engine, at, step)
-        if moved or (self._first and self._first.changes_with(self._set.data[at], self._scores[at])):
+        if moved or (self._first and self._first.changes_with(self._sets(at), self._scores[at])):
             self._first = None
         if self._prior is not None and self._base is not None:
-            new = self._set.view()[self._scored :]
+            new = self._sets(np.arange(self._scored, self._set.size, dtype=np.int32))
             self._owned_terms += self._base.terms(new[new < self._prior.sets])
         self._scored = self._set.size
 
@@ -278,7 +293,7 @@ class Queue:
             return np.arange(self._set.size, dtype=np.int32)
         self._late = Late(engine, common, step)
         shift = common.mean_shift - before.mean_shift
-        best = self._tournament.leaders(CANDIDATES)
+        best = self._tournament.leaders(CANDIDATES, self._ties)
         self._tournament.retire(moved_on(shift, common.base_rate))
         self._flags.view()[:] = LATE
         if prior is not None and self._base is not None:
@@ -300,11 +315,11 @@ class Queue:
         at = begin + np.flatnonzero(self._flags.data[begin:end] == LATE).astype(np.int32)
         self._flags.data[at] = 0
         self._score_own(late.engine, at, late.step)
-        if self._first and self._first.changes_with(self._set.data[at], self._scores[at]):
+        if self._first and self._first.changes_with(self._sets(at), self._scores[at]):
             self._first = None
         late.made = end
         if prior is not None:
-            base, owned = prior.at(self._policy, late.common), self._set.data[begin:end]
+            base, owned = prior.at(self._policy, late.common), self._sets(np.arange(begin, end, dtype=np.int32))
             late.owned_terms += base.terms(owned[owned < prior.sets])
             if end == self._scored:
                 self._base, self._owned_terms, self._first = base, late.owned_terms, None
@@ -325,11 +340,12 @@ class Queue:
 
     def _score_own(self, engine: Engine, at: Ints, step: int) -> None:
         readings, sets = engine.readings, self._collection.sets
-        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(self._set.data[at])
+        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(self._sets(at))
         counts, keys = readings.counts(edges), self._collection.graph.edge_key
         base_rate, lap = readings.rounded_common().base_rate, self._turns.lap
         source = Source(readings.scoring(edges, counts), counts, edges, keys, base_rate, step, lap)
-        self._tournament.set(at, *score_all(layout, self._counts_at(at), source, self._policy))
+        scored = score_all(layout, self._counts_at(at), source, self._policy)
+        self._tournament.set(at, *scored, self._ties)
 
     def _also_moved(self, edges: Ints, step: int) -> Ints:
         """With those edges, all whose scores move because the step does."""
@@ -464,7 +480,7 @@ class Queue:
         place = int(self._place.data[which]) - 1
         if self._flags.data[place]:
             return False
-        row = int(self._row.data[place]) - 1
+        row = -1 - int(self._set.data[place])
         left = items = int(self._left_before[which]) if which < len(self._left_before) else 0
         if row >= 0:
             left, items = int(self._left.data[row]), int(self._items.data[row])
@@ -498,8 +514,8 @@ class Queue:
 
     def _leaders(self, most: int) -> Iterator[tuple[float, int, int]]:
         """(score, negative; tie hash; set) of the best sets, in rank order, at least so many."""
-        at, places = self._tournament.leaders(most), self._tournament.places
-        columns = [(-places.score[at], places.tie[at], self._set.data[at])]
+        at, ties = self._tournament.leaders(most, self._ties), self._ties
+        columns = [(-self._scores[at], ties_of(at, ties), self._sets(at))]
         if self._base is not None:
             sets, score, tie = self._base.leaders(most, self._place.data)
             columns.append((-score, tie, sets))

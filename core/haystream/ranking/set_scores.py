@@ -98,14 +98,24 @@ class SetCounts(NamedTuple):
 
 
 class CountedSets(NamedTuple):
-    """The sets that have a place in a queue."""
+    """The sets that have a place in a queue, and a few of them a row in its counts."""
 
+    of: Ints
+    """By place: the set's number, or −1 − its row."""
     number: Ints
-    """Of the set at each place."""
-    row: Ints
-    """0, or 1 more than its row in the counts, by place."""
+    """By row."""
     before: Longs
     """By set: the items of one without a row, all of them left. One beyond these has none."""
+
+
+@allocating
+def numbers_of(at: Ints, sets: CountedSets) -> Ints:
+    """The numbers of the sets at some places, shape (len(at),)."""
+    numbers = np.empty(len(at), np.int32)
+    for i in range(len(at)):
+        of = sets.of[at[i]]
+        numbers[i] = sets.number[-1 - of] if of < 0 else of
+    return numbers
 
 
 @allocating
@@ -115,13 +125,14 @@ def counts_of(at: Ints, sets: CountedSets, counts: SetCounts) -> tuple[Longs, Lo
     screened, relevant = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
     pending = np.zeros(len(at), np.int64)
     for i in range(len(at)):
-        which, row = sets.number[at[i]], sets.row[at[i]] - 1
-        if row >= 0:
+        of = sets.of[at[i]]
+        if of < 0:
+            row = -1 - of
             left[i], items[i] = counts.left[row], counts.items[row]
             screened[i], relevant[i] = counts.screened[row], counts.relevant[row]
             pending[i] = counts.pending[row]
-        elif which < len(sets.before):
-            left[i] = items[i] = sets.before[which]
+        elif of < len(sets.before):
+            left[i] = items[i] = sets.before[of]
     return left, items, screened, relevant, pending
 
 

@@ -1,9 +1,9 @@
 """A tournament over item sets: who has the best score, and how many relevant items are left, in O(log sets).
 
-An entry holds a set's score, the tie hash of its first unscreened item, and the terms of some sums. Eight entries
-play each other, then eight of their winners, and so on: every node says who is the best below it and how good, and
-the sums of the terms there. So a query that scores many sets pays for their entries, and little more. An entry
-without unscreened items scores −inf.
+An entry holds a set's score and the terms of some sums; the tie hash of its first unscreened item is looked up
+(`Ties`), which is asked for only where scores are equal. Eight entries play each other, then eight of their
+winners, and so on: every node says who is the best below it and how good, and the sums of the terms there. So a
+query that scores many sets pays for their entries, and little more. An entry without unscreened items scores −inf.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import SPARE, Floats, Ints, Longs
-from haystream.compiled import compiled
+from haystream.compiled import allocating, compiled, inlined
 
 Hashes = NDArray[np.uint64]
 
@@ -34,14 +34,38 @@ class Places(NamedTuple):
 
     score: Floats
     """Of an entry, or the best below a node."""
-    tie: Hashes
-    """The tie hash of the same."""
     terms: Floats
     """Its own, or the sums over all entries below it, shape (places, TERMS)."""
     best: Ints
     """The best entry below, by node: of place p at p − start[1]."""
     start: Longs
     """Where each level begins; level 0 is that of the entries."""
+
+
+class Ties(NamedTuple):
+    """Where the tie hash of each entry stands that has a score above −inf."""
+
+    of: Ints
+    """By entry: the number of its set, or −1 − its row in `own`."""
+    own: Hashes
+    before: Hashes
+    """By set."""
+
+
+@inlined
+def tie_at(ties: Ties, entry: int) -> int:
+    """The tie hash of an entry."""
+    of = ties.of[entry]
+    return ties.own[-1 - of] if of < 0 else ties.before[of]  # type: ignore[no-any-return]
+
+
+@allocating
+def ties_of(entries: Ints, ties: Ties) -> Hashes:
+    """The tie hashes of some entries, shape (len(entries),)."""
+    found = np.empty(len(entries), np.uint64)
+    for i in range(len(entries)):
+        found[i] = tie_at(ties, entries[i])
+    return found
 
 
 @compiled
@@ -52,32 +76,37 @@ def entry_at(places: Places, place: int) -> int:
 
 
 @compiled
-def comes_first(places: Places, a: int, b: int) -> bool:
-    """Whether what is at a comes before what is at b: by the higher score, the lower tie hash, the lower entry."""
+def comes_first(places: Places, ties: Ties, a: int, b: int) -> bool:
+    """Whether what is at a comes before what is at b: by the higher score, the lower tie hash, the lower entry.
+
+    Both score more than −inf.
+    """
     if places.score[a] != places.score[b]:
         return bool(places.score[a] > places.score[b])
-    if places.tie[a] != places.tie[b]:
-        return bool(places.tie[a] < places.tie[b])
-    return entry_at(places, a) <= entry_at(places, b)
+    one, other = entry_at(places, a), entry_at(places, b)
+    if tie_at(ties, one) != tie_at(ties, other):
+        return bool(tie_at(ties, one) < tie_at(ties, other))
+    return one <= other
 
 
 @compiled
-def replay(places: Places, level: int, which: int) -> None:
+def replay(places: Places, ties: Ties, level: int, which: int) -> None:
     """Bring a node, the one that is `which` of its level, up to date with the block below it."""
-    score, tie, terms = places.score, places.tie, places.terms
+    score, terms = places.score, places.terms
     first, node = places.start[level - 1] + which * BLOCK, places.start[level] + which
     best, highest = first, score[first]
     a, b, c = terms[first, 0], terms[first, 1], terms[first, 2]
     for place in range(first + 1, first + BLOCK):
-        if score[place] > highest or (score[place] == highest and tie[place] < tie[best]):
+        tied = score[place] == highest > -np.inf
+        if score[place] > highest or (tied and not comes_first(places, ties, best, place)):
             best, highest = place, score[place]
         a, b, c = a + terms[place, 0], b + terms[place, 1], c + terms[place, 2]
-    score[node], tie[node], terms[node, 0], terms[node, 1], terms[node, 2] = highest, tie[best], a, b, c
+    score[node], terms[node, 0], terms[node, 1], terms[node, 2] = highest, a, b, c
     places.best[node - places.start[1]] = entry_at(places, best)
 
 
 @compiled
-def enter(places: Places, which: Ints, score: Floats, terms: Floats, above: Ints) -> None:
+def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Floats, above: Ints) -> None:
     """Give the entries in `which` their scores and terms, and bring all above up to date, level by level.
 
     Each node once if `which` ascends. `above` is room for as many.
@@ -94,7 +123,7 @@ def enter(places: Places, which: Ints, score: Floats, terms: Floats, above: Ints
         for i in range(count):
             node = above[i] // BLOCK
             if nodes == 0 or above[nodes - 1] != node:
-                replay(places, level, node)
+                replay(places, ties, level, node)
                 above[nodes] = node
                 nodes += 1
         count = nodes
@@ -111,13 +140,13 @@ def retire(places: Places, moved: Floats) -> None:
 
 
 @compiled
-def push(places: Places, heap: Longs, count: int, place: int) -> int:
+def push(places: Places, ties: Ties, heap: Longs, count: int, place: int) -> int:
     """Put a place into a heap of `count`; return how many it has now."""
     at = count
     heap[at] = place
     while at > 0:
         parent = (at - 1) // 2
-        if comes_first(places, heap[parent], heap[at]):
+        if comes_first(places, ties, heap[parent], heap[at]):
             break
         heap[at], heap[parent] = heap[parent], heap[at]
         at = parent
@@ -125,7 +154,7 @@ def push(places: Places, heap: Longs, count: int, place: int) -> int:
 
 
 @compiled
-def pop(places: Places, heap: Longs, count: int) -> int:
+def pop(places: Places, ties: Ties, heap: Longs, count: int) -> int:
     """Take what comes first out of a heap of `count`, and return it."""
     first = int(heap[0])
     count -= 1
@@ -133,9 +162,9 @@ def pop(places: Places, heap: Longs, count: int) -> int:
     at = 0
     while 2 * at + 1 < count:
         child = 2 * at + 1
-        if child + 1 < count and comes_first(places, heap[child + 1], heap[child]):
+        if child + 1 < count and comes_first(places, ties, heap[child + 1], heap[child]):
             child += 1
-        if comes_first(places, heap[at], heap[child]):
+        if comes_first(places, ties, heap[at], heap[child]):
             break
         heap[at], heap[child] = heap[child], heap[at]
         at = child
@@ -143,14 +172,14 @@ def pop(places: Places, heap: Longs, count: int) -> int:
 
 
 @compiled
-def lead(places: Places, heap: Longs, which: Ints) -> int:
+def lead(places: Places, ties: Ties, heap: Longs, which: Ints) -> int:
     """The entries from the best on into `which`, as many as fit; how many there are. `heap` is room."""
     start, count, found = places.start, 0, 0
     root = start[len(start) - 1]
     if places.score[root] > -np.inf:
-        count = push(places, heap, count, root)
+        count = push(places, ties, heap, count, root)
     while count > 0 and found < len(which):
-        place = pop(places, heap, count)
+        place = pop(places, ties, heap, count)
         count -= 1
         if place < start[1]:
             which[found] = place
@@ -162,7 +191,7 @@ def lead(places: Places, heap: Longs, which: Ints) -> int:
         first = start[level - 1] + (place - start[level]) * BLOCK
         for below in range(first, first + BLOCK):
             if places.score[below] > -np.inf:
-                count = push(places, heap, count, below)
+                count = push(places, ties, heap, count, below)
     return found
 
 
@@ -172,23 +201,21 @@ class Tournament:
     def __init__(self) -> None:
         self.size = 0
         self.places: Places = _places(0)
-        """Whoever changes any of an entry's calls `set` for it before he asks who leads."""
 
-    def resize(self, size: int) -> None:
+    def resize(self, size: int, ties: Ties) -> None:
         """Make room for `size` entries; never shrinks."""
         old, known = self.places, self.size
         self.size = max(size, known)
         if size > old.start[1]:
             self.places = _places(size + size // SPARE)
-            self.places.tie[:known] = old.tie[:known]
-            self.set(np.arange(known, dtype=np.int32), old.score[:known], old.terms[:known])
+            self.set(np.arange(known, dtype=np.int32), old.score[:known], old.terms[:known], ties)
 
-    def set(self, which: Ints, score: Floats, terms: Floats) -> None:
+    def set(self, which: Ints, score: Floats, terms: Floats, ties: Ties) -> None:
         """Give entries new scores and terms, shape (k, TERMS); `which`, shape (k,), had better ascend.
 
-        Their tie hashes are in `places`.
+        Call it for whoever's tie hash has changed, before you ask who leads.
         """
-        enter(self.places, which, score, terms, np.empty_like(which))
+        enter(self.places, ties, which, score, terms, np.empty_like(which))
 
     def retire(self, moved: Floats) -> None:
         """Take all entries out, as if nothing were left of them, and have their terms move.
@@ -201,12 +228,12 @@ class Tournament:
         """The sums of the terms over all entries, shape (TERMS,)."""
         return np.array(self.places.terms[-1])
 
-    def leaders(self, most: int) -> Ints:
+    def leaders(self, most: int, ties: Ties) -> Ints:
         """The best entries with a score above −inf, best first, at most so many."""
         which = np.empty(min(most, self.size), np.int32)
         places = self.places
         room = min(1 + len(which) * BLOCK * len(places.start), len(places.score))
-        return which[: lead(places, np.empty(room, np.int64), which)]
+        return which[: lead(places, ties, np.empty(room, np.int64), which)]
 
 
 def _places(room: int) -> Places:
@@ -216,5 +243,5 @@ def _places(room: int) -> Places:
         count = -(-count // BLOCK)
         levels.append(count * BLOCK)
     start, places = np.cumsum([0, *levels]), sum(levels) + 1
-    score, tie = np.full(places, -np.inf), np.full(places, LAST_HASH, np.uint64)
-    return Places(score, tie, np.zeros((places, TERMS)), np.zeros(places - levels[0], np.int32), start)
+    score, best = np.full(places, -np.inf), np.zeros(places - levels[0], np.int32)
+    return Places(score, np.zeros((places, TERMS)), best, start)
