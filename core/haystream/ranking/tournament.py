@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Floats, Ints, Longs
+from haystream.arrays import SPARE, Floats, Ints, Longs, Singles
 from haystream.compiled import allocating, compiled, inlined
 
 Hashes = NDArray[np.uint64]
@@ -27,17 +27,20 @@ LAST_HASH = int(np.iinfo(np.uint64).max)
 
 
 class Places(NamedTuple):
-    """By place: first the entries, then the nodes above them, then those above these, and the root last.
+    """By place: first the entries, then the nodes above them, then those above these, and the root last. What only
+    nodes have stands at p − start[1] of place p.
 
     On every level but the root's are whole blocks: places that are not in use score −inf and add nothing.
     """
 
     score: Floats
     """Of an entry, or the best below a node."""
-    terms: Floats
-    """Its own, or the sums over all entries below it, shape (places, TERMS)."""
+    terms: Singles
+    """By entry, shape (entries, TERMS): to 6e-8 of each."""
+    sums: Floats
+    """By node: of the terms of all entries below it, shape (nodes, TERMS)."""
     best: Ints
-    """The best entry below, by node: of place p at p − start[1]."""
+    """By node: the best entry below."""
     start: Longs
     """Where each level begins; level 0 is that of the entries."""
 
@@ -92,21 +95,23 @@ def comes_first(places: Places, ties: Ties, a: int, b: int) -> bool:
 @compiled
 def replay(places: Places, ties: Ties, level: int, which: int) -> None:
     """Bring a node, the one that is `which` of its level, up to date with the block below it."""
-    score, terms = places.score, places.terms
+    score, nodes = places.score, places.start[1]
     first, node = places.start[level - 1] + which * BLOCK, places.start[level] + which
     best, highest = first, score[first]
-    a, b, c = terms[first, 0], terms[first, 1], terms[first, 2]
     for place in range(first + 1, first + BLOCK):
         tied = score[place] == highest > -np.inf
         if score[place] > highest or (tied and not comes_first(places, ties, best, place)):
             best, highest = place, score[place]
-        a, b, c = a + terms[place, 0], b + terms[place, 1], c + terms[place, 2]
-    score[node], terms[node, 0], terms[node, 1], terms[node, 2] = highest, a, b, c
-    places.best[node - places.start[1]] = entry_at(places, best)
+    score[node], places.best[node - nodes] = highest, entry_at(places, best)
+    for term in range(TERMS):
+        total = 0.0
+        for place in range(first, first + BLOCK):
+            total += places.terms[place, term] if level == 1 else places.sums[place - nodes, term]
+        places.sums[node - nodes, term] = total
 
 
 @compiled
-def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Floats, above: Ints) -> None:
+def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Singles, above: Ints) -> None:
     """Give the entries in `which` their scores and terms, and bring all above up to date, level by level.
 
     Each node once if `which` ascends. `above` is room for as many.
@@ -130,13 +135,12 @@ def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Floats,
 
 
 @compiled
-def retire(places: Places, moved: Floats) -> None:
-    """Take all entries out of the tournament, and add `moved` times the last of its terms to the terms of each."""
-    for place in range(len(places.score)):
-        places.score[place] = -np.inf
-        slope = places.terms[place, TERMS - 1]
+def move_on(terms: Floats | Singles, moved: Floats) -> None:
+    """Add `moved` times the last of the terms in each row to all of that row."""
+    for i in range(len(terms)):
+        slope = terms[i, TERMS - 1]
         for term in range(TERMS):
-            places.terms[place, term] += moved[term] * slope
+            terms[i, term] += moved[term] * slope
 
 
 @compiled
@@ -210,23 +214,25 @@ class Tournament:
             self.places = _places(size + size // SPARE)
             self.set(np.arange(known, dtype=np.int32), old.score[:known], old.terms[:known], ties)
 
-    def set(self, which: Ints, score: Floats, terms: Floats, ties: Ties) -> None:
+    def set(self, which: Ints, score: Floats, terms: Floats | Singles, ties: Ties) -> None:
         """Give entries new scores and terms, shape (k, TERMS); `which`, shape (k,), had better ascend.
 
         Call it for whoever's tie hash has changed, before you ask who leads.
         """
-        enter(self.places, ties, which, score, terms, np.empty_like(which))
+        enter(self.places, ties, which, score, terms.astype(np.float32), np.empty_like(which))
 
     def retire(self, moved: Floats) -> None:
         """Take all entries out, as if nothing were left of them, and have their terms move.
 
         `moved`: by how much in units of the last of them, shape (TERMS,).
         """
-        retire(self.places, moved)
+        self.places.score[:] = -np.inf
+        move_on(self.places.terms, moved)
+        move_on(self.places.sums, moved)
 
     def totals(self) -> Floats:
         """The sums of the terms over all entries, shape (TERMS,)."""
-        return np.array(self.places.terms[-1])
+        return np.array(self.places.sums[-1])
 
     def leaders(self, most: int, ties: Ties) -> Ints:
         """The best entries with a score above −inf, best first, at most so many."""
@@ -243,5 +249,6 @@ def _places(room: int) -> Places:
         count = -(-count // BLOCK)
         levels.append(count * BLOCK)
     start, places = np.cumsum([0, *levels]), sum(levels) + 1
-    score, best = np.full(places, -np.inf), np.zeros(places - levels[0], np.int32)
-    return Places(score, np.zeros((places, TERMS)), best, start)
+    nodes, score = places - levels[0], np.full(places, -np.inf)
+    terms, sums = np.zeros((levels[0], TERMS), np.float32), np.zeros((nodes, TERMS))
+    return Places(score, terms, sums, np.zeros(nodes, np.int32), start)
