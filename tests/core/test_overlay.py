@@ -4,13 +4,29 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.overlay import LINE, Overlay, entries, entry, flat, over, put, put_all, whole
+from haystream.overlay import (
+    LINE,
+    Overlay,
+    cell,
+    entries,
+    entry,
+    flat,
+    flattened,
+    over,
+    put,
+    put_all,
+    put_cell,
+    put_rows,
+    rows,
+    whole,
+    whole_table,
+)
 
 
 @given(st.integers(1, 5 * LINE), st.data())
 def test_an_overlay_reads_as_a_copy_and_leaves_what_lies_below(size: int, data: st.DataObject) -> None:
     below = np.arange(1.0, size + 1)
-    column, copy = over(below), below.copy()
+    column, copy = over(whole(below)), below.copy()
     written = st.tuples(st.integers(0, size - 1), st.sampled_from([0.0, -1.0, 3.0]))
     for number, value in data.draw(st.lists(written)):
         put(column, number, value)
@@ -23,8 +39,26 @@ def test_an_overlay_reads_as_a_copy_and_leaves_what_lies_below(size: int, data: 
     assert column.used[0] <= len(column.place)
 
 
+@given(st.integers(1, 9), st.integers(1, 5), st.data())
+def test_so_does_a_table(size: int, columns: int, data: st.DataObject) -> None:
+    below = np.arange(1.0, size * columns + 1).reshape(size, columns)
+    table, copy, which = over(whole_table(below.copy())), below.copy(), np.arange(size, dtype=np.int32)
+    at = st.tuples(st.integers(0, size - 1), st.integers(0, columns - 1))
+    for (row, column), value in data.draw(st.lists(st.tuples(at, st.sampled_from([0.0, -1.0, 3.0])))):
+        put_cell(table, row, column, value)
+        copy[row, column] = value
+        assert cell(table, row, column) == value
+    put_rows(table, which[: size // 2], -copy[: size // 2])
+    copy[: size // 2] *= -1.0
+    np.testing.assert_array_equal(rows(table, which), copy)
+    np.testing.assert_array_equal(flat(table).reshape(size, columns), copy)
+    np.testing.assert_array_equal(rows(flattened(table), which), copy)
+    np.testing.assert_array_equal(table.below.reshape(size, columns), below)
+    assert table.used[0] <= size
+
+
 def test_it_takes_the_lines_that_differ() -> None:
-    column = over(np.arange(100.0 * LINE))
+    column = over(whole(np.arange(100.0 * LINE)))
     put_all(column, np.array([3, 5, 70 * LINE, 9], np.int32), np.array([-1.0, -1.0, -1.0, 9.0]))
     assert column.used[0] == 2  # what is as below takes none
 

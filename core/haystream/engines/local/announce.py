@@ -12,8 +12,18 @@ from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
 from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import System
-from haystream.engines.local.state import CLOSELY, COUNTED, Edges, News, People, Told
-from haystream.overlay import entry, put
+from haystream.engines.local.state import (
+    AT_MEAN,
+    AT_REACH,
+    AT_VARIANCE,
+    CLOSELY,
+    COUNTED,
+    Edges,
+    News,
+    People,
+    Told,
+)
+from haystream.overlay import cell, entry, put, put_cell
 
 
 class At(NamedTuple):
@@ -54,24 +64,24 @@ def tell_people(
     about m itself, would make of it. Who differs by too little to be urgent, of a hub by more still, waits in
     `later`, unless to be looked at closely: then the edges whose covariance alone differs are stale, too."""
     unmark_all(told)
-    last = news.told
+    last, of_people = news.told, news.told.people
     for u in members_of(news.moved):
         closely = news.moved.flags[u] == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
         spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
-        was = entry(last.reach, u)
-        off_mean, off_reach = mean - entry(last.mean, u), reach - was
+        was = cell(of_people, u, AT_REACH)
+        off_mean, off_reach = mean - cell(of_people, u, AT_MEAN), reach - was
         off_mean = max(abs(off_mean + at.shift * off_reach), abs(off_mean + at.exact_shift * off_reach))
-        off_spread = spread - entry(last.variance, u) + at.variance * (reach * reach - was * was)
+        off_spread = spread - cell(of_people, u, AT_VARIANCE) + at.variance * (reach * reach - was * was)
         difference = max(off_mean, at.scale * max(abs(off_spread), abs(off_reach)))
         differs = difference > tolerances.told
         if differs and not closely and difference <= tolerances.urgent * patience(system.degree[u]):
             mark(news.later, u)
             continue
         if differs:
-            put(last.mean, u, mean)
-            put(last.reach, u, reach)
-            put(last.variance, u, spread)
+            put_cell(of_people, u, AT_MEAN, mean)
+            put_cell(of_people, u, AT_REACH, reach)
+            put_cell(of_people, u, AT_VARIANCE, spread)
             mark(told, u)
         first = system.start[u]
         for j in range(first, first + system.degree[u] if differs or closely else first):

@@ -16,6 +16,7 @@ from haystream.engines.local.state import (
     NO_DATA,
     NO_EDGES,
     NO_ROOMS,
+    NOT_TOLD,
     Data,
     Edges,
     News,
@@ -26,7 +27,7 @@ from haystream.engines.local.state import (
     Workspace,
 )
 from haystream.graph import Graph
-from haystream.overlay import Overlay, flat, over, whole
+from haystream.overlay import Overlay, flat, flattened, over, whole, whole_table
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -46,7 +47,7 @@ def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
 
 
 def _wider(column: Overlay, room: int, fill: float = 0.0) -> Overlay:
-    """The same of a column, which is whole."""
+    """The same of a column, which is then whole."""
     return whole(_grown(flat(column), room, fill))
 
 
@@ -57,9 +58,9 @@ def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     return state._replace(inverse=inverse, news=state.news._replace(told=told))
 
 
-def _longer(rows: Floats, room: int) -> Floats:
-    """A copy with `room` rows, the new ones holding 0."""
-    longer = np.zeros((room, rows.shape[1]))
+def _longer(rows: Floats, room: int, fill: Floats | float = 0.0) -> Floats:
+    """A copy with `room` rows, the new ones holding `fill`."""
+    longer = np.full((room, rows.shape[1]), fill)
     longer[: len(rows)] = rows
     return longer
 
@@ -82,7 +83,7 @@ class Columns:
             NO_DATA,
             People(none, none, none, np.zeros((sides, 0, 2)), np.zeros((0, sides))),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
-            News(Told(*map(whole, 4 * [none])), marked(0), marked(0), marked(0)),
+            News(Told(whole_table(none.reshape(0, len(NOT_TOLD))), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
             tolerances,
         )
@@ -108,7 +109,7 @@ class Columns:
         """The arrays as they are now, for `copy`."""
         nothing = system(Graph(), self.state.system.off, self.state.system.diagonal)
         alone = self.state._replace(system=nothing, edges=NO_EDGES, data=NO_DATA, rooms=NO_ROOMS)
-        alone = _changed(alone, lambda column: whole(flat(column)))
+        alone = _changed(alone, flattened)
         return Template((alone, self._prior_rows, self._data_rows, self.coefficients, self.bound))
 
     def copy(self, template: Template[Arrays], graph: Graph) -> "Columns":
@@ -119,7 +120,7 @@ class Columns:
         twin = copy(self)
         twin.state, twin._prior_rows, twin._data_rows, twin.coefficients, twin.bound = template.copy()
         twin._steps = self._steps.copy()
-        twin.state = _changed(twin._on(graph), lambda column: over(column.below))
+        twin.state = _changed(twin._on(graph), over)
         return twin
 
     def move(self, graph: Graph, workspace: Workspace) -> None:
@@ -148,7 +149,7 @@ class Columns:
     def _grow_people(self, room: int) -> None:
         state = self.state
         people, inverse, news = state.people, state.inverse, state.news
-        known = len(people.scale)
+        known, told = len(people.scale), flat(news.told.people).reshape(-1, len(NOT_TOLD))
         sides = np.zeros((len(people.sides), room, 2))
         sides[:, :known] = people.sides
         self.state = state._replace(
@@ -164,11 +165,7 @@ class Columns:
                 on_participant=_grown(inverse.on_participant, room, 1.0), healing=healing(room, inverse.healing)
             ),
             news=news._replace(
-                told=news.told._replace(
-                    mean=_wider(news.told.mean, room, np.inf),
-                    reach=_wider(news.told.reach, room),
-                    variance=_wider(news.told.variance, room, np.inf),
-                ),
+                told=news.told._replace(people=whole_table(_longer(told, room, NOT_TOLD))),
                 moved=marked(room, news.moved),
                 later=marked(room, news.later),
             ),

@@ -47,7 +47,7 @@ from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import Priors, without_data
 from haystream.models.graph_prior import prior_means
-from haystream.overlay import entries, put_all
+from haystream.overlay import entries, put_all, put_rows, rows
 
 ROWS_ONE_BY_ONE = 6
 """Up to so many changed rows of Q are followed one by one, each with some local solves: two new edges make as many.
@@ -214,14 +214,14 @@ class LocalEngine:
         posterior = state.edges, state.people, state.inverse, state.news
         tell_people(state.system, *posterior, state.tolerances, at, rooms.people)
         tell_edges(*posterior, at.scale, state.tolerances.told, rooms.edges)
-        people, rows, scores = (
+        people, between, scores = (
             np.sort(take_all(marked)) for marked in (rooms.people, rooms.edges, state.news.stale)
         )
         self._estimated = self.unfinished
         self.readings.take_step()
         if pending is not None:
             scores = np.union1d(scores, pending)
-        return Moved(people, rows, scores)
+        return Moved(people, between, scores)
 
     def _told_at(self) -> At:
         rounded, exact = self.readings.rounded_common(), self.readings.known_common()
@@ -245,15 +245,14 @@ class LocalEngine:
         self.readings.concentrations.settled()
         everyone, edges = columns.everyone(), columns.everywhere()
         self.readings.take_step()
-        for column, values in zip(told[:3], self.readings.given_common(everyone), strict=True):
-            put_all(column, everyone, values)
+        put_rows(told.people, everyone, np.column_stack(self.readings.given_common(everyone)))
         put_all(told.covariance, edges, self.readings.covariances(edges))
         return Moved(everyone, edges, edges)
 
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
         """Of one who has not been told of yet, what there is to tell."""
         last = self._columns.state.news.told
-        mean, reach, variance = (entries(column, participants) for column in last[:3])
+        mean, reach, variance = rows(last.people, participants).T.copy()
         covariance = entries(last.covariance, edges)
         new, between = np.isinf(mean), np.isinf(covariance)
         if new.any():
@@ -277,8 +276,7 @@ class LocalEngine:
         off = [off_mean + at.shift * off_reach, off_mean + at.exact_shift * off_reach]
         off += [at.scale * off_spread, at.scale * off_reach]
         left = np.abs(off).max(axis=0) <= tolerance  # as `tell_people` compares
-        for column, value in zip(told[:3], values, strict=True):
-            put_all(column, participants[left], value[left])
+        put_rows(told.people, participants[left], np.column_stack(values)[left])
 
         D, other = (self._model.scale(*prior(ends[edges])) for ends in (state.edges.tail, state.edges.head))
         covariance = D * other * precision.inverse_edge[edges]

@@ -135,12 +135,17 @@ NO_ROOMS = _rooms(0, 0)
 class Told(NamedTuple):
     """What readers were last told of; inf before."""
 
-    mean: Overlay
-    """X, O and V of each participant (`contract.Engine`), every one of shape (participants,)."""
-    reach: Overlay
-    variance: Overlay
+    people: Overlay
+    """X, O and V of each participant (`contract.Engine`), a row each: AT_MEAN, AT_REACH, AT_VARIANCE."""
     covariance: Overlay
-    """D_u D_v (Λ⁻¹)_uv of each edge's ends, shape (edges,)."""
+    """D_u D_v (Λ⁻¹)_uv of each edge's ends, a column."""
+
+
+AT_MEAN, AT_REACH, AT_VARIANCE = 0, 1, 2
+"""Columns of `Told.people`."""
+
+NOT_TOLD = np.array([np.inf, 0.0, np.inf])
+"""A row of it."""
 
 
 class News(NamedTuple):
