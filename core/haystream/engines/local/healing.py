@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Longs, Marked, mark, unmark_all
+from haystream.arrays import Flags, Floats, Ints, Longs, Marked, Singles, mark, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import EntryTolerances
 from haystream.engines.local.solve import (
@@ -33,7 +33,7 @@ class Healing(NamedTuple):
     """Participants whose entries of the inverse wait to be solved afresh: a ring, first in first out, each at most
     once. Every member but `state` is (participants,)."""
 
-    strain: Floats
+    strain: Singles
     ring: Ints
     waiting: Flags
     fresh: Flags
@@ -55,7 +55,7 @@ class Inverse(NamedTuple):
 
 def healing(participants: int, queue: Healing | None = None) -> Healing:
     """Nobody waits; or whoever waits in another queue, which may have had less room."""
-    strain, flags = np.zeros(participants), np.zeros((2, participants), np.uint8)
+    strain, flags = np.zeros(participants, np.float32), np.zeros((2, participants), np.uint8)
     made = Healing(strain, np.zeros(participants, np.int32), flags[0], flags[1], np.zeros(2, np.int64))
     if queue is not None:
         known = len(queue.ring)
@@ -71,8 +71,9 @@ def healing(participants: int, queue: Healing | None = None) -> Healing:
 @compiled
 def add_strain(queue: Healing, u: int, strain: float, most: float) -> None:
     """Add to a participant's strain; it waits for healing from `most` on."""
-    queue.strain[u] += strain
-    if queue.strain[u] >= most and queue.waiting[u] == 0:
+    total = queue.strain[u] + strain
+    queue.strain[u] = total  # which is rounded
+    if total >= most and queue.waiting[u] == 0:
         queue.waiting[u] = 1
         queue.ring[(queue.state[0] + queue.state[1]) % len(queue.ring)] = u
         queue.state[1] += 1
