@@ -35,6 +35,7 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert owed * DEFAULT_TOLERANCE <= 0.6 * PROMISE * SLACK
     assert budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT / 2 <= 0.01 * SLACK
     assert budget.SHARE_FACTOR * budget.AMPLIFIED * DEFAULT_TOLERANCE <= 8 * PROMISE * SLACK
+    assert budget.FAR_FACTOR * budget.MOVED_FAR <= 1.0
     assert budget.DRIFTED_FACTOR <= budget.STRAIN_FACTOR
     assert max(budget.COLUMN_FACTOR, budget.PRIOR_COLUMN_FACTOR) <= budget.STRAIN_FACTOR
     assert (budget.NEW_COLUMN_FACTOR * entry) ** 2 <= entry

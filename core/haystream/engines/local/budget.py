@@ -77,6 +77,14 @@ this, or a base rate that turns out much larger than the prior's would find them
 told of the spread of a rate compared in smaller units, since the variance of a P is up to P (1 − P) times that
 spread, however small σ² is."""
 
+FAR_FACTOR = 25.0
+"""D of a participant whom data have moved by no more than MOVED_FAR may lag by so many tolerances, relative to
+itself: it enters a mean times how far data have moved that. FAR_FACTOR × MOVED_FAR ≤ 1, so that it enters none by
+more than one tolerance, as near data."""
+
+MOVED_FAR = 0.04
+"""Whose mean or reach is so far from what it is without data is near data; so is whoever has a screened edge."""
+
 ENTRY_IN_PROBABILITY = 0.15
 """What an entry of Λ⁻¹ is worth in the mean of P, at most: D_u D_v (0.25 or less, at the prior) times the 0.6 by
 which table 2's mean depends on both being relevant."""
@@ -141,7 +149,12 @@ class Tolerances(NamedTuple):
     sides: Floats
     """Residuals of the right-hand sides, over Λ's diagonal, shape (sides,)."""
     scale: float
-    """A relative change of D, or a change of an entry of Q⁻¹, that priors of edges follow."""
+    """A relative change of D that priors of edges follow near data. Elsewhere they follow it where it puts a
+    variance off by so much; and anywhere Q⁻¹, where it does a covariance."""
+    far: float
+    """A relative change of D that they follow anywhere."""
+    entry: float
+    """A change of an entry of Q⁻¹ that they follow anywhere: inf where they are not made of it."""
     first_order: float
     """A change of Λ, relative to its inverse, that its inverse takes to first order."""
     told: float
@@ -180,6 +193,8 @@ def tolerances(tolerance: float, entries: EntryTolerances, sides: int) -> Tolera
     made = Tolerances(
         sides=np.full(sides, tolerance),
         scale=tolerance,
+        far=FAR_FACTOR * tolerance,
+        entry=np.inf if sides > COMMON else tolerance,
         first_order=FIRST_ORDER_FACTOR * entries.corrected,
         told=told,
         urgent=URGENT_FACTOR * told,

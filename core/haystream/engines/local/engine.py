@@ -11,7 +11,7 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Switches, mark_all, mark_as, take_all, take_last, unmark_all
+from haystream.arrays import Floats, Ints, Switches, mark_all, mark_as, take_all, take_last, unmark_all
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
@@ -25,14 +25,16 @@ from haystream.engines.local.budget import (
     tolerances,
 )
 from haystream.engines.local.columns import Arrays, Columns
-from haystream.engines.local.healing import heal
-from haystream.engines.local.inverse_entries import change_entries, change_row, take_entries
+from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
+from haystream.engines.local.inverse_entries import change_entries, change_row, find_reached, take_entries
 from haystream.engines.local.prior_inverse import Change, Precision, summed, union
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.state import COUNTED, OWN, SQUARE
 from haystream.engines.local.update_growth import (
+    Rescaling,
+    find_late,
     follow_residuals,
     offer_items,
     push_ends,
@@ -81,6 +83,10 @@ class LocalEngine:
         self._estimated = False
         self._owed = False
         """Whether side COMMON may be off by more than its tolerance (`budget.OWED_FACTOR`)."""
+        self._lagging = False
+        """Whether D may lag anywhere far from data (`budget.FAR_FACTOR`)."""
+        self._doubtful: set[int] = set()
+        """Who waits for healing since something was estimated, as it was of Q⁻¹."""
         self._offered_total = 0.0
         self.may_leave = True
         """Growth, other settings, and data that are taken back may make it so."""
@@ -205,6 +211,8 @@ class LocalEngine:
         if changes:
             self._follow(changes)
             self.may_leave = True
+        if self._lagging:
+            self._follow_late()
         self._reckon_shift()
         self.readings.check_solves()
         state = columns.state
@@ -360,7 +368,7 @@ class LocalEngine:
     def copy(self, template: Template[Arrays]) -> "LocalEngine":
         """An engine like this one when the template was made, on arrays that take memory where they change."""
         twin = copy(self)
-        twin._ahead = None
+        twin._ahead, twin._doubtful = None, set(self._doubtful)
         twin._columns = self._columns.copy(template, self._graph)
         twin.readings = self.readings.copy(twin._columns)
         self._precision.changes.follow(twin, self)
@@ -371,21 +379,45 @@ class LocalEngine:
     def _follow(self, changes: Sequence[Change]) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         columns, precision = self._columns, self._precision
-        if sum(change.row is not None for change in changes) > ROWS_ONE_BY_ONE:
-            changes = summed(changes)
+        rows = sum(change.row is not None for change in changes)
+        estimated = any(change.row is None and len(change.edges) for change in changes)
+        if rows > ROWS_ONE_BY_ONE or (rows and estimated):
+            changes, estimated = summed(changes), True
         solved = union(change.touched for change in changes if not len(change.edges))
-        reached = self._reached(solved)
+        touched = union(change.touched for change in changes)
+        by_data, waited = self._by_data(touched), int(columns.state.inverse.healing.state[1])
         for change in changes:
             if len(change.edges):
                 self._follow_one(change)
+        inverse, taken = columns.state.inverse, columns.state.people.prior_variance
+        if estimated:
+            self._doubtful.update(last_to_wait(inverse.healing, waited))
         if len(solved):
-            self._take_inverse(solved, reached)
-        touched = union(change.touched for change in changes)
-        people, found = columns.state.people, columns.state.rooms.edges
-        people.prior_variance[touched] = precision.inverse_diagonal[touched]
-        scale = self._model.scale(people.prior_mean[touched], precision.inverse_diagonal[touched])
-        rescale(columns.state, scale, precision.inverse_edge, columns.used_edge, touched, found)
-        self._take_priors(take_all(found))
+            # What was estimated since is not by data; what was corrected knows of them.
+            if estimated:
+                taken[touched] = inverse.on_participant[touched] - by_data
+            elif rows:
+                taken[touched] = precision.inverse_diagonal[touched]
+            self._take_inverse(solved)
+        columns.state.people.prior_variance[touched] = precision.inverse_diagonal[touched]
+        self._rescale(touched)
+
+    def _rescale(self, participants: Ints) -> None:
+        """Renew D at these, and the priors of the edges there, as far as they have moved by what is followed."""
+        state, precision = self._columns.state, self._precision
+        D = self._model.scale(state.people.prior_mean[participants], precision.inverse_diagonal[participants])
+        unit = max(self.readings.rounded_common().scale, LEAST_SCALE)
+        prior = Rescaling(D, precision.inverse_edge, self._columns.used_edge, unit)
+        self._lagging |= rescale(state, prior, participants, state.rooms.edges)
+        self._take_priors(take_all(state.rooms.edges))
+
+    def _follow_late(self) -> None:
+        """Have D and priors as exact as near data where data have come to since these moved."""
+        state = self._columns.state
+        find_late(state.people, state.news.moved, state.rooms.people)
+        late = take_all(state.rooms.people)
+        if len(late):
+            self._rescale(late)
 
     def _follow_one(self, change: Change) -> None:
         self._reckon_items()
@@ -394,29 +426,32 @@ class LocalEngine:
         follow_residuals(state.edges, state.people, state.sums, edges, deltas)
         if change.row is None:
             self._estimated = True
-            inverse.healing.fresh[:] = 0
+            forget_fresh(inverse.healing)
             ends_wait = False  # Q⁻¹ is healed there, and Λ⁻¹ follows
             change_entries(system, inverse, edges, deltas, ends_wait, rooms.people)
         else:
             change_row(system, inverse, change.row, edges, deltas, rooms.column, rooms.other, rooms.people)
         push_ends(state, edges)
 
-    def _reached(self, participants: Ints) -> Flags:
-        """Whether data have made another of a participant's entry of Λ⁻¹ than what was last taken of Q⁻¹."""
-        inverse, taken = self._columns.state.inverse, self._columns.state.people.prior_variance
-        off = np.abs(inverse.on_participant[participants] - taken[participants])
-        return (off > inverse.tolerances.corrected).astype(np.uint8)
+    def _by_data(self, participants: Ints) -> Floats:
+        """What data have made of participants' entries of Λ⁻¹: the difference to what was last taken of Q⁻¹."""
+        state = self._columns.state
+        return np.asarray(state.inverse.on_participant[participants] - state.people.prior_variance[participants])
 
-    def _take_inverse(self, solved: Ints, reached: Flags) -> None:
-        """Where Q⁻¹ was solved afresh, have Λ⁻¹ be so, too; where data have `reached`, when there is time.
+    def _take_inverse(self, solved: Ints) -> None:
+        """Where Q⁻¹ was solved afresh, have Λ⁻¹ be so, too; where data have reached, when there is time.
 
         The edges that this moves are told with their new priors (`rescale`), or when Λ⁻¹ is healed there.
         """
-        state, precision = self._columns.state, self._precision
-        taken, now = state.people.prior_variance, state.inverse.on_participant
-        taken[solved] = np.where(reached, np.inf, now[solved])  # what was estimated since is not by data
+        state, precision, reached = self._columns.state, self._precision, np.empty(len(solved), np.uint8)
+        taken = state.people.prior_variance
+        find_reached(state.system, state.inverse, solved, taken, reached)
         entries = precision.inverse_diagonal, precision.inverse_edge
-        take_entries(state.system, state.inverse, solved, *entries, taken)
+        take_entries(state.system, state.inverse, solved, reached, *entries, taken)
+        if self._doubtful:
+            known = self._doubtful.intersection(solved[reached == 0].tolist())
+            self._doubtful.difference_update(solved.tolist())
+            let_go(state.inverse.healing, np.array(sorted(known), np.int32))
 
     def _take_priors(self, which: Ints) -> None:
         """Give these edges new priors, and have readers told of them: who was told nothing has the new priors, too,
@@ -456,6 +491,8 @@ class LocalEngine:
         rebuild(columns, precision, self._priors(columns.everywhere()))
         self.readings.check_solves()
         self._build = precision.builds
-        self._estimated, self._owed = True, False
+        self._estimated, self._owed, self._lagging = True, False, False
+        self._doubtful.clear()
+        people.lagging[:m] = 0
         if self.readings.pending:
             self._await(stale=True)

@@ -86,6 +86,33 @@ def let_wait(queue: Healing, participants: Ints) -> None:
         add_strain(queue, u, np.inf, 0.0)
 
 
+def forget_fresh(queue: Healing) -> None:
+    """Say that much is new: nobody was solved afresh since."""
+    queue.fresh[np.flatnonzero(queue.fresh)] = 0  # memory that is written to is one's own from then on
+
+
+@compiled
+def let_go(queue: Healing, participants: Ints) -> None:
+    """Have these wait no more, unless they are to be solved anyway (strain inf): their entries are known."""
+    for u in participants:
+        if queue.strain[u] < np.inf:
+            queue.strain[u] = 0.0
+            queue.waiting[u] = 0
+    begin, kept, size = queue.state[0], 0, len(queue.ring)
+    for i in range(queue.state[1]):
+        u = queue.ring[(begin + i) % size]
+        if queue.waiting[u] != 0:
+            queue.ring[(begin + kept) % size] = u
+            kept += 1
+    queue.state[1] = kept
+
+
+def last_to_wait(queue: Healing, since: int) -> list[int]:
+    """Who began to wait when so many did already."""
+    begin, count = queue.state.tolist()
+    return [queue.ring.item((begin + place) % len(queue.ring)) for place in range(since, count)]
+
+
 @compiled
 def left_out(column: Scratch, other: Floats) -> float:
     """ρᵀl, what a column k solved up to a residual ρ leaves out of its product with the source of another column l.
@@ -146,7 +173,7 @@ def heal(system: System, inverse: Inverse, most: int, room: Scratch, healed: Mar
             first = system.start[u]
             for i in range(first, first + system.degree[u]):
                 if queue.fresh[system.contact[i]] == 0:
-                    add_strain(queue, system.contact[i], tolerances.strain, tolerances.strain)
+                    add_strain(queue, system.contact[i], np.inf, tolerances.strain)
         worst = max(worst, drift, moved)
         mark(healed, u)
         if stop[0] != 0:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Marked, mark, unmark_all
+from haystream.arrays import Flags, Floats, Ints, Marked, mark, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.healing import Inverse, add_strain, left_out
@@ -20,6 +20,10 @@ from haystream.overlay import entry, put
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
+
+STEPS_AT_ONCE = 2
+"""Over so many edges data are looked for that new ones bring nearer; farther away, whoever is then found to have
+drifted has his contacts healed."""
 
 
 @compiled
@@ -145,18 +149,48 @@ def change_entries(
 
 
 @compiled
+def find_reached(system: System, inverse: Inverse, which: Ints, taken: Floats, reached: Flags) -> None:
+    """Flag the rows of participants that data have reached: `reached`, shape (len(which),).
+
+    They have reached whoever's entry differs by more than the tolerance from what was `taken` of Q⁻¹. New edges
+    bring them further: what data have made of a contact's entry counts times the square of how much of the contact
+    is in the other. `taken` is changed so that it says as much."""
+    on_participant, tolerances = inverse.on_participant, inverse.tolerances
+    for _ in range(STEPS_AT_ONCE):
+        for row in range(len(which)):
+            u, over_edges = which[row], 0.0
+            first = system.start[u]
+            for i in range(first, first + system.degree[u]):
+                v = system.contact[i]
+                off = abs(on_participant[v] - taken[v])
+                if off > tolerances.corrected:
+                    part = entry(inverse.on_edge, system.incident[i]) / on_participant[v]
+                    over_edges += part * part * off
+            own = abs(on_participant[u] - taken[u])
+            reached[row] = own > tolerances.corrected or over_edges > tolerances.strain
+            if reached[row] != 0 and over_edges > own:
+                taken[u] = on_participant[u] - over_edges
+
+
+@compiled
 def take_entries(
-    system: System, inverse: Inverse, which: Ints, on_participant: Floats, on_edge: Floats, taken: Floats
+    system: System,
+    inverse: Inverse,
+    which: Ints,
+    reached: Flags,
+    on_participant: Floats,
+    on_edge: Floats,
+    taken: Floats,
 ) -> None:
     """Take over to Λ⁻¹ what was solved afresh of Q⁻¹ at these participants: the same, where no data have reached.
 
-    `on_participant`, `on_edge`: the entries of Q⁻¹ on the graph. Data have reached whoever's entry of Λ⁻¹ differs
-    by more than the tolerance from what was last `taken` of Q⁻¹. Those wait for healing."""
+    `on_participant`, `on_edge`: the entries of Q⁻¹ on the graph. Whom data have `reached`, row by row, waits for
+    healing."""
     tolerance = inverse.tolerances.corrected
-    for u in which:
-        reached = abs(inverse.on_participant[u] - taken[u]) > tolerance
+    for row in range(len(which)):
+        u = which[row]
         taken[u] = on_participant[u]
-        if reached:
+        if reached[row] != 0:
             add_strain(inverse.healing, u, np.inf, 0.0)
             continue
         inverse.on_participant[u] = on_participant[u]

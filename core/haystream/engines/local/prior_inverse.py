@@ -17,7 +17,7 @@ from haystream.arrays import SPARE, Floats, Growing, Ints, take_all
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_entries
-from haystream.engines.local.healing import AT_ONCE, Inverse, heal, healing, let_wait
+from haystream.engines.local.healing import AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
 from haystream.engines.local.inverse_entries import change_entries, change_row
 from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state import Workspace
@@ -302,7 +302,7 @@ class GraphPrecision:
         ends = np.concatenate([tail[known:], head[known:]])
         square = np.bincount(ends, np.tile(off[known:] ** 2, 2), len(graph))
         self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
-        self._healing.fresh[:] = 0
+        forget_fresh(self._healing)
         let_wait(self._healing, np.union1d(tail[moved], head[moved]).astype(np.int32))
         self._heal(AT_ONCE, NEVER)
         self.builds += 1
@@ -318,7 +318,7 @@ class GraphPrecision:
         deltas = off - self.off[edges]
         changed = (deltas != 0.0) | (edges >= known)
         edges, deltas = edges[changed], deltas[changed]
-        self._healing.fresh[:] = 0
+        forget_fresh(self._healing)
         ends_wait = True
         change_entries(self._system, self._inverse, edges, deltas, ends_wait, self._rooms.people)
         self.changes.append(Change(None, edges, deltas, self._touched()))

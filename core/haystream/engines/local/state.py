@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import SPARE, Floats, Ints, Longs, Marked, marked
+from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, marked
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import Scratch, System, scratch
@@ -61,6 +61,8 @@ class People(NamedTuple):
     """D_uu."""
     prior_variance: Floats
     """(Q⁻¹)_uu, as it was last taken over."""
+    lagging: Flags
+    """1 where D has moved by less than is followed far from data, and more than near them."""
     sides: Floats
     """Shape (sides, participants, 2): x and r of each right-hand side, a cell a participant (`solve`)."""
     rhs: Floats

@@ -1,15 +1,31 @@
 """What changes as the graph grows: rows of Λ, scales, priors of edges."""
 
+from typing import NamedTuple
+
 from haystream.arrays import Flags, Floats, Ints, Marked, mark, members_of, unmark_all
 from haystream.compiled import compiled
+from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_ends import edge_reach
 from haystream.engines.local.healing import add_strain
-from haystream.engines.local.sides import COMMON, REMAINING
+from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import RESIDUAL, VALUE, touch
 from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
 from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
 from haystream.models.base import Priors
 from haystream.overlay import entry, put
+
+
+class Rescaling(NamedTuple):
+    """What priors of edges are to be made with."""
+
+    scale: Floats
+    """D of some participants, row by row."""
+    inverse_edge: Floats
+    """The entries of Q⁻¹ as they are, shape (edges,)."""
+    used_edge: Floats
+    """As priors were made with, shape (edges,)."""
+    unit: float
+    """σ², or more (`announce.At`)."""
 
 
 @compiled
@@ -20,11 +36,14 @@ def follow_residuals(edges: Edges, people: People, sums: Sums, which: Ints, delt
         u, v = edges.tail[which[i]], edges.head[which[i]]
         for side in range(len(sides)):
             cells = sides[side]
-            cells[u, RESIDUAL] -= deltas[i] * cells[v, VALUE]
-            cells[v, RESIDUAL] -= deltas[i] * cells[u, VALUE]
+            x_u, x_v = cells[u, VALUE], cells[v, VALUE]
+            if x_v != 0.0:  # memory that is written to is the query's own from then on
+                cells[u, RESIDUAL] -= deltas[i] * x_v
+            if x_u != 0.0:
+                cells[v, RESIDUAL] -= deltas[i] * x_u
             if len(sides) > COMMON:
                 x_2 = sides[COMMON, :, VALUE]
-                border[side] += deltas[i] * (x_2[u] * cells[v, VALUE] + x_2[v] * cells[u, VALUE])
+                border[side] += deltas[i] * (x_2[u] * x_v + x_2[v] * x_u)
 
 
 @compiled
@@ -88,30 +107,62 @@ def offer_items(state: State, which: Ints) -> None:
 
 
 @compiled
-def rescale(
-    state: State, scale: Floats, inverse_edge: Floats, used_edge: Floats, touched: Ints, found: Marked
-) -> None:
-    """Renew D at `touched` (`scale`, row by row) and find the edges there that have no prior yet, or a stale one.
+def near_data(people: People, participant: int) -> bool:
+    """Whether a participant has a screened edge, or data have moved its mean or its reach by much (`MOVED_FAR`)."""
+    scale, sides, rhs = people.scale[participant], people.sides, people.rhs
+    if rhs[participant, MEAN] != 0.0 or scale * abs(sides[MEAN, participant, VALUE]) > MOVED_FAR:
+        return True
+    if len(sides) <= COMMON:
+        return False
+    return bool(rhs[participant, COMMON] != 0.0 or scale * abs(sides[COMMON, participant, VALUE]) > MOVED_FAR)
 
-    Compares with what was used, not with the last change, so that many small changes do not add up unseen.
-    `inverse_edge`, `used_edge`: entries of Q⁻¹ as they are, and as priors were made with, shape (edges,).
+
+@compiled
+def find_late(people: People, moved: Marked, found: Marked) -> None:
+    """Find those of the moved who have come near data while their D lags."""
+    for u in members_of(moved):
+        if people.lagging[u] != 0 and near_data(people, u):
+            mark(found, u)
+
+
+@compiled
+def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> bool:
+    """Renew D at `touched`, and find the edges there that have no prior yet, or a stale one; whether a D lags.
+
+    Compares with what was used, not with the last change, so that many small changes do not add up unseen. D counts
+    in a mean times how far data have moved that, and in a variance V as 2 V times its relative change.
     """
     unmark_all(found)
-    system, people, tolerance = state.system, state.people, state.tolerances.scale
+    system, people, tolerances = state.system, state.people, state.tolerances
+    scale, lags = people.scale, False
     for i in range(len(touched)):
         u = touched[i]
-        rescaled = abs(scale[i] - people.scale[u]) > tolerance * people.scale[u]
+        was, now = scale[u], prior.scale[i]
+        off, allowed = abs(now - was), tolerances.scale * was
+        rescaled = off > allowed
+        if rescaled and not near_data(people, u):
+            variance = prior.unit * was * was * state.inverse.on_participant[u]
+            allowed = was * min(tolerances.far, max(tolerances.scale / (2.0 * variance), tolerances.scale))
+            rescaled = off > allowed
+            if not rescaled:
+                people.lagging[u], lags = 1, True
         if rescaled:
-            people.scale[u] = scale[i]
+            scale[u] = now
             mark(state.news.moved, u)
+            if people.lagging[u] != 0:
+                people.lagging[u] = 0
         first = system.start[u]
         for j in range(first, first + system.degree[u]):
             e = system.incident[j]
-            new = state.edges.noise[e] == 0.0
-            if new or rescaled or abs(inverse_edge[e] - used_edge[e]) > tolerance:
+            if rescaled or state.edges.noise[e] == 0.0:
+                mark(found, e)
+                continue
+            off = abs(prior.inverse_edge[e] - prior.used_edge[e])
+            if off > tolerances.entry or off * prior.unit * scale[u] * scale[system.contact[j]] > tolerances.scale:
                 mark(found, e)
     for e in members_of(found):
-        used_edge[e] = inverse_edge[e]
+        prior.used_edge[e] = prior.inverse_edge[e]
+    return lags
 
 
 @compiled

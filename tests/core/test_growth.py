@@ -1,0 +1,140 @@
+"""A query follows growth as closely as its own data ask for: near them at once, elsewhere when it counts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.dense import dense_of
+from support.histories import MODELS, item, verdict
+
+from haystream.arrays import Floats
+from haystream.collection import Collection
+from haystream.engines.local import LocalEngine
+from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
+from haystream.events import ModelName, Outcome, Query
+from haystream.models import DEFAULT_PRIORS
+from haystream.query_state import QueryState
+from haystream.report import report
+
+PEOPLE = 300
+
+
+def collection_of(pairs: int, rng: np.random.Generator) -> Collection:
+    collection = Collection("default")
+    for _ in range(pairs):
+        grow(collection, rng)
+    return collection
+
+
+def grow(collection: Collection, rng: np.random.Generator, people: int = PEOPLE) -> None:
+    u, v = rng.choice(people, 2, replace=False)
+    collection.add(item(f"i{len(collection)}", f"p{u}", f"p{v}"))
+
+
+def settled(collection: Collection, model: ModelName, name: str = "q") -> QueryState:
+    query = QueryState(Query(name, prior=DEFAULT_PRIORS[model]), collection)
+    query.finish()
+    return query
+
+
+def local(query: QueryState) -> LocalEngine:
+    assert isinstance(query.engine, LocalEngine)
+    return query.engine
+
+
+def lag(query: QueryState) -> Floats:
+    """By how much D of each participant is from what it would be made of now, relative to that."""
+    engine = local(query)
+    people, now = engine._columns.state.people, engine._precision.inverse_diagonal
+    D = engine._model.scale(people.prior_mean[: len(now)], now)
+    return np.asarray(np.abs(people.scale[: len(now)] / D - 1.0))
+
+
+def near_data(query: QueryState) -> Floats:
+    """How far data have moved each participant's mean, or reach."""
+    X, reach, _ = local(query).readings.given_common(np.arange(len(query.collection.graph), dtype=np.int32))
+    return np.maximum(np.abs(X - query.settings.prior.mean), 1.0 - reach if reach.any() else 0.0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_after_much_growth_means_are_as_good_as_promised(model: ModelName, at_once: int) -> None:
+    """Of a query that has seen more and more data, far from some of which the graph had grown before."""
+    rng = np.random.default_rng(at_once)
+    collection = collection_of(600, rng)
+    query, lagged = settled(collection, model), False
+    for number in range(60):
+        for _ in range(at_once):
+            grow(collection, rng)
+        query.finish()
+        lagged |= bool(lag(query).max() > 1.5 * DEFAULT_TOLERANCE)
+        if number % 3 == 0:
+            outcome = Outcome.RELEVANT if rng.random() < 0.4 else Outcome.IRRELEVANT
+            query.apply_verdict(verdict(number, f"i{rng.integers(len(collection))}", outcome))
+            query.finish()
+        assert lag(query).max() <= 1.01 * FAR_FACTOR * DEFAULT_TOLERANCE
+        assert (lag(query) * np.maximum(near_data(query), MOVED_FAR)).max() <= 1.5 * DEFAULT_TOLERANCE
+    assert lagged
+    got, expected = report(query), dense_of(query)
+    means = np.array([mean for mean, _ in got.participants.values()])
+    assert np.abs(means - expected.mean).max() <= PROMISE
+    assert np.abs(np.array([edge.mean for edge in got.edges]) - expected.edge_mean).max() <= PROMISE
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_query_without_data_takes_what_another_has_solved(model: ModelName) -> None:
+    rng = np.random.default_rng(2)
+    collection = collection_of(900, rng)
+    first, second = settled(collection, model, "a"), settled(collection, model, "b")
+    late = settled(collection, model, "c")
+    for _ in range(5):
+        grow(collection, rng)
+    second.settle()
+    assert second.engine.waiting
+    first.finish()
+    for query in (second, late):
+        query.settle()
+        assert not query.engine.waiting
+        inverse, precision = local(query)._columns.state.inverse, local(query)._precision
+        people = len(collection.graph)
+        np.testing.assert_array_equal(inverse.on_participant[:people], precision.inverse_diagonal)
+
+
+def test_who_is_far_from_data_is_followed_when_data_come_near() -> None:
+    """What lagged there is as close then as anywhere near data, on every edge of theirs."""
+    rng = np.random.default_rng(3)
+    collection = collection_of(900, rng)
+    query = settled(collection, "rates")
+    for _ in range(40):
+        grow(collection, rng)
+        query.finish()
+    before = lag(query)
+    who = int(before.argmax())
+    assert before[who] > 2.0 * DEFAULT_TOLERANCE
+    name, graph = collection.graph.participants[who], collection.graph
+    mine = [i for i in range(len(collection)) if who in graph.ends(collection.sets.edges(collection.set_of(i))[0])]
+    for number, index in enumerate(mine[:3]):
+        query.apply_verdict(verdict(number, collection.item_ids[index], Outcome.RELEVANT))
+    query.settle()
+    assert near_data(query)[who] > MOVED_FAR, name
+    assert lag(query)[who] <= DEFAULT_TOLERANCE
+    edges, people = local(query)._columns.state.edges, local(query)._columns.state.people
+    for edge in graph.edges_of(who).tolist():
+        beta = edges.on_tail[edge] if edges.tail[edge] == who else edges.on_head[edge]
+        assert beta == pytest.approx(0.5 * people.scale[who], rel=1e-12)
+
+
+def test_a_wide_prior_is_followed_more_closely() -> None:
+    """Where variances are large, D enters them by more."""
+    rng = np.random.default_rng(4)
+    collection = collection_of(600, rng)
+    prior = replace(DEFAULT_PRIORS["rates"], participant=0.5, mean=0.5)
+    query = QueryState(Query("q", prior=prior), collection)
+    query.finish()
+    for _ in range(40):
+        grow(collection, rng)
+        query.finish()
+    precision, people = local(query)._precision, local(query)._columns.state.people
+    count = len(precision.inverse_diagonal)
+    variance = 0.25 * people.scale[:count] ** 2 * precision.inverse_diagonal
+    assert np.abs(variance - 0.25 / 0.5).max() <= 2.0 * DEFAULT_TOLERANCE
