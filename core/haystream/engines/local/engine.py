@@ -6,7 +6,6 @@ to D and so to the priors of edges near by is taken in edge by edge. Only a grap
 afresh. A common mean is a border of Λ: one more right-hand side, and a few sums.
 """
 
-from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
@@ -27,7 +26,7 @@ from haystream.engines.local.budget import (
 from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
 from haystream.engines.local.inverse_entries import change_entries, change_row, find_reached, take_entries
-from haystream.engines.local.prior_inverse import Change, Precision, summed, union
+from haystream.engines.local.prior_inverse import Change, Precision, Unread
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.sides import COMMON
@@ -50,11 +49,6 @@ from haystream.models import MODELS
 from haystream.models.base import Priors, without_data
 from haystream.models.graph_prior import prior_means
 from haystream.overlay import entries, put_all, put_rows, rows
-
-ROWS_ONE_BY_ONE = 6
-"""Up to so many changed rows of Q are followed one by one, each with some local solves: two new edges make as many.
-More of them are summed up; what they do to Λ⁻¹ where data have reached is estimated, and healed when there is
-time."""
 
 
 class LocalEngine:
@@ -216,7 +210,7 @@ class LocalEngine:
         self._reckon_shift()
         self.readings.check_solves()
         state = columns.state
-        stale = state.news.stale.size[0] > 0 or any(len(change.edges) for change in changes)
+        stale = state.news.stale.size[0] > 0 or changes.moves_edges
         pending = self._await(stale=bool(stale)) if self.readings.pending else None
         at, rooms = self._told_at(), state.rooms
         posterior = state.edges, state.people, state.inverse, state.news
@@ -376,27 +370,20 @@ class LocalEngine:
 
     # ---- growth ----
 
-    def _follow(self, changes: Sequence[Change]) -> None:
+    def _follow(self, changes: Unread) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
-        columns, precision = self._columns, self._precision
-        rows = sum(change.row is not None for change in changes)
-        estimated = any(change.row is None and len(change.edges) for change in changes)
-        if rows > ROWS_ONE_BY_ONE or (rows and estimated):
-            changes, estimated = summed(changes), True
-        solved = union(change.touched for change in changes if not len(change.edges))
-        touched = union(change.touched for change in changes)
+        columns, precision, solved, touched = self._columns, self._precision, changes.solved, changes.touched
         by_data, waited = self._by_data(touched), int(columns.state.inverse.healing.state[1])
-        for change in changes:
-            if len(change.edges):
-                self._follow_one(change)
+        for change in changes.of_edges:
+            self._follow_one(change)
         inverse, taken = columns.state.inverse, columns.state.people.prior_variance
-        if estimated:
+        if changes.estimated:
             self._doubtful.update(last_to_wait(inverse.healing, waited))
         if len(solved):
             # What was estimated since is not by data; what was corrected knows of them.
-            if estimated:
+            if changes.estimated:
                 taken[touched] = inverse.on_participant[touched] - by_data
-            elif rows:
+            elif changes.moves_edges:
                 taken[touched] = precision.inverse_diagonal[touched]
             self._take_inverse(solved)
         columns.state.people.prior_variance[touched] = precision.inverse_diagonal[touched]

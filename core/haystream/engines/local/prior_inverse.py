@@ -7,6 +7,7 @@ sparsity of the graph (as it has for a Markov random field on a tree).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,11 @@ DEGREE_STEPS = 1024
 """A degree enters Q rounded down to so many steps to an octave (so below 2,048 it enters as it is): a contact more
 of a participant who has 100,000 then changes nothing, but for every 64th, instead of 100,000 entries. Entries of
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
+
+ROWS_ONE_BY_ONE = 6
+"""Up to so many changed rows of Q are followed one by one, each with some local solves: two new edges make as many.
+More of them are summed up; what they do to Λ⁻¹ where data have reached is estimated, and healed when there is
+time."""
 
 LET_IN_ONE_BY_ONE = 2
 """Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
@@ -57,15 +63,47 @@ class Change:
     touched: Ints
 
 
-def summed(changes: Sequence[Change]) -> tuple[Change, Change]:
-    """The same in two: all of Q at once, as if what that does to Q⁻¹ had been estimated; then Q⁻¹, solved afresh
-    wherever it moved. Where it is an estimate still, that is told again once it is solved.
+class Unread:
+    """Some changes in a row, and what whoever follows them needs of them: made once for all who do.
+
+    More than ROWS_ONE_BY_ONE changed rows, and rows beside what was estimated, are followed in two: all of Q at
+    once, as if what that does to Q⁻¹ had been estimated; then Q⁻¹, solved afresh wherever it moved. Where it is an
+    estimate still, that is told again once it is solved.
     """
-    edges, at = np.unique(np.concatenate([change.edges for change in changes]), return_inverse=True)
-    deltas = np.zeros(len(edges))
-    np.add.at(deltas, at, np.concatenate([change.deltas for change in changes]))
-    touched = union(change.touched for change in changes)
-    return Change(None, edges, deltas, touched), Change(None, *NOTHING, touched)
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self.changes = changes
+        rows = sum(change.row is not None for change in changes)
+        estimated = any(change.row is None and len(change.edges) for change in changes)
+        self.moves_edges = bool(rows) or estimated
+        """Whether entries of Q change."""
+        self.summed = rows > ROWS_ONE_BY_ONE or (rows > 0 and estimated)
+        self.estimated = estimated or self.summed
+        """Whether what entries of Q do to the inverse is estimated, of any that change."""
+
+    def __bool__(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.changes)
+
+    @cached_property
+    def of_edges(self) -> Sequence[Change]:
+        """The changes of Q, in the order in which to follow them."""
+        if not self.summed:
+            return [change for change in self.changes if len(change.edges)]
+        edges, at = np.unique(np.concatenate([change.edges for change in self.changes]), return_inverse=True)
+        deltas = np.zeros(len(edges))
+        np.add.at(deltas, at, np.concatenate([change.deltas for change in self.changes]))
+        return [Change(None, edges, deltas, self.touched)]
+
+    @cached_property
+    def solved(self) -> Ints:
+        """Where Q⁻¹ is to be taken over."""
+        return self.touched if self.summed else union(c.touched for c in self.changes if not len(c.edges))
+
+    @cached_property
+    def touched(self) -> Ints:
+        """Where Q⁻¹ moved at all."""
+        return union(change.touched for change in self.changes)
 
 
 def union(participants: Iterable[Ints]) -> Ints:
@@ -85,15 +123,19 @@ class Changes:
         self._log: list[Change] = list(log or ())
         self._begin = 0 if log is not None else 1
         self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._unread: dict[int, Unread] = {}
+        """All that happened since some moment, as it was last asked for."""
 
     def append(self, change: Change) -> None:
         """Something happened."""
         self._log.append(change)
+        self._unread.clear()
 
     def clear(self) -> None:
         """Everything has changed: what came before does not matter any more."""
         self._begin += len(self._log)
         self._log.clear()
+        self._unread.clear()
 
     def pending(self, reader: object) -> float:
         """At how many participants (Q⁻¹) moved since this reader last asked, each time counted; inf if that is not
@@ -106,10 +148,12 @@ class Changes:
         """Count a reader as one who has been told what another has."""
         self._told[reader] = self._told.get(like, 0)
 
-    def unread(self, reader: object) -> list[Change] | None:
+    def unread(self, reader: object) -> Unread | None:
         """What happened since this reader last asked, or None where some of that is forgotten."""
-        since = self._told.get(reader, 0) - self._begin
-        news = self._log[since:] if since >= 0 else None
+        since = self._told.get(reader, 0)
+        news = None if since < self._begin else self._unread.get(since)
+        if news is None and since >= self._begin:
+            news = self._unread[since] = Unread(self._log[since - self._begin :])
         self._told[reader] = self._begin + len(self._log)
         everybody = max(min(self._told.values()) - self._begin, len(self._log) - MOST_BEHIND)
         if everybody > 0:
@@ -388,10 +432,10 @@ class GraphPrecision:
 class PrecisionAsItWas:
     """A precision as it was at some moment, for work on it in another thread while it goes on changing."""
 
-    def __init__(self, precision: Precision, news: Sequence[Change] | None) -> None:
+    def __init__(self, precision: Precision, news: Unread | None) -> None:
         """`news`: what whoever is to work with this has not been told of it, as `Changes.unread` says it."""
         self.builds = precision.builds
-        self.changes = Changes(news)
+        self.changes = Changes(None if news is None else news.changes)
         self.workspace = Workspace()
         self.diagonal, self.off = precision.diagonal.copy(), precision.off.copy()
         self.inverse_diagonal, self.inverse_edge = precision.inverse_diagonal.copy(), precision.inverse_edge.copy()
