@@ -10,8 +10,10 @@ from hypothesis import given
 from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
+from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
+from haystream.engines.local.solve import RESIDUAL, VALUE
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -308,3 +310,20 @@ def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -
     errors += [abs(e.mean - mean) for e, mean in zip(got.edges, expected.edge_mean, strict=True)]
     assert max(errors) < 1e-4
     assert abs(query.engine.readings.common().base_rate - expected.base_rate) < 1e-5
+
+
+@given(histories())
+def test_sums_that_are_kept_by_difference_are_those_over_the_graph(history: list[Event]) -> None:
+    """Whatever is left unsolved: bᵀx + rᵀx of each right-hand side."""
+    state = State(tolerance=1e-2)
+    for event in history:
+        step(state, event)
+        for query in state.queries.values():
+            query.settle()
+    for query in state.queries.values():
+        engine = query.engine
+        if isinstance(engine, LocalEngine):
+            people = engine._columns.state.people
+            x, r = people.sides[:, :, VALUE], people.sides[:, :, RESIDUAL]
+            expected = ((people.rhs.T + r) * x).sum(axis=1)
+            np.testing.assert_allclose(engine._columns.state.sums.form, expected, rtol=1e-9, atol=1e-12)

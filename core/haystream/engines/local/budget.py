@@ -59,13 +59,14 @@ is the most that was found: under load, and only then, a mean lags by that."""
 COMMON_SHIFT = 0.1
 """The largest |Δ| that is reckoned with at first: a base rate from 0.1, the default, to 0 or 0.2."""
 
-REMAINING_FACTOR = 100.0
-"""The right-hand side behind the variance of what remains is solved so much less closely, in units of the items on
-an edge, and a new item then costs a few pushes instead of thousands. h is about REMAINING_COEFFICIENT an item, so
-REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT / 2 ≤ 1 % is the relative error of that standard deviation."""
+REMAINING_FACTOR = 500.0
+"""The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
+a participant, and most new items then cost no push. h is about REMAINING_COEFFICIENT an item at each end, and that
+variance is right to second order in what the solve leaves out (`state.Sums.form`): the relative error of the
+standard deviation is (REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT)² / 2 ≤ 1 %, about."""
 
 REMAINING_COEFFICIENT = 0.1
-"""h of one item on an edge, about: (1 − ρ) β̃."""
+"""h of one item at an end of its edge, about: (1 − ρ) β̃."""
 
 SHARE_FACTOR = 20.0
 """Shares are solved so much less closely than means: SHARE_FACTOR × AMPLIFIED × tolerance ≤ 8 PROMISE, and their
@@ -205,7 +206,7 @@ def tolerances(tolerance: float, entries: EntryTolerances, sides: int) -> Tolera
 
 
 def for_items(of: Tolerances, items: float) -> None:
-    """Have the variance of what remains solved as closely as so many items on an edge, in the mean, ask for."""
+    """Have the variance of what remains solved as closely as so many items of a participant, in the mean, ask."""
     of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items))
 
 

@@ -180,7 +180,7 @@ class LocalEngine:
         self.readings.check_solves()
 
     def _reckon_items(self) -> None:
-        for_items(self._columns.state.tolerances, self._offered_total / max(self._graph.edges, 1))
+        for_items(self._columns.state.tolerances, 2.0 * self._offered_total / max(len(self._graph), 1))
 
     def _reckon_shift(self) -> None:
         if for_shift(self._columns.state.tolerances, self.readings.known_common().mean_shift):

@@ -87,7 +87,7 @@ def _sum_up(columns: Columns) -> None:
     m, count, state = columns.participants, columns.edge_count, columns.state
     people, sums, news = state.people, state.sums, state.news
     rhs, x = people.rhs[:m], people.sides[:, :m, VALUE].T
-    sums.form[:] = np.einsum("us,us->s", rhs, x)
+    sums.form[:] = np.einsum("us,us->s", rhs + people.sides[:, :m, RESIDUAL].T, x)
     if len(people.sides) > COMMON:
         taken_back = rhs.T @ x[:, COMMON] + x.T @ people.sides[COMMON, :m, RESIDUAL]
         sums.border[:] = state.edges.coefficient[:, :count].sum(axis=1) - taken_back

@@ -99,16 +99,14 @@ def scratch(participants: int) -> Scratch:
 
 
 @compiled
-def relax(
-    system: System, before: Floats, tolerance: float, room: Scratch, rhs: Floats, others: Floats, along: Floats
-) -> float:
-    """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up; return rhsᵀΔx.
+def relax(system: System, before: Floats, tolerance: float, room: Scratch, others: Floats, along: Floats) -> None:
+    """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up.
 
     Whoever is reached is put among the touched with his residual of `before`, shape (participants, 2), or 0 where
-    that has no rows; the solution moves by the values of `room.cells`. What else is only read, for sums: `rhs`,
-    shape (participants,), and `others`, the cells of k other solves on the same matrix, shape (k, participants,
-    2). To `along`, shape (k + 1,), is added the sum over all steps of the step times the residual at that place and
-    time, of each of `others` and then of this solve's own.
+    that has no rows; the solution moves by the values of `room.cells`. What else is only read, for sums: `others`,
+    the cells of k other solves on the same matrix, shape (k, participants, 2). To `along`, shape (k + 1,), is added
+    the sum over all steps of the step times the residual at that place and time, of each of `others` and then of
+    this solve's own.
     """
     ring, touched, cells, own = room.ring, room.touched, room.cells, len(others)
     size, listed = len(ring), room.listed[0]
@@ -119,7 +117,6 @@ def relax(
             cells[u, MARK] = QUEUED
             ring[count] = u
             count += 1
-    gain = 0.0
     while count > 0:
         u = ring[head]
         head += 1
@@ -135,7 +132,6 @@ def relax(
         along[own] += step * cells[u, RESIDUAL]
         cells[u, VALUE] += step
         cells[u, RESIDUAL] = 0.0
-        gain += rhs[u] * step
         first = system.start[u]
         steps -= 1 + system.degree[u]
         if steps < 0:
@@ -163,13 +159,12 @@ def relax(
     for i in range(count):  # where it was given up
         cells[ring[(head + i) % size], MARK] = LISTED
     room.listed[0] = listed
-    return gain
 
 
 @compiled
 def solve(system: System, tolerance: float, room: Scratch) -> None:
     """Solve in the scratch what `begin` put there."""
-    relax(system, room.cells[:0], tolerance, room, room.cells[:, VALUE], room.nobody, room.along)
+    relax(system, room.cells[:0], tolerance, room, room.nobody, room.along)
 
 
 @compiled

@@ -73,7 +73,7 @@ class Sums(NamedTuple):
     """What is summed over the whole graph, kept up to date by difference; shape (sides,) but for `data`."""
 
     form: Floats
-    """bᵀx of each right-hand side."""
+    """bᵀx + rᵀx of each right-hand side: bᵀΛ⁻¹b but for rᵀΛ⁻¹r, of second order in what the solve leaves out."""
     border: Floats
     """Σ_e c_e (1 − β̃_eᵀ x₂), c_e the side's coefficients and x₂ the solution of side 2: the border that the common
     mean adds to Λ. Zero without one. Σ_e c_e β̃_eᵀ x₂ = bᵀx₂ is taken as bᵀx₂ + xᵀr₂, which is bᵀΛ⁻¹b₂ to second

@@ -41,6 +41,7 @@ def follow_residuals(edges: Edges, people: People, sums: Sums, which: Ints, delt
                 cells[u, RESIDUAL] -= deltas[i] * x_v
             if x_u != 0.0:
                 cells[v, RESIDUAL] -= deltas[i] * x_u
+            sums.form[side] -= 2.0 * deltas[i] * x_u * x_v
             if len(sides) > COMMON:
                 x_2 = sides[COMMON, :, VALUE]
                 border[side] += deltas[i] * (x_2[u] * x_v + x_2[v] * x_u)
@@ -97,7 +98,7 @@ def offer_items(state: State, which: Ints) -> None:
         for t, beta in ((edges.tail[e], edges.on_tail[e]), (edges.head[e], edges.on_head[e])):
             people.rhs[t, REMAINING] += change * beta
             cells[t, RESIDUAL] += change * beta
-            sums.form[REMAINING] += change * beta * cells[t, VALUE]
+            sums.form[REMAINING] += 2.0 * change * beta * cells[t, VALUE]
         mark(state.news.stale, e)
     for e in which:
         for t in (edges.tail[e], edges.head[e]):
@@ -198,9 +199,11 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
             to_u, to_v = new_c * new_u - c * at_u, new_c * new_v - c * at_v
             people.rhs[u, side] += to_u
             people.rhs[v, side] += to_v
-            cells[u, RESIDUAL] += to_u - uu * cells[u, VALUE] - uv * cells[v, VALUE]
-            cells[v, RESIDUAL] += to_v - vv * cells[v, VALUE] - uv * cells[u, VALUE]
-            sums.form[side] += to_u * cells[u, VALUE] + to_v * cells[v, VALUE]
+            left_u = to_u - uu * cells[u, VALUE] - uv * cells[v, VALUE]
+            left_v = to_v - vv * cells[v, VALUE] - uv * cells[u, VALUE]
+            cells[u, RESIDUAL] += left_u
+            cells[v, RESIDUAL] += left_v
+            sums.form[side] += (to_u + left_u) * cells[u, VALUE] + (to_v + left_v) * cells[v, VALUE]
             sums.change[side] = new_c - c - at_common(people, u, to_u) - at_common(people, v, to_v)
         if len(sides) > COMMON:
             x_2 = sides[COMMON, :, VALUE]

@@ -46,13 +46,14 @@ def push_side(
     """Push a right-hand side's residuals, down to `limit` from those touched in `room` on, and keep the sums in
     step.
 
-    A step s at u moves bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whoever takes a step has moved, but
-    for REMAINING, which moves no reading."""
+    A step s at u moves bᵀx + rᵀx by s r_u, and bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whoever
+    takes a step has moved, but for REMAINING, which moves no reading."""
     cells, sides = people.sides[side], people.sides
     first, last = (0, COMMON) if side == COMMON else (min(COMMON, len(sides)), len(sides))
     along = room.along[: last - first + 1]
     along[:] = 0.0
-    sums.form[side] += relax(system, cells, limit, room, people.rhs[:, side], sides[first:last], along)
+    relax(system, cells, limit, room, sides[first:last], along)
+    sums.form[side] += along[-1]
     for i in range(last - first):
         sums.border[i if side == COMMON else side] -= along[i]
     if side == COMMON:
@@ -126,7 +127,8 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
         edges.coefficient[side, edge] += dc
         rhs[u, side] += dc * beta_u
         rhs[v, side] += dc * beta_v
-        sums.form[side] += step * along + dc * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])
+        at_ends = dc * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])
+        sums.form[side] += step * (along + back + across + step * own) + (2.0 if dw == 0.0 else 1.0) * at_ends
         sums.step[side], sums.along[side], sums.across[side] = step, along, across
         sums.change[side] = dc
     if len(sides) > COMMON:
