@@ -20,7 +20,8 @@ AT_ONCE = 8192
 
 CANDIDATES = 4096
 """Of more, so many are, the best as they stood before. A step is half an octave of the odds, which moves who has
-more verdicts less than who has none; who is among the first fifty was among these."""
+more verdicts less than who has none; who is among the first fifty was among these, but where nearly all scores are
+near 1."""
 
 LATE_AT_ONCE = 4096
 """So many late ones are scored in a turn: a millisecond or two."""
