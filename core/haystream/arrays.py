@@ -38,7 +38,9 @@ class Growing(Generic[_T]):
     def resize(self, size: int) -> None:
         """Make room for `size` entries; never shrinks."""
         if size > len(self.data):
-            grown = np.full(16 + size + size // SPARE, self.fill, self.data.dtype)
+            grown = np.zeros(16 + size + size // SPARE, self.data.dtype)
+            if self.fill:  # zeros take no memory before they are written to
+                grown[self.size :] = self.fill
             grown[: self.size] = self.data[: self.size]
             self.data = grown
         self.size = max(self.size, size)
