@@ -16,7 +16,11 @@ MOST_MOVED = 0.1
 newer original: following that takes as long as making one."""
 
 MOST_ITEMS = 4096
-"""The same of new items, and of those that were withdrawn since."""
+"""The same of new items, and of those that were withdrawn since, on a small graph."""
+
+EDGES_PER_ITEM = 32
+"""On a larger one, of one item for so many edges: to follow an item takes a few microseconds, and to make an
+original about one microsecond an edge."""
 
 MOST_PRIORS = 4
 """So many originals are kept of one collection. What their copies share with one that is let go stays as long as
@@ -91,7 +95,8 @@ class Blank:
         """Whether another one would be nearer to the collection as it is now by much."""
         collection, original = self._collection, self._engine
         news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
-        return news > MOST_ITEMS or original.behind > MOST_MOVED * len(collection.graph)
+        most = max(MOST_ITEMS, collection.graph.edges // EDGES_PER_ITEM)
+        return news > most or original.behind > MOST_MOVED * len(collection.graph)
 
 
 class Blanks:
