@@ -26,7 +26,7 @@ from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import PROMISE
 from haystream.ranking.queue import Queue
 
-MOST_PAIRS = 8
+MOST_PAIRS = 16
 """New pairs that a query may be behind by: to catch up then takes some three milliseconds, and a verdict waits for
 it."""
 MOST_ENTRIES = 300
