@@ -29,7 +29,7 @@ from haystream.ranking.queue import Queue
 MOST_PAIRS = 16
 """New pairs that a query may be behind by: to catch up then takes some three milliseconds, and a verdict waits for
 it."""
-MOST_ENTRIES = 300
+MOST_ENTRIES = 200
 """Entries of the log that it may be behind by: on known pairs these take as long."""
 MARGIN = PROMISE
 """So much less than the last of the first items an item may score, and still concern the query: scores are made of

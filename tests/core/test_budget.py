@@ -33,7 +33,9 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert budget.URGENT_FACTOR * budget.TOLD_FACTOR * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
     owed = budget.OWED_FACTOR * budget.COMMON_FACTOR * budget.AMPLIFIED * budget.COMMON_SHIFT
     assert owed * DEFAULT_TOLERANCE <= 0.6 * PROMISE * SLACK
-    assert (budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT) ** 2 / 2 <= 0.01 * SLACK
+    remaining = budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT
+    assert remaining <= 0.01 * SLACK
+    assert remaining**2 <= 2.0 * DEFAULT_TOLERANCE
     assert budget.SHARE_FACTOR * budget.AMPLIFIED * DEFAULT_TOLERANCE <= 8 * PROMISE * SLACK
     assert budget.FAR_FACTOR * budget.MOVED_FAR <= 1.0
     assert budget.DRIFTED_FACTOR <= budget.STRAIN_FACTOR

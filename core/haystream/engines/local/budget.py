@@ -59,11 +59,13 @@ is the most that was found: under load, and only then, a mean lags by that."""
 COMMON_SHIFT = 0.1
 """The largest |Δ| that is reckoned with at first: a base rate from 0.1, the default, to 0 or 0.2."""
 
-REMAINING_FACTOR = 500.0
+REMAINING_FACTOR = 25.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
-a participant, and most new items then cost no push. h is about REMAINING_COEFFICIENT an item at each end, and that
-variance is right to second order in what the solve leaves out (`state.Sums.form`): the relative error of the
-standard deviation is (REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT)² / 2 ≤ 1 %, about."""
+a participant, and a new item then costs a few pushes. h is about REMAINING_COEFFICIENT an item at each end, and
+that variance is right to second order in what the solve leaves out (`state.Sums.form`): (REMAINING_FACTOR ×
+tolerance / REMAINING_COEFFICIENT)² ≤ 2 tolerances of itself, about. What is learned of concentrations moves what is
+expected to remain by a sum to which the solution matters to first order: REMAINING_FACTOR × tolerance /
+REMAINING_COEFFICIENT ≤ 1 % of that."""
 
 REMAINING_COEFFICIENT = 0.1
 """h of one item at an end of its edge, about: (1 − ρ) β̃."""

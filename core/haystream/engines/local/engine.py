@@ -30,7 +30,7 @@ from haystream.engines.local.prior_inverse import Change, Precision, Unread
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.sides import COMMON
-from haystream.engines.local.state import COUNTED, OWN, SQUARE
+from haystream.engines.local.state import COUNTED, OWN, SQUARE, State
 from haystream.engines.local.update_growth import (
     Rescaling,
     find_late,
@@ -345,11 +345,16 @@ class LocalEngine:
         """The arrays as they are now, for `copy`: settled, and without any data.
 
         Readers take the prior for what they are not told of, so nothing waits to be told here. What has to be
-        scored again in a copy is what differs from here.
+        scored again in a copy is what differs from here. Nor does D lag: each copy would follow that by itself.
         """
+        state = self._columns.state
+        exact = state._replace(tolerances=state.tolerances._replace(far=state.tolerances.scale))
+        self._rescale(exact, np.flatnonzero(state.people.lagging).astype(np.int32))
+        state.people.lagging[:] = 0
+        self._lagging = False
         self._tell_all()
         news = self._columns.state.news
-        for waiting in (news.moved, news.later):
+        for waiting in (news.moved, news.later, news.stale):
             unmark_all(waiting)
         return self._columns.template()
 
@@ -387,11 +392,11 @@ class LocalEngine:
                 taken[touched] = precision.inverse_diagonal[touched]
             self._take_inverse(solved)
         columns.state.people.prior_variance[touched] = precision.inverse_diagonal[touched]
-        self._rescale(touched)
+        self._rescale(columns.state, touched)
 
-    def _rescale(self, participants: Ints) -> None:
+    def _rescale(self, state: State, participants: Ints) -> None:
         """Renew D at these, and the priors of the edges there, as far as they have moved by what is followed."""
-        state, precision = self._columns.state, self._precision
+        precision = self._precision
         D = self._model.scale(state.people.prior_mean[participants], precision.inverse_diagonal[participants])
         unit = max(self.readings.rounded_common().scale, LEAST_SCALE)
         prior = Rescaling(D, precision.inverse_edge, self._columns.used_edge, unit)
@@ -404,7 +409,7 @@ class LocalEngine:
         find_late(state.people, state.news.moved, state.rooms.people)
         late = take_all(state.rooms.people)
         if len(late):
-            self._rescale(late)
+            self._rescale(state, late)
 
     def _follow_one(self, change: Change) -> None:
         self._reckon_items()
