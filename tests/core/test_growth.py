@@ -1,12 +1,14 @@
 """A query follows growth as closely as its own data ask for: near them at once, elsewhere when it counts."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from support.dense import dense_of
 from support.histories import MODELS, item, verdict
 
+from haystream import blank
 from haystream.arrays import Floats
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
@@ -138,3 +140,18 @@ def test_a_wide_prior_is_followed_more_closely() -> None:
     count = len(precision.inverse_diagonal)
     variance = 0.25 * people.scale[:count] ** 2 * precision.inverse_diagonal
     assert np.abs(variance - 0.25 / 0.5).max() <= 2.0 * DEFAULT_TOLERANCE
+
+
+def test_what_lags_in_an_original_is_made_exact_once_and_is_no_copys_own() -> None:
+    rng = np.random.default_rng(3)
+    collection = collection_of(600, rng)
+    with mock.patch.multiple(blank, MOST_MOVED=0.0, MOST_ITEMS=0, EDGES_PER_ITEM=10**9):
+        first = settled(collection, "rates")
+        for _ in range(10):
+            grow(collection, rng)
+            first.finish()
+        assert lag(first).max() > 2 * DEFAULT_TOLERANCE
+        query = QueryState(Query("another", prior=DEFAULT_PRIORS["rates"]), collection)
+        query.settle()
+    assert lag(query).max() <= DEFAULT_TOLERANCE
+    assert not query.queue.owned

@@ -302,6 +302,11 @@ class Queue:
         return np.union1d(best, due)
 
     @property
+    def owned(self) -> int:
+        """How many sets are the query's own: it scores these by itself."""
+        return self._set.size
+
+    @property
     def late(self) -> bool:
         """Whether sets wait for `make_up`."""
         return self._late is not None
