@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.dense import CLOSE, OF_TOTALS, TIGHT, Floats, assert_agrees, dense_of
+from support.dense import CLOSE, TIGHT, Floats, assert_agrees, dense_of
 from support.histories import (
     MODELS,
     Handed,
@@ -32,6 +32,9 @@ from haystream.report import Report, report
 EngineName = Literal["local", "reference"]
 ENGINES: tuple[EngineName, ...] = ("local", "reference")
 both_engines = pytest.mark.parametrize("engine", ENGINES)
+NOT_TOLD = 1e-10
+"""What totals may differ by: of sets that are not a query's own they take what the prior says, as long as that is
+nearer than what readers are told of (twice TIGHT, of each)."""
 both_models = pytest.mark.parametrize("model", MODELS)
 
 
@@ -146,7 +149,7 @@ def test_what_is_over_leaves_no_trace(model: ModelName, engine: EngineName, happ
             told.apply_verdict(each)
     one, other = everything(query), everything(never)
     remaining = np.array([one.pop("remaining"), other.pop("remaining")])
-    np.testing.assert_allclose(remaining[0], remaining[1], rtol=OF_TOTALS)
+    np.testing.assert_allclose(remaining[0], remaining[1], atol=NOT_TOLD)
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
     assert [item for item, _, _ in query.queue.items()] == [item for item, _, _ in never.queue.items()]
@@ -170,7 +173,7 @@ def test_one_edge_by_hand(engine: EngineName) -> None:
     assert of.common().variance == pytest.approx(3 / 14, abs=1e-12)
     assert of.known_common().variance == 1 / 4
     assert of.remaining_variance() == pytest.approx(0.09 * 3 / 7, abs=1e-12)
-    assert query.queue.remaining(query.engine).mean == pytest.approx(0.1, rel=OF_TOTALS)
+    assert query.queue.remaining(query.engine).mean == pytest.approx(0.1, abs=1e-12)
 
 
 @given(st.data())
@@ -202,7 +205,7 @@ def test_a_held_item_is_not_offered_and_is_still_among_what_remains(model: Model
     held = report(query)
     assert ids(before) - ids(held) == {"i5"}
     assert (held.screened, held.found) == (before.screened, before.found)
-    assert held.expected_remaining.mean == pytest.approx(before.expected_remaining.mean, rel=OF_TOTALS)
+    assert held.expected_remaining.mean == pytest.approx(before.expected_remaining.mean, abs=NOT_TOLD)
     assert held.expected_remaining.sd < before.expected_remaining.sd
     query.apply_verdict(verdict(60, "i5", Outcome.RELEVANT))
     assert query.screened == before.screened + 1

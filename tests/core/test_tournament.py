@@ -10,7 +10,7 @@ from haystream.ranking.tournament import Hashes, Ties, Tournament
 entry = st.tuples(
     st.sampled_from([-np.inf, 0.0, 0.25, 0.5, 1.0]),
     st.integers(0, 2**64 - 1) | st.sampled_from([7, 8]),
-    st.floats(0, 10, width=32),
+    st.floats(0, 10),
 )
 
 
@@ -58,7 +58,7 @@ def test_what_a_large_one_says_depends_on_its_entries_alone() -> None:
             which = np.unique(rng.integers(known, size=200)).astype(np.int32)
             score[which] = rng.choice([-np.inf, 0.25, 0.5, 1.0], len(which))
             tie[which] = rng.integers(3, size=len(which), dtype=np.uint64)
-            terms[which] = rng.random((len(which), 3), np.float32)
+            terms[which] = rng.random((len(which), 3))
             often.set(which, score[which], terms[which], ties)
     once, everything = Tournament(), np.arange(size, dtype=np.int32)
     once.resize(size, ties)

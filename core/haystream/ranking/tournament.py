@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Floats, Ints, Longs, Singles
+from haystream.arrays import SPARE, Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
 
 Hashes = NDArray[np.uint64]
@@ -35,8 +35,8 @@ class Places(NamedTuple):
 
     score: Floats
     """Of an entry, or the best below a node."""
-    terms: Singles
-    """By entry, shape (entries, TERMS): to 6e-8 of each."""
+    terms: Floats
+    """By entry, shape (entries, TERMS)."""
     sums: Floats
     """By node: of the terms of all entries below it, shape (nodes, TERMS)."""
     best: Ints
@@ -111,7 +111,7 @@ def replay(places: Places, ties: Ties, level: int, which: int) -> None:
 
 
 @compiled
-def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Singles, above: Ints) -> None:
+def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Floats, above: Ints) -> None:
     """Give the entries in `which` their scores and terms, and bring all above up to date, level by level.
 
     Each node once if `which` ascends. `above` is room for as many.
@@ -135,7 +135,7 @@ def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Singles
 
 
 @compiled
-def move_on(terms: Floats | Singles, moved: Floats) -> None:
+def move_on(terms: Floats, moved: Floats) -> None:
     """Add `moved` times the last of the terms in each row to all of that row."""
     for i in range(len(terms)):
         slope = terms[i, TERMS - 1]
@@ -214,12 +214,12 @@ class Tournament:
             self.places = _places(size + size // SPARE)
             self.set(np.arange(known, dtype=np.int32), old.score[:known], old.terms[:known], ties)
 
-    def set(self, which: Ints, score: Floats, terms: Floats | Singles, ties: Ties) -> None:
+    def set(self, which: Ints, score: Floats, terms: Floats, ties: Ties) -> None:
         """Give entries new scores and terms, shape (k, TERMS); `which`, shape (k,), had better ascend.
 
         Call it for whoever's tie hash has changed, before you ask who leads.
         """
-        enter(self.places, ties, which, score, terms.astype(np.float32), np.empty_like(which))
+        enter(self.places, ties, which, score, terms, np.empty_like(which))
 
     def retire(self, moved: Floats) -> None:
         """Take all entries out, as if nothing were left of them, and have their terms move.
@@ -250,5 +250,5 @@ def _places(room: int) -> Places:
         levels.append(count * BLOCK)
     start, places = np.cumsum([0, *levels]), sum(levels) + 1
     nodes, score = places - levels[0], np.full(places, -np.inf)
-    terms, sums = np.zeros((levels[0], TERMS), np.float32), np.zeros((nodes, TERMS))
+    terms, sums = np.zeros((levels[0], TERMS)), np.zeros((nodes, TERMS))
     return Places(score, terms, sums, np.zeros(nodes, np.int32), start)
