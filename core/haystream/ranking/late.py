@@ -28,7 +28,7 @@ LATE_AT_ONCE = 4096
 
 
 @dataclass(slots=True)
-class Late:
+class LateSets:
     """How far a queue has come with those that are late."""
 
     engine: Engine

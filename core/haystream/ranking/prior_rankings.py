@@ -98,10 +98,7 @@ class PriorRankings:
 
     def at(self, policy: Policy, common: Common) -> "PriorRanking":
         """The ranking at these common quantities, by a policy whose scores do not move by themselves."""
-        ranking = self._begun(policy, common)
-        while ranking.make():
-            pass
-        return ranking
+        return self._begun(policy, common).finished()
 
     def prepare(self, policy: Policy, common: Common) -> bool:
         """Do a part of what `at` will have to do, a millisecond or two; True if that is not all."""
@@ -170,6 +167,12 @@ class PriorRanking:
                 self._least = float(self._leaders.score[-1])
         return end < rankings.sets
 
+    def finished(self) -> "PriorRanking":
+        """This one, with all that was left to be made."""
+        while self.make():
+            pass
+        return self
+
     def leaders(self, most: int, owned: Ints) -> Leaders:
         """The best sets but for those whose entry in `owned` is not 0, at most so many."""
         while True:
@@ -178,8 +181,7 @@ class PriorRanking:
             if len(free) == most or len(known.sets) == self._rankings.sets:
                 return known.at(free)
             self._begin(max(4 * self._most, most))
-            while self.make():
-                pass
+            self.finished()
 
     @property
     def complete(self) -> bool:
@@ -220,9 +222,7 @@ class Glimpse:
         free = np.flatnonzero(owned[self.best.sets] == 0)[:most]
         if len(free) == most:
             return self.best.at(free)
-        while self._ranking.make():
-            pass
-        return self._ranking.leaders(most, owned)
+        return self._ranking.finished().leaders(most, owned)
 
     def terms(self, which: Ints) -> Floats:
         """What some sets add to the totals, shape (TERMS,)."""

@@ -16,7 +16,7 @@ from haystream.engines.local.ahead import Ahead
 from haystream.events import Policy
 from haystream.models.common import Common
 from haystream.ranking.first import First
-from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, Late, moved_on
+from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, LateSets, moved_on
 from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import MADE_AT_ONCE, Glimpse, PriorRanking, PriorRankings
 from haystream.ranking.ranked import Estimate, RankedItem
@@ -106,7 +106,7 @@ class Queue:
         self._pending = Growing(np.int32)
         self._flags = Growing(np.uint8)
         """DUE where a set is to be scored again; or LATE."""
-        self._late: Late | None = None
+        self._late: LateSets | None = None
         self._scored = 0
         """How many were owned at the last `rescore`."""
         self._tournament = Tournament()
@@ -291,7 +291,7 @@ class Queue:
             self._scored, self._owned_terms = 0, np.zeros(TERMS)
             self._base = prior.at(self._policy, common) if prior is not None else None
             return np.arange(self._set.size, dtype=np.int32)
-        self._late = Late(engine, common, step)
+        self._late = LateSets(engine, common, step)
         shift = common.mean_shift - before.mean_shift
         best = self._tournament.leaders(CANDIDATES, self._ties)
         self._tournament.retire(moved_on(shift, common.base_rate))

@@ -26,14 +26,14 @@ from haystream.engines.local.budget import (
 from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
 from haystream.engines.local.inverse_entries import change_entries, change_row, find_reached, take_entries
-from haystream.engines.local.prior_inverse import Change, Precision, Unread
+from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.state import COUNTED, OWN, SQUARE, State
 from haystream.engines.local.update_growth import (
     Rescaling,
-    find_late,
+    find_lagging,
     follow_residuals,
     offer_items,
     push_ends,
@@ -206,7 +206,7 @@ class LocalEngine:
             self._follow(changes)
             self.may_leave = True
         if self._lagging:
-            self._follow_late()
+            self._follow_lagging()
         self._reckon_shift()
         self.readings.check_solves()
         state = columns.state
@@ -375,7 +375,7 @@ class LocalEngine:
 
     # ---- growth ----
 
-    def _follow(self, changes: Unread) -> None:
+    def _follow(self, changes: UnreadChanges) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         columns, precision, solved, touched = self._columns, self._precision, changes.solved, changes.touched
         by_data, waited = self._by_data(touched), int(columns.state.inverse.healing.state[1])
@@ -403,10 +403,10 @@ class LocalEngine:
         self._lagging |= rescale(state, prior, participants, state.rooms.edges)
         self._take_priors(take_all(state.rooms.edges))
 
-    def _follow_late(self) -> None:
+    def _follow_lagging(self) -> None:
         """Have D and priors as exact as near data where data have come to since these moved."""
         state = self._columns.state
-        find_late(state.people, state.news.moved, state.rooms.people)
+        find_lagging(state.people, state.news.moved, state.rooms.people)
         late = take_all(state.rooms.people)
         if len(late):
             self._rescale(state, late)

@@ -63,7 +63,7 @@ class Change:
     touched: Ints
 
 
-class Unread:
+class UnreadChanges:
     """Some changes in a row, and what whoever follows them needs of them: made once for all who do.
 
     More than ROWS_ONE_BY_ONE changed rows, and rows beside what was estimated, are followed in two: all of Q at
@@ -123,7 +123,7 @@ class Changes:
         self._log: list[Change] = list(log or ())
         self._begin = 0 if log is not None else 1
         self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        self._unread: dict[int, Unread] = {}
+        self._unread: dict[int, UnreadChanges] = {}
         """All that happened since some moment, as it was last asked for."""
 
     def append(self, change: Change) -> None:
@@ -148,12 +148,12 @@ class Changes:
         """Count a reader as one who has been told what another has."""
         self._told[reader] = self._told.get(like, 0)
 
-    def unread(self, reader: object) -> Unread | None:
+    def unread(self, reader: object) -> UnreadChanges | None:
         """What happened since this reader last asked, or None where some of that is forgotten."""
         since = self._told.get(reader, 0)
         news = None if since < self._begin else self._unread.get(since)
         if news is None and since >= self._begin:
-            news = self._unread[since] = Unread(self._log[since - self._begin :])
+            news = self._unread[since] = UnreadChanges(self._log[since - self._begin :])
         self._told[reader] = self._begin + len(self._log)
         everybody = max(min(self._told.values()) - self._begin, len(self._log) - MOST_BEHIND)
         if everybody > 0:
@@ -432,7 +432,7 @@ class GraphPrecision:
 class PrecisionAsItWas:
     """A precision as it was at some moment, for work on it in another thread while it goes on changing."""
 
-    def __init__(self, precision: Precision, news: Unread | None) -> None:
+    def __init__(self, precision: Precision, news: UnreadChanges | None) -> None:
         """`news`: what whoever is to work with this has not been told of it, as `Changes.unread` says it."""
         self.builds = precision.builds
         self.changes = Changes(None if news is None else news.changes)

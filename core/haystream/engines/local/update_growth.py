@@ -119,7 +119,7 @@ def near_data(people: People, participant: int) -> bool:
 
 
 @compiled
-def find_late(people: People, moved: Marked, found: Marked) -> None:
+def find_lagging(people: People, moved: Marked, found: Marked) -> None:
     """Find those of the moved who have come near data while their D lags."""
     for u in members_of(moved):
         if people.lagging[u] != 0 and near_data(people, u):
