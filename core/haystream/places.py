@@ -37,7 +37,11 @@ class Places:
 
     def has(self, index: Ints) -> Switches:
         """Whether each of these rows has a place, shape (k,)."""
-        return np.asarray(look(self._numbers, self._places, index) != NOWHERE)
+        return np.asarray(self.look(index) != NOWHERE)
+
+    def look(self, index: Ints) -> Ints:
+        """The places of these rows, shape (k,); NOWHERE of one without."""
+        return look(self._numbers, self._places, index)
 
     def of(self, index: Ints) -> Ints:
         """The places of these rows, each named once, shape (k,)."""
@@ -51,7 +55,7 @@ class Places:
 
     def give_back(self, index: Ints) -> Ints:
         """The places of those of these rows that had one, and have none from now on."""
-        places = look(self._numbers, self._places, index)
+        places = self.look(index)
         had = np.flatnonzero(places != NOWHERE)
         put(self._numbers, self._places, index[had], np.full(len(had), NOWHERE, np.int32))
         back: Ints = places[had]

@@ -209,14 +209,14 @@ def test_a_ranking_by_the_prior_that_is_made_in_parts_leads_with_the_best(sets: 
     score, terms = rng.integers(0, 9, sets) / 8.0, rng.random((sets, 3))
     rankings.scored = lambda policy, common, which: Scored(score[which], terms[which])
     best = sorted(range(sets), key=lambda each: (-score[each], rankings.tie[each]))
-    owned = (rng.random(sets) < 0.5).astype(np.int32)
+    owned = rng.random(sets) < 0.5
     with mock.patch.multiple(prior_rankings, LEADERS=7, MADE_AT_ONCE=part):
         ranking = prior_rankings.PriorRanking(rankings, Policy(), Common(0.1))
         while ranking.make():
             pass
-        assert ranking.leaders(3, np.zeros(sets, np.int32)).sets.tolist() == best[:3]
+        assert ranking.leaders(3, lambda which: np.zeros(len(which), np.bool_)).sets.tolist() == best[:3]
         free = [each for each in best if not owned[each]]
-        assert ranking.leaders(20, owned).sets.tolist() == free[:20]
-        assert ranking.leaders(sets, owned).sets.tolist() == free
+        assert ranking.leaders(20, owned.__getitem__).sets.tolist() == free[:20]
+        assert ranking.leaders(sets, owned.__getitem__).sets.tolist() == free
     np.testing.assert_allclose(ranking.totals, terms.sum(axis=0))
     np.testing.assert_allclose(ranking.terms(np.array(best[:2])), terms[best[:2]].sum(axis=0))

@@ -6,6 +6,7 @@ whatever a verdict has moved; all others are out of the ranking, *late*, until t
 totals is moved on meanwhile: what is expected exactly, but for means at 0 or 1, and its variance to first order.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from haystream.arrays import Floats
 from haystream.engines.contract import Engine
 from haystream.models.common import Common
+from haystream.ranking.prior_rankings import PriorRanking
 from haystream.ranking.tournament import TERMS
 
 AT_ONCE = 8192
@@ -29,22 +31,21 @@ LATE_AT_ONCE = 4096
 
 @dataclass(slots=True)
 class LateSets:
-    """How far a queue has come with those that are late."""
+    """How far a queue has come with those that are late, by their numbers. `at_once`: nobody reads it before all
+    are made up."""
 
     engine: Engine
-    """Whose readings they are scored by, at these common quantities, and as of this step."""
-    common: Common
+    """Whose readings they are scored by, as of this step, and at these common quantities."""
     step: int
+    common: Common
+    at_once: bool = False
+    base: PriorRanking | None = None
+    """The ranking by the prior, once it is made."""
+    known_above: float = -math.inf
+    """Whoever scores so much is in the ranking already."""
     made: int = 0
-    """So many of the sets that the query owns are done."""
+    """The number of the first set that is not looked at yet."""
     owned_terms: Floats = field(default_factory=lambda: np.zeros(TERMS))
-    """What the prior says that these add to the totals."""
-
-
-def moved_on(shift: float, base_rate: float) -> Floats:
-    """By how much a set's terms (`set_scores`) move with the common mean, over the last of them, shape (TERMS,).
-
-    `base_rate`: the common mean that they move to. Of left × p(1 − p) the derivative is left × (1 − 2p) dp/dΔ, p
-    taken as the mean of everybody's, half way.
-    """
-    return np.array([shift, shift * (1.0 - 2.0 * base_rate + shift), 0.0])
+    """What the prior says that the query's own ones before that add to the totals."""
+    rest_terms: Floats = field(default_factory=lambda: np.zeros(TERMS))
+    """What those of them add that stay without an entry."""

@@ -5,19 +5,19 @@ every score, so there is a ranking for each of its rounded values that a query h
 and its totals: that is little, so that many are kept, and whoever comes to a value after others finds it there.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs
+from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.collection import Collection
 from haystream.events import Policy
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
-from haystream.ranking.late import moved_on
 from haystream.ranking.scoring import Scored, Source, score_all
-from haystream.ranking.set_scores import SetCounts, SetEdges
+from haystream.ranking.set_scores import SetCounts, SetEdges, moved_on
 from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes
 
 MOST_RANKINGS = 256
@@ -42,6 +42,10 @@ class PriorReadings(Protocol):
         ...
 
 
+Owned = Callable[[Ints], Switches]
+"""Which of some sets a query has as its own, shape (k,)."""
+
+
 class Leaders(NamedTuple):
     """Sets in rank order, best first, every member of shape (k,)."""
 
@@ -53,10 +57,17 @@ class Leaders(NamedTuple):
         """Those in some rows."""
         return Leaders(self.sets[rows], self.score[rows], self.tie[rows])
 
+    def free(self, most: int, owned: Owned) -> "Leaders":
+        """The first ones that are not `owned`, at most so many."""
+        return self.at(np.flatnonzero(~owned(self.sets))[:most])
+
     def with_more(self, others: "Leaders") -> "Leaders":
         """Others behind these."""
         sets, score = np.concatenate([self.sets, others.sets]), np.concatenate([self.score, others.score])
         return Leaders(sets, score, np.concatenate([self.tie, others.tie]))
+
+
+NO_LEADERS = Leaders(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.uint64))
 
 
 class PriorRankings:
@@ -146,7 +157,7 @@ class PriorRanking:
         self._most = most
         self._made = 0
         self._least = -np.inf
-        self._leaders = Leaders(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.uint64))
+        self._leaders = NO_LEADERS
 
     def make(self) -> bool:
         """Look at the next MADE_AT_ONCE sets; True if there are more."""
@@ -173,15 +184,24 @@ class PriorRanking:
             pass
         return self
 
-    def leaders(self, most: int, owned: Ints) -> Leaders:
-        """The best sets but for those whose entry in `owned` is not 0, at most so many."""
+    def leaders(self, most: int, owned: Owned) -> Leaders:
+        """The best sets but for those that are `owned`, at most so many."""
         while True:
-            known = self._leaders
-            free = np.flatnonzero(owned[known.sets] == 0)[:most]
-            if len(free) == most or len(known.sets) == self._rankings.sets:
-                return known.at(free)
+            free = self._leaders.free(most, owned)
+            if len(free.sets) == most or self.bound == -np.inf:
+                return free
             self._begin(max(4 * self._most, most))
             self.finished()
+
+    def known_leaders(self, most: int, owned: Owned) -> Leaders:
+        """Those of them that are kept in order: who is not among these scores `bound` at most."""
+        return self._leaders.free(most, owned)
+
+    @property
+    def bound(self) -> float:
+        """What all sets score at most that are not kept in order; −inf where all are."""
+        known = self._leaders
+        return float(known.score[-1]) if len(known.sets) < self._rankings.sets else -np.inf
 
     @property
     def complete(self) -> bool:
@@ -210,19 +230,26 @@ class PriorRanking:
 
 class Glimpse:
     """A ranking that is not made yet: who leads in another one, at other common quantities, in the order that is
-    right now; and that one's totals, moved on (`late`)."""
+    right now; and that one's totals, moved on (`set_scores.moved_on`)."""
 
     def __init__(self, ranking: PriorRanking, other: "PriorRanking | Glimpse", shift: float) -> None:
         self._ranking = ranking
         self.best: Leaders = ranking.ordered(other.best)
         self.totals: Floats = other.totals + other.totals[-1] * moved_on(shift, ranking.base_rate)
 
-    def leaders(self, most: int, owned: Ints) -> Leaders:
+    def leaders(self, most: int, owned: Owned) -> Leaders:
         """As `PriorRanking.leaders`, which it takes if it knows of fewer itself."""
-        free = np.flatnonzero(owned[self.best.sets] == 0)[:most]
-        if len(free) == most:
-            return self.best.at(free)
-        return self._ranking.finished().leaders(most, owned)
+        free = self.best.free(most, owned)
+        return free if len(free.sets) == most else self._ranking.finished().leaders(most, owned)
+
+    def known_leaders(self, most: int, owned: Owned) -> Leaders:
+        """As `PriorRanking.known_leaders`, in the order that is right now."""
+        return self.best.free(most, owned)
+
+    @property
+    def bound(self) -> float:
+        """What all other sets score at most, but for those that what all share has moved by more."""
+        return float(self.best.score[-1]) if len(self.best.sets) else -np.inf
 
     def terms(self, which: Ints) -> Floats:
         """What some sets add to the totals, shape (TERMS,)."""

@@ -51,3 +51,12 @@ def score_all(layout: SetEdges, counts: SetCounts, source: Source, policy: Polic
     horizon = policy.horizon if score_edges is None else 0
     score_sets(which, layout, readings, counts, source.base_rate, horizon, *scored)
     return scored
+
+
+def terms_of(layout: SetEdges, counts: SetCounts, moments: Moments, of_edges: EdgeCounts) -> Floats:
+    """What sets add to the totals (`score_sets`), without their scores, shape (sets, TERMS)."""
+    mean, variance, slope = moments
+    sets, terms = len(counts.left), np.empty((len(counts.left), TERMS))
+    readings = EdgeReadings(mean, variance, slope, of_edges[0], mean)
+    score_sets(np.arange(sets, dtype=np.int32), layout, readings, counts, 0.0, 0, np.empty(sets), terms)
+    return terms

@@ -287,3 +287,12 @@ def score_sets(
         terms[i, 0] = left * m
         terms[i, 1] = left * max(m - m * m - spread, 0.0)
         terms[i, 2] = left * slope
+
+
+def moved_on(shift: float, base_rate: float) -> Floats:
+    """By how much a set's terms (`score_sets`) move with the common mean, over the last of them, shape (3,).
+
+    `base_rate`: the common mean that they move to. Of left × p(1 − p) the derivative is left × (1 − 2p) dp/dΔ, p
+    taken as the mean of everybody's, half way.
+    """
+    return np.array([shift, shift * (1.0 - 2.0 * base_rate + shift), 0.0])

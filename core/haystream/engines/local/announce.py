@@ -6,7 +6,7 @@ One question has two answers: what is due now (`due`), and what there is when no
 
 from typing import NamedTuple
 
-from haystream.arrays import Ints, Marked, mark, mark_as, members_of, unmark_all
+from haystream.arrays import Floats, Ints, Marked, mark, mark_as, members_of, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
 from haystream.engines.local.edge_ends import adjusted
@@ -56,13 +56,15 @@ def tell_people(
     tolerances: Tolerances,
     at: At,
     told: Marked,
+    before: Floats,
 ) -> None:
     """Who of the moved differs from what readers were last told by more than the tolerance; their edges are stale.
 
     Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
     at the same common quantities, and so that it holds at another shift too: a reach counts by what a shift of σ²,
     about m itself, would make of it. Who differs by too little to be urgent, of a hub by more still, waits in
-    `later`, unless to be looked at closely: then the edges whose covariance alone differs are stale, too."""
+    `later`, unless to be looked at closely: then the edges whose covariance alone differs are stale, too. `before`
+    gets what they were told of until now, row by row, shape (participants, 3)."""
     unmark_all(told)
     last, of_people = news.told, news.told.people
     for u in members_of(news.moved):
@@ -79,6 +81,8 @@ def tell_people(
             mark(news.later, u)
             continue
         if differs:
+            for column in range(before.shape[1]):
+                before[told.size[0], column] = cell(of_people, u, column)
             put_cell(of_people, u, AT_MEAN, mean)
             put_cell(of_people, u, AT_REACH, reach)
             put_cell(of_people, u, AT_VARIANCE, spread)
@@ -93,16 +97,25 @@ def tell_people(
 
 @compiled
 def tell_edges(
-    edges: Edges, people: People, inverse: Inverse, news: News, scale: float, tolerance: float, told: Marked
+    edges: Edges,
+    people: People,
+    inverse: Inverse,
+    news: News,
+    scale: float,
+    tolerance: float,
+    told: Marked,
+    before: Floats,
 ) -> None:
     """Put those of the stale edges into `told` whose rows in the tables differ, by a count or in the covariance.
 
-    Most have not: an end's mean has moved. `scale`: σ², or more (`At`).
+    Most have not: an end's mean has moved. `scale`: σ², or more (`At`). `before` gets what readers were told of
+    their covariances until now, shape (edges,).
     """
     unmark_all(told)
     last = news.told
     for e in members_of(news.stale):
         if news.stale.flags[e] == COUNTED or scale * untold(edges, people, inverse, last, e) > tolerance:
+            before[told.size[0]] = entry(last.covariance, e)
             put(last.covariance, e, covariance(edges, people, inverse, e))
             mark(told, e)
 

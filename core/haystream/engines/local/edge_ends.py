@@ -7,10 +7,10 @@ from haystream.compiled import allocating, compiled
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.solve import VALUE
-from haystream.engines.local.state import Data, Edges, People
+from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, Told
 from haystream.models.base import Ends
 from haystream.models.common import Common
-from haystream.overlay import entry
+from haystream.overlay import cell, entry
 
 
 @compiled
@@ -62,6 +62,26 @@ def edge_ends(
         out.variance_tail[i] += off_u * off_u * inflation
         out.variance_head[i] += off_v * off_v * inflation
         out.covariance[i] += off_u * off_v * inflation
+        out.reach_tail[i] = reach_u
+        out.reach_head[i] = reach_v
+
+
+@compiled
+def told_ends(edges: Edges, told: Told, which: Ints, common: Common, out: Ends) -> None:
+    """What readers were told of the ends of the edges in `which`, row i of `out` for which[i].
+
+    As `edge_ends` has it, but for what the constraint does to variances and covariances.
+    """
+    shift, variance, scale = common.mean_shift, common.variance, common.scale
+    for i in range(len(which)):
+        e = which[i]
+        u, v = edges.tail[e], edges.head[e]
+        reach_u, reach_v = cell(told.people, u, AT_REACH), cell(told.people, v, AT_REACH)
+        out.mean_tail[i] = cell(told.people, u, AT_MEAN) + shift * reach_u
+        out.mean_head[i] = cell(told.people, v, AT_MEAN) + shift * reach_v
+        out.variance_tail[i] = scale * (cell(told.people, u, AT_VARIANCE) + reach_u * reach_u * variance)
+        out.variance_head[i] = scale * (cell(told.people, v, AT_VARIANCE) + reach_v * reach_v * variance)
+        out.covariance[i] = scale * (entry(told.covariance, e) + reach_u * reach_v * variance)
         out.reach_tail[i] = reach_u
         out.reach_head[i] = reach_v
 

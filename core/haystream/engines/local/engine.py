@@ -10,7 +10,7 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Switches, mark_all, mark_as, take_all, take_last, unmark_all
+from haystream.arrays import Floats, Ints, Switches, mark_all, mark_as, members_of, take_all, take_last, unmark_all
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
@@ -99,16 +99,18 @@ class LocalEngine:
         self._resize()
         data, news = self._columns.state.data, self._columns.state.news
         self.readings.concentrations.count(edge, screened)
+        counted = screened != 0.0 or relevant != 0.0
+        if counted:
+            self.readings.before.note_counts(edge, data.n.item(edge), data.y.item(edge))
         data.n[edge] += screened
         data.y[edge] += relevant
         data.offered[edge] += offered
         self._offered_total += offered
         if pending != 0.0:
             self.readings.pending.add(edge, pending)
-        if screened != 0.0 or relevant != 0.0 or offered != 0.0:
+        if counted or offered != 0.0:
             self._follow_data(edge)
         self.may_leave |= screened < 0.0 or relevant < 0.0
-        counted = screened != 0.0 or relevant != 0.0
         if counted and news.stale.flags[edge]:  # an edge that is not let in is not
             mark_as(news.stale, edge, COUNTED)
 
@@ -191,7 +193,8 @@ class LocalEngine:
     def settle(self) -> Moved:
         """Take in growth, then say what moved."""
         self._resize()
-        precision, columns = self._precision, self._columns
+        precision, columns, before = self._precision, self._columns, self.readings.before
+        before.begin()
         precision.grow()
         changes = precision.changes.unread(self)
         if changes is None or precision.builds != self._build:
@@ -214,8 +217,15 @@ class LocalEngine:
         pending = self._await(stale=bool(stale)) if self.readings.pending else None
         at, rooms = self._told_at(), state.rooms
         posterior = state.edges, state.people, state.inverse, state.news
-        tell_people(state.system, *posterior, state.tolerances, at, rooms.people)
-        tell_edges(*posterior, at.scale, state.tolerances.told, rooms.edges)
+        tell_people(state.system, *posterior, state.tolerances, at, rooms.people, rooms.rows_before)
+        tell_edges(*posterior, at.scale, state.tolerances.told, rooms.edges, rooms.covariances_before)
+        for note, told, rows_before in (
+            (before.note_people, rooms.people, rooms.rows_before),
+            (before.note_edges, rooms.edges, rooms.covariances_before),
+        ):
+            which = members_of(told).copy()
+            note(which, rows_before[: len(which)].copy())
+        before.settled()
         people, between, scores = (
             np.sort(take_all(marked)) for marked in (rooms.people, rooms.edges, state.news.stale)
         )
@@ -249,6 +259,7 @@ class LocalEngine:
         self.readings.take_step()
         put_rows(told.people, everyone, np.column_stack(self.readings.given_common(everyone)))
         put_all(told.covariance, edges, self.readings.covariances(edges))
+        self.readings.before.settled(lost=True)
         return Moved(everyone, edges, edges)
 
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
@@ -264,9 +275,12 @@ class LocalEngine:
         return mean, reach, variance, covariance
 
     def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
-        """Say which are as without data: readers were told of them as such, from now on. Shape (k,) each."""
+        """Say which are as without data: readers were told of them as such, from now on. Shape (k,) each.
+
+        Scores are made of what readers are told, so that they are made again where that is not what they were told.
+        """
         state, precision, at = self._columns.state, self._precision, self._told_at()
-        told, people, tolerance = state.news.told, state.people, state.tolerances.told
+        people, tolerance = state.people, state.tolerances.told
 
         def prior(which: Ints) -> tuple[Floats, Floats]:
             return people.prior_mean[which], precision.inverse_diagonal[which]
@@ -278,14 +292,34 @@ class LocalEngine:
         off = [off_mean + at.shift * off_reach, off_mean + at.exact_shift * off_reach]
         off += [at.scale * off_spread, at.scale * off_reach]
         left = np.abs(off).max(axis=0) <= tolerance  # as `tell_people` compares
-        put_rows(told.people, participants[left], np.column_stack(values)[left])
+        self._tell_people_without_data(participants[left], np.column_stack(values)[left])
 
         D, other = (self._model.scale(*prior(ends[edges])) for ends in (state.edges.tail, state.edges.head))
         covariance = D * other * precision.inverse_edge[edges]
         same = at.scale * np.abs(self.readings.covariances(edges) - covariance) <= tolerance
         edges_left = same & (state.data.n[edges] == 0.0)
-        put_all(told.covariance, edges[edges_left], covariance[edges_left])
+        self._tell_edges_without_data(edges[edges_left], covariance[edges_left])
         return left, edges_left
+
+    def _tell_people_without_data(self, participants: Ints, values: Floats) -> None:
+        news, before = self._columns.state.news, self.readings.before
+        was = rows(news.told.people, participants)
+        new = (was != values).any(axis=1)
+        before.begin()
+        before.note_people(participants[new], was[new])
+        put_rows(news.told.people, participants[new], values[new])
+        near = [self._graph.edges_of(u) for u in participants[new].tolist()]
+        for edges in near:
+            mark_all(news.stale, edges[edges < self._columns.edge_count])
+
+    def _tell_edges_without_data(self, edges: Ints, covariance: Floats) -> None:
+        news, before = self._columns.state.news, self.readings.before
+        was = entries(news.told.covariance, edges)
+        new = was != covariance
+        before.begin()
+        before.note_edges(edges[new], was[new])
+        put_all(news.told.covariance, edges[new], covariance[new])
+        mark_all(news.stale, edges[new])
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Heal the entries of an inverse at up to `most` participants; then do what is owed. Tell of who waited."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Growing, Ints
+from haystream.arrays import Floats, Growing, Ints, Switches
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.columns import Columns
@@ -175,6 +175,13 @@ class Pending:
         found = np.append(known.edges, -1)[place] == edges
         return np.where(found, np.append(known.screenings, 0.0)[place], 0.0)
 
+    def reaches(self, tail: Ints, head: Ints) -> Switches:
+        """Whether they move a variance of edges with these ends, shape (k,)."""
+        if not self._row.size:
+            return np.zeros(len(tail), np.bool_)
+        row = self._row.data
+        return np.asarray((row[tail] != NOBODY) | (row[head] != NOBODY))
+
     def _at(self, participants: Ints) -> tuple[Floats, Floats]:
         rows = self._row.data[participants]
         return self._solved.less[rows], self._solved.short[rows]
@@ -195,7 +202,7 @@ class Pending:
         _, at_tail = self._at(tail)
         _, at_head = self._at(head)
         covariance = ends.covariance.copy()
-        both = np.flatnonzero((self._row.data[tail] != NOBODY) | (self._row.data[head] != NOBODY))
+        both = np.flatnonzero(self.reaches(tail, head))
         Z, row = self._solved.Z, self._row.data
         less = (Z[row[tail[both]]] * Z[row[head[both]]]).sum(axis=1)
         s, o = at_tail[both], at_head[both]

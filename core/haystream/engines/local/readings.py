@@ -1,26 +1,31 @@
 """What is read off the local engine's state between two settles."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
+from haystream.arrays import Floats, Ints, Switches
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit
-from haystream.engines.local.edge_ends import counts_on, edge_ends
+from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
 from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.shares import collect_largest, room_for_largest
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import EXCEEDED, VALUE
 from haystream.engines.local.state import OWN, SQUARE
+from haystream.engines.local.told_before import ToldBefore
 from haystream.errors import Code, QueryFailed
 from haystream.events import Prior
 from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
 from haystream.overlay import entries
+
+EndsAt = Callable[[Ints, Common], Ends]
+"""The ends of some edges at common quantities."""
 
 
 class LocalReadings:
@@ -29,6 +34,8 @@ class LocalReadings:
     def __init__(self, columns: Columns, precision: Precision, prior: Prior) -> None:
         self.pending = Pending()
         self.concentrations = Concentrations()
+        self.before = ToldBefore()
+        """What scores were made of."""
         self._columns = columns
         self._precision = precision
         self._rounded = Common(base_rate=prior.mean)
@@ -100,35 +107,51 @@ class LocalReadings:
     def edges(self, edges: Ints) -> tuple[Floats, Floats]:
         """Adjusted mean and variance of P."""
         counts, known = self.counts(edges), self.known_common()
-        mean, variance, _ = self._posteriors(edges, counts, known, self.common(), self.discrepancy())
+        mean, variance, _ = self._posteriors(edges, counts, known, self.common(), self._ends)
         return mean, variance
 
     def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
-        """The same and the slope, at rounded common quantities and without the inflation of the constraint."""
+        """The same and the slope, of what readers were told, at rounded common quantities and without the inflation
+        of the constraint."""
         known = self._rounded if not self.pending else self._round(self.known_common())
-        return self._posteriors(edges, counts or self.counts(edges), known, self._rounded, np.inf)
+        return self._posteriors(edges, counts or self.counts(edges), known, self._rounded, self._told_ends)
 
     def scoring_at(self, edges: Ints, common: Common, counts: EdgeCounts) -> Posteriors:
-        """The same at other common quantities, where nothing is pending."""
-        return self._posteriors(edges, counts, common, common, np.inf)
+        """The same at other common quantities, as if nothing were pending."""
+        return self._model.posteriors(self._told_ends(edges, common), counts[0], counts[1], common)
+
+    def as_scored(self) -> AbstractContextManager[None]:
+        """Have what readers were told, and counts, be what scores were last made of, until the end of the block."""
+        state = self._columns.state
+        return self.before.restored(state.news.told, state.data)
+
+    def near_pending(self, edges: Ints) -> Switches:
+        """Whether pending screenings are in the variances of these edges, shape (k,)."""
+        ends = self._columns.state.edges
+        return self.pending.reaches(ends.tail[edges], ends.head[edges])
 
     def _posteriors(
-        self, which: Ints, counts: EdgeCounts, known: Common, common: Common, discrepancy: float
+        self, which: Ints, counts: EdgeCounts, known: Common, common: Common, ends_at: EndsAt
     ) -> Posteriors:
         """`known`: without pending screenings, as means are; `common`: with them, as variances are."""
         edges, (n, y, _) = self._columns.state.edges, counts
-        posteriors = self._model.posteriors(self._ends(which, known, discrepancy), n, y, known)
+        posteriors = self._model.posteriors(ends_at(which, known), n, y, known)
         if not self.pending:
             return posteriors
         p = self.pending.screenings(which)
-        ends = self._ends(which, common, discrepancy)
+        ends = ends_at(which, common)
         ends = self.pending.ends(ends, edges.tail[which], edges.head[which], common)
         expected = self._model.posteriors(ends, n + p, y + p * posteriors.mean, common)
         return posteriors._replace(variance=expected.variance)
 
-    def _ends(self, which: Ints, common: Common, discrepancy: float) -> Ends:
+    def _ends(self, which: Ints, common: Common) -> Ends:
         state, ends = self._columns.state, Ends(*np.empty((7, len(which))))
-        edge_ends(state.edges, state.people, state.inverse, which, common, discrepancy, ends)
+        edge_ends(state.edges, state.people, state.inverse, which, common, self.discrepancy(), ends)
+        return ends
+
+    def _told_ends(self, which: Ints, common: Common) -> Ends:
+        state, ends = self._columns.state, Ends(*np.empty((7, len(which))))
+        told_ends(state.edges, state.news.told, which, common, ends)
         return ends
 
     # ---- what all share ----

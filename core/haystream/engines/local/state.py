@@ -94,8 +94,25 @@ SQUARE, OWN = 0, 1
 """Places in `Sums.data`."""
 
 
+class Told(NamedTuple):
+    """What readers were last told of; inf before."""
+
+    people: Overlay
+    """X, O and V of each participant (`contract.Engine`), a row each: AT_MEAN, AT_REACH, AT_VARIANCE."""
+    covariance: Overlay
+    """D_u D_v (Λ⁻¹)_uv of each edge's ends, a column."""
+
+
+AT_MEAN, AT_REACH, AT_VARIANCE = 0, 1, 2
+"""Columns of `Told.people`."""
+
+NOT_TOLD = np.array([np.inf, 0.0, np.inf])
+"""A row of it."""
+
+
 class Rooms(NamedTuple):
-    """Room for what is needed meanwhile; but for `shares` all of it is empty, or zero, when nobody works."""
+    """Room for what is needed meanwhile. When nobody works it is empty, or zero; `shares` and what stood before
+    are of anything."""
 
     column: Scratch
     """For a column of Λ⁻¹."""
@@ -105,6 +122,10 @@ class Rooms(NamedTuple):
     edges: Marked
     shares: Floats
     """Shape (edges,)."""
+    rows_before: Floats
+    """What those in `people` were told of before (`Told.people`), row by row, shape (participants, 3)."""
+    covariances_before: Floats
+    """The same of those in `edges`, shape (edges,)."""
 
 
 NO_DATA = Data(*np.zeros((5, 0)))
@@ -128,26 +149,11 @@ class Workspace:
 
 
 def _rooms(people: int, edges: int) -> Rooms:
-    return Rooms(scratch(people), scratch(people), marked(people), marked(edges), np.zeros(edges))
+    before = np.zeros((people, len(NOT_TOLD))), np.zeros(edges)
+    return Rooms(scratch(people), scratch(people), marked(people), marked(edges), np.zeros(edges), *before)
 
 
 NO_ROOMS = _rooms(0, 0)
-
-
-class Told(NamedTuple):
-    """What readers were last told of; inf before."""
-
-    people: Overlay
-    """X, O and V of each participant (`contract.Engine`), a row each: AT_MEAN, AT_REACH, AT_VARIANCE."""
-    covariance: Overlay
-    """D_u D_v (Λ⁻¹)_uv of each edge's ends, a column."""
-
-
-AT_MEAN, AT_REACH, AT_VARIANCE = 0, 1, 2
-"""Columns of `Told.people`."""
-
-NOT_TOLD = np.array([np.inf, 0.0, np.inf])
-"""A row of it."""
 
 
 class News(NamedTuple):
