@@ -294,8 +294,7 @@ class Queue:
                 self._late.base = self._base
             return own.all_entries()
         shift = common.mean_shift - before.mean_shift
-        moved, best = moved_on(shift, common.base_rate), self._tournament.leaders(CANDIDATES, own.ties)
-        best = np.union1d(best, due)
+        moved, best = moved_on(shift, common.base_rate), self._best_entries(due)
         if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
             self._make_rest(np.setdiff1d(own.uncounted(), best, assume_unique=True))
         self._tournament.retire(moved)
@@ -412,11 +411,20 @@ class Queue:
         if self._first and self._first.changes_with(which, score):
             self._first = None
 
+    def _best_entries(self, due: Ints) -> Ints:
+        """The places of the best entries, as many as may lead, and of those that are `due`, ascending."""
+        score = self._scores[: self._own.entries]
+        least = np.partition(score, -CANDIDATES)[-CANDIDATES] if len(score) > CANDIDATES else -np.inf
+        best = (score >= least) & (score > -np.inf)
+        best[due] = True
+        return np.flatnonzero(best).astype(np.int32)
+
     def _least_of_best(self) -> float:
-        """What the last of as many as may lead scores; −inf where there are fewer, or no rest is kept."""
-        best = self._tournament.leaders(CANDIDATES, self._own.ties)
-        full = self._own.keeps_rest and len(best) == CANDIDATES
-        return float(self._scores[best[-1]]) if full else -math.inf
+        """What the last of as many entries as may lead scores; −inf where there are fewer, or no rest is kept."""
+        score = self._scores[: self._own.entries]
+        if not self._own.keeps_rest or len(score) < CANDIDATES:
+            return -math.inf
+        return float(np.partition(score, -CANDIDATES)[-CANDIDATES])
 
     def _thin_out(self) -> None:
         """Where there are many more entries than may lead, make the others rest, but for those that are counted,
