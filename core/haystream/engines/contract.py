@@ -70,6 +70,8 @@ class Readings(Protocol):
     def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
         """Mean and variance of P to score by, and d mean / d Δ: at *rounded* common quantities, without inflation.
 
+        Of the ends they are made of what readers were last told (`told`), pending screenings apart.
+
         What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
         does not matter), it moves seldom; between, these readings change only where data reach. The same as `edges`
         for a model without a common mean (docs/method.md).
