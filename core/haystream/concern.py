@@ -68,7 +68,7 @@ class News:
         self.best: dict[Hashable, float] = {}
         """What the best of those sets scores that are not a query's own, by all that makes a difference to it."""
         self._at_most: dict[Hashable, float] = {}
-        self._of, self._graph = sets, graph
+        self._of = sets
 
     def at_most(self, queue: Queue, kind: Hashable, mean: float, sets: tuple[int, ...]) -> float:
         """What these sets score at most (`Queue.most_by_prior`), in the queues of all queries of the kind."""
@@ -85,11 +85,6 @@ class News:
         for edge in {edge for which in self.sets for edge in self._of.edges(which)}:
             found.update(self._of.on_edge(edge))
         return tuple(sorted(found))
-
-    def participants(self, *, on_their_edges: bool = False) -> list[int]:
-        """Everybody on those sets, ascending; or also on the sets that share an edge with one of them."""
-        sets, ends = self.on_their_edges if on_their_edges else self.sets, self._graph.ends
-        return sorted({end for which in sets for edge in self._of.edges(which) for end in ends(edge)})
 
 
 def news_since(collection: Collection, since: Mark) -> News:

@@ -29,7 +29,7 @@ from haystream.posterior_tables import Changes, Size, Writer
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
-from haystream.ranking.unreached import Unreached
+from haystream.ranking.unreached import Unreached, at_most
 from haystream.watchers import Standing, Watcher, Watchers
 
 EDGES_PER_VERDICT = 700
@@ -307,23 +307,19 @@ class QueryState:
             return
         if readings.pending and readings.known_common().base_rate != readings.common().base_rate:
             return  # it scores by both
-        common = readings.rounded_common()
-        unreached = Unreached(prior, self.settings.policy, common, self._tolerance)
-        people = np.arange(self._size.participants, dtype=np.int32) if self._noted is None else _union(self._noted)
-        mean, reach, *_ = engine.told(people, np.zeros(0, np.int32))
+        common, listed, policy = readings.rounded_common(), prior.participants, self.settings.policy
+        variance = at_most(max(common.variance, readings.known_common().variance))
+        unreached = Unreached(prior, policy, common.base_rate, variance, self._tolerance)
+        alike, watcher = (kind, common.base_rate, variance), self._watcher
+        if self._noted is None or alike != watcher.alike or listed is not watcher.listed:
+            people = np.arange(self._size.participants, dtype=np.int32)
+        else:
+            people = _union(self._noted)
         self._noted = []
-        self._watcher.rest(
-            Standing(
-                first,
-                (kind, common),
-                unreached,
-                queue.scores_edges,
-                self.cursor,
-                self.collection.graph.edges - engine.pairs_behind,
-                people[unreached.apart(mean, reach)],
-                prior.participants,
-            )
-        )
+        mean, reach, *_ = engine.told(people, np.zeros(0, np.int32))
+        edges = self.collection.graph.edges - engine.pairs_behind
+        standing = Standing(first, alike, unreached, queue.scores_edges, self.cursor, edges)
+        watcher.rest(standing, people, unreached.heights(mean, reach), listed)
 
     @property
     def _kind(self) -> int | None:
