@@ -29,7 +29,7 @@ HEIGHT, FLAGS = np.uint8(HIGH), LEADS | TOLD_OF
 MOST_COUNTS = 256
 """For so many numbers of items it is kept what sets score at most."""
 SPARE = 8
-"""Rows of people, who become more, get an eighth more than is needed."""
+"""Where people or queries become more there is room for an eighth more than is needed."""
 
 
 class Standing(NamedTuple):
@@ -288,8 +288,8 @@ class Watchers:
         needed, width = len(self._collection.graph), len(self._watchers)
         if needed <= people and width <= columns:
             return
-        room = people if needed <= people else needed + needed // SPARE, columns if width <= columns else 2 * width
-        larger: Flags = np.zeros(room, np.uint8)
+        rows = people if needed <= people else needed + needed // SPARE
+        larger: Flags = np.zeros((rows, columns if width <= columns else 8 + width + width // SPARE), np.uint8)
         larger[:people, :columns] = self._people
         self._people = larger
 

@@ -27,9 +27,10 @@ from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
 from haystream.ranking.unreached import HIGH, Unreached, at_most
 from haystream.scope import scope
-from haystream.watchers import Watchers
+from haystream.watchers import HEIGHT, Watchers
 
 PEOPLE, AT_FIRST = 600, 1200
+CLAIM = LeaseFact("l", "q", "i3", "bo", Action.CLAIMED, 1, 60)
 ALWAYS = "/always"
 """Behind the id of a query's twin, which is asked about everything."""
 
@@ -132,12 +133,25 @@ class Pairs:
             if name in asked:
                 assert queries[name].concerned() == (name in concerned)
             assert (queries[name].lag > 0) == (name in concerned)
+            if queries[name]._watcher.rests:
+                self.check_heights(queries[name])
             self.spared += name not in asked
             self.spoken += name in asked - concerned
         self.concerned += len(concerned)
         for name in sorted(concerned):
             if self.rng.random() < looks:
                 self.look(name, tended=self.rng.random() < 0.8)
+
+    def check_heights(self, query: QueryState) -> None:
+        """Of everybody it is known how high he stands in the query now."""
+        engine, watchers, settings = query.engine, Watchers.of(query.collection), query.settings
+        assert isinstance(engine, LocalEngine)
+        base_rate = engine.readings.rounded_common().base_rate
+        unreached = Unreached(settings.prior, settings.policy, base_rate, 1.0, self.state.tolerance)
+        everyone = np.arange(query._size.participants, dtype=np.int32)
+        heights = unreached.heights(*engine.told(everyone, np.zeros(0, np.int32))[:2])
+        known = watchers._people[everyone, query._watcher.begin()] & HEIGHT
+        assert (heights <= known + 1).all()  # what is left to the prior since (`Engine.leave`) is off by the least
 
 
 def queries() -> list[Query]:
@@ -263,17 +277,19 @@ def grown(world: World, *, quietly: QueryState) -> None:
         rest(quietly)
 
 
-def test_who_has_been_told_of_anything_is_asked_until_it_has_settled() -> None:
+@pytest.mark.parametrize("fact", [Verdict("v", "q", "i3", "ann", Outcome.RELEVANT, 1), CLAIM])
+def test_who_has_been_told_of_anything_is_asked_until_it_has_settled(fact: Verdict | LeaseFact) -> None:
     world = World(1)
     state = resting(world.collection, settings("q"))
     grown(world, quietly=state)
     assert state.behind
     assert not state.lag
-    state.apply_verdict(Verdict("v", "q", "i3", "ann", Outcome.RELEVANT, 1))
+    state.apply_verdict(fact) if isinstance(fact, Verdict) else state.apply_lease(fact)
     for _ in range(5):
         world.item("new", "newer")
         assert Watchers.of(world.collection).to_ask() == ["q"]
         state.concerned()
+        assert not state._watcher.rests
     rest(state)
     assert Watchers.of(world.collection).to_ask() == []
 
