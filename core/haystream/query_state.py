@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from haystream.arrays import Ints
 from haystream.blank import Blank, Blanks, without_watch_list
 from haystream.collection import Collection
-from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, concerns, news_since
-from haystream.engines.contract import NEVER, Engine
+from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
+from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
 from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_precision
@@ -29,6 +29,8 @@ from haystream.posterior_tables import Changes, Size, Writer
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
+from haystream.ranking.unreached import Unreached, at_most
+from haystream.watchers import Standing, Watcher, Watchers
 
 EDGES_PER_VERDICT = 700
 """A verdict takes about as long as computing so many edges afresh, with everybody near: a query that starts with
@@ -37,6 +39,10 @@ many computes all of them at once."""
 MOST_FOR_REFERENCE = 1000
 """Participants, or pairs, of a query with the engine `reference`: it is dense, and takes some ten seconds a verdict
 with so many pairs."""
+
+MOST_NOTED = 64
+"""Of so many settlings, at most, it is noted whom they moved, where that is one in so many at most; else everybody
+is looked at instead."""
 
 
 class QueryState:
@@ -67,6 +73,11 @@ class QueryState:
         self._kind_of: tuple[Query | None, int | None] = None, None
         self._holding: dict[str, Verdict] = {}
         self._engine: Engine
+        self._watcher: Watcher
+        self._noted: list[NDArray[np.int32]] | None
+        """Whom settlings have moved since the query last rested; None where that may be anybody."""
+        self._unsettled: bool
+        """Whether facts wait for `settle`, or what it took in of growth may be by estimates."""
         self._moved = _Moved()
         self._tended = _Moved()
         self._made_up = False
@@ -95,6 +106,7 @@ class QueryState:
             )
         check_supported(settings)
         self.settings = settings
+        self._stir()
         same_list = replace(settings.prior, participants=old.prior.participants)
         if (same_list, settings.engine) != (old.prior, old.engine):
             self.begin_anew(self.collection)
@@ -124,6 +136,7 @@ class QueryState:
             check_same(known, verdict)
             return False
         self.verdicts[verdict.verdict_id] = verdict
+        self._stir(verdict.item_id)
         before = self._holding.get(verdict.item_id)
         if before is None or (verdict.decided_at, verdict.verdict_id) > (
             before.decided_at,
@@ -147,6 +160,13 @@ class QueryState:
         self._hold_as_leased(fact.item_id)
         return new
 
+    def _stir(self, item_id: str | None = None) -> None:
+        """Take that something is said of the query, or of an item of it."""
+        self._unsettled = True
+        self._watcher.wake()
+        if item_id is not None:
+            self._watcher.tell_of(item_id)
+
     def _hold_as_leased(self, item_id: str) -> None:
         if self.leases.held(item_id) != (item_id in self.pending):
             self.hold(item_id) if self.leases.held(item_id) else self.release(item_id)
@@ -160,6 +180,7 @@ class QueryState:
         if item_id in self.pending:
             return False
         self.pending.add(item_id)
+        self._stir(item_id)
         self._wait_if_unscreened(item_id, begins=True)
         return True
 
@@ -168,6 +189,7 @@ class QueryState:
         if item_id not in self.pending:
             return False
         self.pending.remove(item_id)
+        self._stir()
         self._wait_if_unscreened(item_id, begins=False)
         return True
 
@@ -190,6 +212,7 @@ class QueryState:
         collection = self.collection
         if self.cursor == collection.entries:
             return False
+        self._stir()
         begin, since = self._items, self._withdrawn
         self.cursor, self._items, self._withdrawn = collection.entries, len(collection), collection.withdrawn.size
         self._seen = Mark.of(collection)
@@ -232,29 +255,71 @@ class QueryState:
     @property
     def lag(self) -> int:
         """Entries of the log that are to be folded in now: of those that it is `behind` by, some may wait."""
-        return 0 if self._seen.entries >= self.collection.changed else self.collection.entries - self._seen.entries
+        seen = self._seen_so_far.entries
+        return 0 if seen >= self.collection.changed else self.collection.entries - seen
+
+    @property
+    def _seen_so_far(self) -> Mark:
+        """The same as `_seen`, with what it was not asked about."""
+        return max(self._seen, self._watcher.seen)
 
     def concerned(self) -> bool:
         """Whether what the collection got may change what the query offers first; if not, to fold it in can wait.
 
         Then it is not looked at again. This says whether to `settle` now, and does not bear on what comes of it: a
-        query that has settled late is as one that has at once.
+        query that has settled late is as one that has at once. Only who is among `Watchers.to_ask` need be asked.
         """
-        collection, engine = self.collection, self._engine
-        if self._seen.entries >= collection.changed:
+        collection = self.collection
+        if self._seen_so_far.entries >= collection.changed:
             return False
-        kind = self._kind
-        if kind is None or collection.outgrown or not isinstance(engine, LocalEngine) or engine.unfinished:
-            return True
-        if collection.entries - self.cursor > MOST_ENTRIES or engine.pairs_behind > MOST_PAIRS:
-            return True
-        news = news_since(collection, self._seen)
-        more = len(collection) - self._items
-        named = self._holding.keys(), self.pending
-        if concerns(news, self._queue, engine, top=self.settings.top, more=more, kind=kind, named=named):
+        news = self._no_concern()
+        if news is None:
+            self._watcher.wake()
             return True
         self._seen = news.now
+        self._rest()
         return False
+
+    def _no_concern(self) -> News | None:
+        """What the collection got, if that does not concern the query; None if it does."""
+        collection, engine = self.collection, self._engine
+        kind = self._kind
+        if kind is None or collection.outgrown or not isinstance(engine, LocalEngine) or engine.unfinished:
+            return None
+        if collection.entries - self.cursor > MOST_ENTRIES or engine.pairs_behind > MOST_PAIRS:
+            return None
+        news = news_since(collection, self._seen_so_far)
+        more = len(collection) - self._items
+        named = self._holding.keys(), self.pending
+        concerned = concerns(news, self._queue, engine, top=self.settings.top, more=more, kind=kind, named=named)
+        return None if concerned else news
+
+    def _rest(self) -> None:
+        """Be asked only of what may concern the query, if it can be said of it what that is; it is up to date, or
+        what it is behind by is no concern of it."""
+        engine, queue, kind, prior = self._engine, self._queue, self._kind, self.settings.prior
+        if self._watcher.rests or kind is None or not isinstance(engine, LocalEngine):
+            return
+        if self._unsettled or engine.waiting or queue.late or not MODELS[prior.model](prior).common_weight:
+            return
+        first, readings = queue.known_first(self.settings.top), engine.readings
+        if first is None or first.least is None:
+            return
+        if readings.pending and readings.known_common().base_rate != readings.common().base_rate:
+            return  # it scores by both
+        common, listed, policy = readings.rounded_common(), prior.participants, self.settings.policy
+        variance = at_most(max(common.variance, readings.known_common().variance))
+        unreached = Unreached(prior, policy, common.base_rate, variance, self._tolerance)
+        alike, watcher = (kind, common.base_rate, variance), self._watcher
+        if self._noted is None or alike != watcher.alike or listed is not watcher.listed:
+            people = np.arange(self._size.participants, dtype=np.int32)
+        else:
+            people = _union(self._noted)
+        self._noted = []
+        mean, reach, *_ = engine.told(people, np.zeros(0, np.int32))
+        edges = self.collection.graph.edges - engine.pairs_behind
+        standing = Standing(first, alike, unreached, queue.scores_edges, self.cursor, edges)
+        watcher.rest(standing, people, unreached.heights(mean, reach), listed)
 
     @property
     def _kind(self) -> int | None:
@@ -350,6 +415,10 @@ class QueryState:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)
         self._writer, self._size = Writer(), Size(0, 0)
         self._queue = Queue(self.collection, self.settings.policy)
+        self._watcher = Watchers.of(self.collection).watch(self.settings.query_id)
+        for item_id in (*self._holding, *self.pending):
+            self._watcher.tell_of(item_id)
+        self._noted, self._unsettled = [], True
 
     # ---- the posterior out ----
 
@@ -375,13 +444,25 @@ class QueryState:
     def _settle(self, rows: "_Moved") -> None:
         self.catch_up()
         check_size(self.settings, self.collection)
+        self._watcher.begin()
         moved = self._engine.settle()
         self._size = Size(len(self.collection.graph), self.collection.graph.edges)
         self.touched = len(moved.participants)
         if len(moved.participants) or len(moved.edges):
             rows.participants.append(moved.participants)
             rows.edges.append(moved.edges)
+        if moved is not NOTHING_MOVED:
+            self._note(moved.participants)
+        # Where all is computed at once, it is the next settling that says whether that was of estimates.
+        self._unsettled = self._engine.unfinished or self.touched == self._size.participants
         self._queue.rescore(self._engine, moved.scores, step=self.screened + 1)
+
+    def _note(self, moved: NDArray[np.int32]) -> None:
+        """Take that these have moved since the query last rested."""
+        self._watcher.wake()
+        if self._noted is not None and len(moved):
+            few = len(self._noted) < MOST_NOTED and MOST_NOTED * len(moved) <= self._size.participants
+            self._noted = [*self._noted, moved] if few else None
 
     def tend(self, most: int = 1, stop: Ints = NEVER) -> bool:
         """Spend up to `most` local solves on undoing drift, when there is time; True if more wait.
@@ -393,9 +474,11 @@ class QueryState:
         if self.behind:
             return False
         if self._queue.late:
+            self._watcher.wake()
             self._queue.make_up()
             self._made_up = True
         elif self._engine.waiting:
+            self._watcher.wake()
             self._engine.tend(most, stop)
             self._settle(self._tended)
             if not self._engine.waiting:
@@ -407,11 +490,14 @@ class QueryState:
     def foresee(self) -> bool:
         """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
 
-        Nothing that is read changes.
+        Nothing that is read changes. When all is done the query rests (`watchers`).
         """
         if self.settings.status != Status.OPEN or self.behind:
             return False
-        return self._queue.foresee(self._engine, self.settings.top)
+        more = self._queue.foresee(self._engine, self.settings.top)
+        if not more:
+            self._rest()
+        return more
 
     @property
     def tended(self) -> bool:

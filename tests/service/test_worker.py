@@ -186,7 +186,7 @@ async def test_a_query_that_cannot_say_whether_items_concern_it_follows_them(
         raise ZeroDivisionError(state.settings.query_id)
 
     monkeypatch.setattr(QueryState, "concerned", broken)
-    world.say(pair("item-3", "bo"))
+    world.say(pair("item-3", "ann"))  # of the set that it offers from, so that it is asked
     await process.taken_in()
     state = process.worker.state("first")
     assert state is not None

@@ -19,6 +19,7 @@ from haystream.fold import State, step
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
 from haystream.query_state import QueryState
 from haystream.warm import warm
+from haystream.watchers import Watchers
 from haystream_service.bench import graphs
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.search import Arrivals, Search
@@ -277,13 +278,14 @@ class _Bench:
 
     def _arriving(self, arrive: Callable[[], Event]) -> "_Arrived":
         """Items come, one at a time, with time in between: as a worker takes them in."""
-        queries = list(self._state.queries.values())
+        queries, watchers = list(self._state.queries.values()), Watchers.of(self._collection)
         at_once: list[float] = []
         later, waited = 0.0, 0
         while len(at_once) < LEAST_ARRIVED or not self._enough(at_once):
             begin = perf_counter()
             step(self._state, arrive())
-            concerned = [query for query in queries if query.concerned()]
+            asked = filter(None, map(self._state.queries.get, watchers.to_ask()))
+            concerned = [query for query in asked if query.concerned()]
             for query in concerned:
                 query.ranking()
             at_once.append(perf_counter() - begin)

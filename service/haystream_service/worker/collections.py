@@ -7,10 +7,12 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from haystream.collection import Collection
 from haystream.errors import Code, Rejected
 from haystream.events import Item, ItemFact, Pair, View
+from haystream.watchers import Watchers
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
 from haystream_service.worker.endings import another_entry
@@ -121,6 +123,18 @@ class Stale(Exception):  # noqa: N818 - a state, not a failure
     """A query's collection has to be made afresh, and the query with it: load it again."""
 
 
+class Listener(Protocol):
+    """A query that hears of what its collection gets, nobody being at work on it."""
+
+    def grown(self) -> bool:
+        """Take in what it got if that is the query's concern, and say whether it is."""
+        ...
+
+    def catch_up(self) -> None:
+        """Take in, before long, what waits as it was no concern."""
+        ...
+
+
 class Follower:
     """A collection in this process's memory, kept up with its log for the queries that are owned here.
 
@@ -138,8 +152,8 @@ class Follower:
         self.making = Exclusive()
         """For that, in a thread of its own."""
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
-        self.listeners: dict[str, Callable[[], bool]] = {}
-        """By query: called when the collection has grown, nobody being at work on it; whether it takes that in."""
+        self.listeners: dict[str, Listener] = {}
+        """By query."""
         self.followed_by: set[str] = set()
         """The queries that are in memory: at their pace it grows."""
         self._shared = shared
@@ -153,6 +167,8 @@ class Follower:
         """The queries that are to take in the slice that was let in last."""
         self._slowest = 0.0
         self._caught_up = asyncio.Event()
+        self._totals: asyncio.TimerHandle | None = None
+        """What has queries take in what was no concern of them, where anything came since it last did."""
         self._closed = False
         self._ended = False
         self._last: ItemFact | None = None
@@ -199,6 +215,8 @@ class Follower:
         """Follow no more."""
         self._closed = True  # a cancellation that comes as what is waited for is there gets lost in `wait_for`
         self._task.cancel()
+        if self._totals is not None:
+            self._totals.cancel()
         if self._coming is not None:
             self._coming.cancel()
         self.making.close()
@@ -269,9 +287,13 @@ class Follower:
         self._slowest = 0.0
         self._caught_up.clear()
         self._behind.clear()
-        listeners = deque(self.listeners)
-        while listeners:
-            some = [listeners.popleft() for _ in range(min(ASKED_AT_ONCE, len(listeners)))]
+        if self._totals is None:
+            loop, seconds = asyncio.get_running_loop(), self._shared.limits.totals_seconds
+            self._totals = loop.call_later(seconds, self._totals_are_due)
+        to_ask = Watchers.of(self.collection).to_ask
+        asked = deque(await self.exclusive(to_ask, in_thread=False, turn=Turn.GROWTH))
+        while asked:
+            some = [asked.popleft() for _ in range(min(ASKED_AT_ONCE, len(asked)))]
             await self.exclusive(partial(self._ask, some), in_thread=False, turn=Turn.GROWTH)
         if not self._behind:
             await asyncio.sleep(0)
@@ -284,8 +306,13 @@ class Follower:
         """Let some queries know that the collection has grown."""
         for query_id in query_ids:
             listener = self.listeners.get(query_id)
-            if listener is not None and listener():
+            if listener is not None and listener.grown():
                 self._behind.add(query_id)
+
+    def _totals_are_due(self) -> None:
+        self._totals = None
+        for listener in list(self.listeners.values()):
+            listener.catch_up()
 
 
 class Slices:
@@ -346,7 +373,7 @@ class Followers:
         """By what nobody listens to: what will let it go."""
 
     def join(
-        self, view: View, query_id: str, listener: Callable[[], bool], *, instead_of: Follower | None = None
+        self, view: View, query_id: str, listener: Listener, *, instead_of: Follower | None = None
     ) -> Follower:
         """Follow the collection on behalf of a query, until `leave`; one that is stale is made afresh.
 

@@ -1,7 +1,7 @@
 """How an owner gets hold of its query: from the store, or new from the first settings that come."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from haystream.events import Query
 from haystream.query_state import QueryState, check_supported
 from haystream_service.store.base import Position, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.collections import Follower, Followers, collection_deleted
+from haystream_service.worker.collections import Follower, Followers, Listener, collection_deleted
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
@@ -25,7 +25,7 @@ from haystream_service.worker.written import NONE_SAID
 class Opening:
     """Loads or opens one query, and keeps to its collection from then on.
 
-    `on_growth` is called when the collection has grown, and says whether the query takes that in.
+    `listener` hears of what the collection gets.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Opening:
         shared: Shared,
         followers: Followers,
         *,
-        on_growth: Callable[[], bool],
+        listener: Listener,
     ) -> None:
         self.follower: Follower | None = None
         """The query's collection, once its settings are known."""
@@ -46,7 +46,7 @@ class Opening:
         self._ends: Offsets = (0, 0, 0)
         self._shared = shared
         self._followers = followers
-        self._on_growth = on_growth
+        self._listener = listener
 
     async def stored(self) -> StoredQuery | None:
         """The query as it was saved; None where nobody has opened it."""
@@ -151,9 +151,7 @@ class Opening:
             await shared.written.read_items_again({self._query_id: count})
             raise shorter(name, count, self._query_id, at_least)
         while True:
-            follower = self._followers.join(
-                settings.view, self._query_id, self._on_growth, instead_of=self.follower
-            )
+            follower = self._followers.join(settings.view, self._query_id, self._listener, instead_of=self.follower)
             if self.follower not in {None, follower}:
                 self.leave()  # of a query that was stopped while it was opened, or what is stale
             self.follower = follower

@@ -77,7 +77,7 @@ class QueryOwner:
         self._leaving = False
         """Whether it is to be put away as soon as it is saved and tended: nobody has touched it for long."""
         self._left = asyncio.Event()
-        self._opening = Opening(query_id, partition, shared, followers, on_growth=self._grown)
+        self._opening = Opening(query_id, partition, shared, followers, listener=self)
         self._committing = Committing(query_id, partition, shared)
         self._tending = Tending(query_id, shared.clock)
         self._troubles = Troubles(query_id, partition, shared)
@@ -484,18 +484,22 @@ class QueryOwner:
             self._timer = None
         self._opening.leave()
 
-    def _grown(self) -> bool:
-        """Take in that the collection has grown, if that is the query's concern, or a while later.
+    def grown(self) -> bool:
+        """Take in what the collection got if that is the query's concern, and say whether it is.
 
         Not at all if it is not in memory, or does not stay there.
         """
-        if self._loaded is None or not self._stays(self._loaded):
+        if self._loaded is None or not self._stays(self._loaded) or not self._concerned(self._loaded.state):
             return False
-        if self._concerned(self._loaded.state):
-            self.wake()
-            return True
-        self._wake_after(self._shared.limits.totals_seconds)
-        return False
+        self.wake()
+        return True
+
+    def catch_up(self) -> None:
+        """Take in what the collection got and was no concern of the query, as soon as its totals are due."""
+        loaded = self._loaded
+        if loaded is not None and self._stays(loaded) and loaded.state.behind:
+            due = loaded.saved_at + self._shared.limits.totals_seconds
+            self._wake_after(max(0.0, due - self._shared.clock.monotonic()))
 
     def _concerned(self, state: QueryState) -> bool:
         try:
