@@ -492,7 +492,8 @@ class LocalEngine:
         self._reckon_items()
         columns, state = self._columns, self._columns.state
         priors = self._priors(which)
-        columns.bound[which] = priors.bound
+        new = columns.bound[which] != priors.bound
+        columns.bound[which[new]] = priors.bound[new]  # memory that is written to is the query's own from then on
         rough = np.zeros(len(which), np.uint8)
         renew(state, which, priors, rough)
         for row in np.flatnonzero(rough).tolist():
