@@ -12,14 +12,15 @@ from haystream_service.errors import UserError
 MANY = 1000
 """Open queries that the targets speak of."""
 DRAWN = {
-    "memory_per_query": ("memory per query", "bytes"),
-    "open_ms": ("opening a query", "ms"),
-    "later_verdicts_ms": (f"verdict to ranking after the first {FIRST}, mean", "ms"),
-    "first_verdicts_ms": (f"verdict to ranking, the first {FIRST}, mean", "ms"),
-    "new_item_ms": ("new item to all rankings that it changes", "ms"),
-    "new_edge_ms": ("new edge to all rankings that it changes", "ms"),
+    "memory_per_query": ("memory per query", "MiB", 2**20),
+    "open_ms": ("opening a query", "ms", 1),
+    "later_verdicts_ms": (f"a verdict after the first {FIRST}, mean", "ms", 1),
+    "first_verdicts_ms": (f"a verdict of the first {FIRST}, mean", "ms", 1),
+    "new_item_ms": ("new item on a known edge, median", "ms", 1),
+    "new_edge_ms": ("new item on a new edge, median", "ms", 1),
 }
-"""Panels: the rows' field, title and unit."""
+"""Panels: the rows' field, title, unit, and how much of the field a unit is. Times are until all rankings that it
+changes are there."""
 
 
 def as_json(found: Sequence[Measured], **run: Any) -> dict[str, Any]:
@@ -93,13 +94,20 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     lines = {(row["edges"], row["following"]): None for row in result["results"]}
-    for axes, (field, (title, unit)) in zip(figure.subplots(2, 3).flat, DRAWN.items(), strict=True):
+    for axes, (field, (title, unit, size)) in zip(figure.subplots(2, 3).flat, DRAWN.items(), strict=True):
         for edges, following in lines:
             rows = [row for row in result["results"] if (row["edges"], row["following"]) == (edges, following)]
             label = f"{edges:,} edges, verdicts on {following}"
-            axes.plot([row["queries"] for row in rows], [row[field] for row in rows], marker="o", label=label)
+            axes.plot(
+                [row["queries"] for row in rows], [row[field] / size for row in rows], marker="o", label=label
+            )
         axes.set(xscale="log", yscale="log", xlabel="open queries", ylabel=unit, title=title)
         axes.grid(visible=True, which="major", alpha=0.3)
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.yaxis.set_major_formatter("{x:,g}")
+        low, high = axes.get_ylim()
+        axes.yaxis.set_minor_formatter("{x:,g}" if high < 20 * low else "")
+        axes.tick_params(which="both", labelsize="x-small")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
     try:
