@@ -25,7 +25,7 @@ CANDIDATES = 4096
 more verdicts less than who has none; who is among the first fifty was among these, but where nearly all scores are
 near 1."""
 
-LATE_AT_ONCE = 4096
+LATE_AT_ONCE = 2048
 """So many late ones are scored in a turn: a millisecond or two."""
 
 
