@@ -40,7 +40,7 @@ THIN_OUT_EVERY = 64
 """Where entries cannot be made rest, it is tried again after so many scorings: it takes a millisecond or two."""
 
 
-def leads(own: Leaders, by_prior: Leaders, score: float, most: int) -> bool:
+def enough_lead(own: Leaders, by_prior: Leaders, score: float, most: int) -> bool:
     """Whether so many of these score that much at least."""
     return int(np.count_nonzero(own.score >= score)) + int(np.count_nonzero(by_prior.score >= score)) >= most
 
@@ -322,7 +322,7 @@ class Queue:
             late.base = prior.at(self._policy, late.common)
         with self._as_scored():
             self._make_up(late)
-        self._thin_out()
+            self._thin_out()
 
     def _make_up(self, late: LateSets) -> None:
         base, own = late.base, self._own
@@ -354,17 +354,17 @@ class Queue:
         if not len(which):
             return np.zeros((0, TERMS)), np.zeros(0, np.bool_)
         (score, terms), near = self._score(which, self._own.counts_before(which))
-        leads = ((score >= self._least) | near) & (score > -np.inf)
+        may_lead = ((score >= self._least) | near) & (score > -np.inf)
         if self._late is not None and self._rest_common != self._common:
-            leads |= which >= self._late.made  # what it adds is known exactly, and the rest's sum is not
-        if leads.any():
-            at = self._own.enter(which[leads])
+            may_lead |= which >= self._late.made  # what it adds is known exactly, and the rest's sum is not
+        if may_lead.any():
+            at = self._own.enter(which[may_lead])
             order = np.argsort(at)
-            self._own.flags.data[at], self._own.near.data[at] = 0, near[leads]
+            self._own.flags.data[at], self._own.near.data[at] = 0, near[may_lead]
             self._tournament.resize(self._own.entries, self._own.ties)
-            self._tournament.set(at[order], score[leads][order], terms[leads][order], self._own.ties)
+            self._tournament.set(at[order], score[may_lead][order], terms[may_lead][order], self._own.ties)
         self._forget_first(which, score)
-        return terms, ~leads
+        return terms, ~may_lead
 
     def _score_entries(self, at: Ints) -> None:
         """Score the sets with entries at these places."""
@@ -646,9 +646,9 @@ class Queue:
             by_prior, bound = NO_LEADERS, -math.inf
         else:
             by_prior, bound = base.known_leaders(most, self._own.among), base.bound
-        if base is not None and not leads(own, by_prior, max(bound, self._known_above), most):
+        if base is not None and not enough_lead(own, by_prior, max(bound, self._known_above), most):
             by_prior = base.leaders(most, self._own.among)
-        if not leads(own, by_prior, self._known_above, most):
+        if not enough_lead(own, by_prior, self._known_above, most):
             self._find_leaders()
             own = self._led(most)
         return merge(
