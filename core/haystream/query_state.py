@@ -487,6 +487,11 @@ class QueryState:
                     self._tended = _Moved()
         return self._queue.late or self._engine.waiting
 
+    @property
+    def drifts(self) -> bool:
+        """Whether the next `tend` solves, and not what is late comes first."""
+        return not self.behind and not self._queue.late and self._engine.waiting
+
     def foresee(self) -> bool:
         """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
 

@@ -235,3 +235,29 @@ async def test_two_may_wait_by_one_name() -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*work)
     assert order == [0, 1, 2]
+
+
+async def test_who_is_at_rest_is_to_end_once_somebody_waits_for_him() -> None:
+    exclusive, entered, go = Exclusive(), asyncio.Event(), threading.Event()
+    loop, wanted = asyncio.get_running_loop(), list[int]()
+
+    def resting() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go.wait(30)
+        wanted.append(int(exclusive.wanted[0]))
+
+    for turn, who, asked in (
+        (Turn.REST, "a", 1),
+        (Turn.REST, "b", 0),  # nobody waits for that one
+        (Turn.ANSWER, "a", 0),  # who is not at rest has more to do than to end
+    ):
+        entered.clear()
+        go.clear()
+        task = asyncio.create_task(exclusive(resting, in_thread=True, turn=turn, who=who))
+        await entered.wait()
+        exclusive.hurry("a")
+        exclusive.hurry("a")
+        go.set()
+        await task
+        assert wanted.pop() == asked
+        assert exclusive.wanted[0] == 0

@@ -57,6 +57,10 @@ class Drifted:
         self.after_turn()
         return self._left > 0
 
+    @property
+    def drifts(self) -> bool:
+        return self._left > 0
+
     def foresee(self) -> bool:
         return False
 
@@ -188,3 +192,43 @@ async def test_who_waits_to_tend_goes_first_where_a_batch_comes() -> None:
     go.set()
     await asyncio.gather(*tasks)
     assert order == ["tended", "grown", "grown", "grown"]
+
+
+async def test_what_else_is_done_in_a_turn_says_nothing_about_solves() -> None:
+    clock = Hands()
+    mailbox = Restful(clock)
+    state, tending = Drifted(clock, solves=0, seconds=1e-3), Tending("q", clock)
+    looks = iter([True] * 50)
+    state.foresee = lambda: next(looks, False)  # type: ignore[method-assign]
+    assert await tending.until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
+    few = Drifted(clock, solves=FEWEST // 2, seconds=1e-6)  # as a verdict leaves them
+    for _ in range(20):
+        few._left = FEWEST // 2
+        assert await tending.until_due(few, Exclusive(), mailbox)  # type: ignore[arg-type]
+    state = Drifted(clock, solves=1000, seconds=1e-3)
+    assert await tending.until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
+    assert state.turns[0] == FEWEST
+
+
+async def test_who_is_due_when_his_turn_comes_does_nothing_with_it() -> None:
+    exclusive, entered, go, loop = Exclusive(), asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+    state, tending, ended = Drifted(Hands(), solves=1000, seconds=1e-5), Tending("q", Hands()), list[bool]()
+
+    def long() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go.wait(30)
+
+    async def handle(batch: list[int]) -> None:
+        if batch == [1]:
+            ended.append(await tending.until_due(state, exclusive, mailbox))  # type: ignore[arg-type]
+
+    holding = asyncio.create_task(exclusive(long, in_thread=True))
+    await entered.wait()
+    mailbox = Mailbox(handle, max_batch=1, on_bug=lambda bug: pytest.fail(repr(bug)))
+    mailbox.post(1)
+    await asyncio.sleep(0.01)
+    assert exclusive._by_whom  # it waits for its turn
+    mailbox.post(2)
+    go.set()
+    await asyncio.gather(holding, mailbox.drained())
+    assert (ended, state.turns) == ([False], [])

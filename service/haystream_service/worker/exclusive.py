@@ -39,11 +39,16 @@ class Exclusive:
 
     def __init__(self) -> None:
         self.wanted: NDArray[np.int32] = np.zeros(1, np.int32)
-        """How many wait for a turn, but for those at rest: long work that can stop early looks at it."""
+        """How many wait for a turn, or for the end of their own at rest, but for those at rest: long work that can
+        stop early looks at it."""
         self._taken = False
         self._waiting: list[tuple[Turn, int, asyncio.Future[None]]] = []
         self._by_whom: dict[str, asyncio.Future[None]] = {}
         """Those of them that have said who they are."""
+        self._at_rest: str | None = None
+        """Who has his turn now, where that is at rest and he has said so."""
+        self._hurried = False
+        """Whether somebody waits for him meanwhile."""
         self._numbers = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="collection")
         self._closed = False
@@ -51,12 +56,13 @@ class Exclusive:
     async def __call__(
         self, work: Callable[[], T], *, in_thread: bool, turn: Turn = Turn.ANSWER, who: str | None = None
     ) -> T:
-        """The work's result, when its turn has come; `hurry` may be told `who` waits.
+        """The work's result, when its turn has come; `hurry` may be told `who` waits, or is at work.
 
         Cancelled, this returns at once; work that is in a thread by then goes on to its end, and nobody else
         gets a turn before that. Its result is lost.
         """
         await self._acquire(turn, who)
+        self._at_rest = who if turn is Turn.REST else None
         if not in_thread or self._closed:
             try:
                 return work()
@@ -72,10 +78,14 @@ class Exclusive:
         self._thread.shutdown(wait=False)
 
     def hurry(self, who: str) -> None:
-        """Have whoever waits by this name go where those go whom somebody waits for: somebody does now."""
+        """Have whoever waits by this name go where those go whom somebody waits for: somebody does now. Whoever is
+        at rest by this name is to end soon."""
         mine = self._by_whom.get(who)
         if mine is not None:
             heappush(self._waiting, (Turn.ANSWER, next(self._numbers), mine))
+        elif who == self._at_rest and not self._hurried:
+            self._hurried = True
+            self.wanted += 1
 
     async def _acquire(self, turn: Turn, who: str | None) -> None:
         if not self._taken:
@@ -98,6 +108,8 @@ class Exclusive:
                 del self._by_whom[who]
 
     def _release(self) -> None:
+        self.wanted -= self._hurried
+        self._at_rest, self._hurried = None, False
         while self._waiting:
             _, _, following = heappop(self._waiting)
             if not following.done():

@@ -1,5 +1,6 @@
 """Undoing drift of a query's posterior between its batches, a turn at a time."""
 
+from functools import partial
 from typing import Any
 
 from haystream.query_state import QueryState
@@ -13,6 +14,8 @@ TURN_SECONDS_IN_THREAD = 0.003
 """The same in a thread, where it ends after the solve in hand if somebody else wants one."""
 FEWEST, MOST = 8, 1024
 """Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
+FASTER = 2
+"""A turn has at most so many times as many as the last one, since solves are not alike."""
 RECENT_SECONDS = 0.25
 """Batches that come closer than this have somebody waiting for them."""
 REST = 5.0
@@ -40,11 +43,13 @@ class Tending:
             # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
             much = state.unfinished
             more, took = await exclusive(
-                lambda: self._turn(state, exclusive), in_thread=much, turn=Turn.REST, who=self._query_id
+                partial(self._turn, state, exclusive, mailbox, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS),
+                in_thread=much,
+                turn=Turn.REST,
+                who=self._query_id,
             )
             if not more:
                 return True
-            self._adapt(took, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS)
             since = self._clock.monotonic() - self._began
             busy = max(self._began - before, since) < RECENT_SECONDS
             await self._rest(REST * took if busy else 0.0, mailbox)
@@ -57,14 +62,21 @@ class Tending:
             if mailbox.due or self._clock.monotonic() - began < seconds + LATE_SECONDS:
                 return
 
-    def _turn(self, state: QueryState, exclusive: Exclusive) -> tuple[bool, float]:
+    def _turn(
+        self, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any], wanted: float
+    ) -> tuple[bool, float]:
         """Whether there is more to do, and the seconds that this turn took."""
-        began = self._clock.monotonic()
+        if mailbox.due:  # since it began to wait for its turn
+            return True, 0.0
+        began, solves = self._clock.monotonic(), state.drifts
         more = state.tend(self._solves, stop=exclusive.wanted) or state.foresee()
-        return more, self._clock.monotonic() - began
+        took = self._clock.monotonic() - began
+        all_of_them = state.drifts and not exclusive.wanted[0]
+        if solves and (all_of_them or took > wanted):
+            self._adapt(took, wanted)
+        return more, took
 
     def _adapt(self, took: float, wanted: float) -> None:
-        if took > wanted:
-            self._solves = max(FEWEST, self._solves // 2)
-        elif took < wanted / 2:
-            self._solves = min(MOST, 2 * self._solves)
+        """Have the next turn with solves take as long as is wanted, by what this one took."""
+        share = min(wanted / took, FASTER) if took > 0.0 else FASTER
+        self._solves = min(max(round(share * self._solves), FEWEST), MOST)
