@@ -13,6 +13,7 @@ from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
+from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import RESIDUAL, VALUE
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
@@ -323,7 +324,16 @@ def test_sums_that_are_kept_by_difference_are_those_over_the_graph(history: list
     for query in state.queries.values():
         engine = query.engine
         if isinstance(engine, LocalEngine):
-            people = engine._columns.state.people
-            x, r = people.sides[:, :, VALUE], people.sides[:, :, RESIDUAL]
-            expected = ((people.rhs.T + r) * x).sum(axis=1)
-            np.testing.assert_allclose(engine._columns.state.sums.form, expected, rtol=1e-9, atol=1e-12)
+            columns, edges, people = engine._columns, engine._columns.state.edges, engine._columns.state.people
+            count, m = columns.edge_count, columns.participants
+            x, r = people.sides[:, :m, VALUE], people.sides[:, :m, RESIDUAL]
+            c = edges.coefficient[:, :count]
+            b = np.zeros((len(x), m))
+            for side in range(len(b)):
+                np.add.at(b[side], edges.tail, c[side] * edges.on_tail[:count])
+                np.add.at(b[side], edges.head, c[side] * edges.on_head[:count])
+            sums = columns.state.sums
+            np.testing.assert_allclose(sums.form, ((b + r) * x).sum(axis=1), rtol=1e-9, atol=1e-12)
+            if len(b) > COMMON:
+                border = c.sum(axis=1) - b @ x[COMMON] - x @ r[COMMON]
+                np.testing.assert_allclose(sums.border, border, rtol=1e-9, atol=1e-12)

@@ -81,8 +81,8 @@ class Columns:
             Inverse(none, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(none, none, none, np.zeros(0, np.uint8), np.zeros((sides, 0, 2)), np.zeros((0, sides))),
-            Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
+            People(none, none, none, np.zeros(0, np.uint8), np.zeros((sides, 0, 2))),
+            Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((3, sides))),
             News(Told(whole_table(none.reshape(0, len(NOT_TOLD))), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
             tolerances,
@@ -160,7 +160,6 @@ class Columns:
                 prior_variance=_grown(people.prior_variance, room, 1.0),
                 lagging=_grown(people.lagging, room),
                 sides=sides,
-                rhs=np.concatenate([people.rhs, np.zeros((room - known, len(sides)))]),
             ),
             inverse=inverse._replace(
                 on_participant=_grown(inverse.on_participant, room, 1.0), healing=healing(room, inverse.healing)

@@ -440,7 +440,7 @@ class LocalEngine:
     def _follow_lagging(self) -> None:
         """Have D and priors as exact as near data where data have come to since these moved."""
         state = self._columns.state
-        find_lagging(state.people, state.news.moved, state.rooms.people)
+        find_lagging(state.system, state.people, state.news.moved, state.rooms.people)
         late = take_all(state.rooms.people)
         if len(late):
             self._rescale(state, late)

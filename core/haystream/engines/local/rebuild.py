@@ -23,9 +23,9 @@ def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
     """
     columns.bound[: columns.edge_count] = priors.bound
     _take_priors(columns.state, priors)
-    _solve_sides(columns, precision)
+    sides = _solve_sides(columns, precision)
     _start_inverse(columns, precision)
-    _sum_up(columns)
+    _sum_up(columns, sides)
 
 
 def _take_priors(state: State, priors: Priors) -> None:
@@ -44,8 +44,8 @@ def _take_priors(state: State, priors: Priors) -> None:
     state.data.own[:count] = offered * offered * priors.residual * free
 
 
-def _solve_sides(columns: Columns, precision: Precision) -> None:
-    """Λ and the right-hand sides anew, and their solutions from the last ones."""
+def _solve_sides(columns: Columns, precision: Precision) -> Floats:
+    """Λ and the right-hand sides anew, shape (sides, participants), and their solutions from the last ones."""
     m, count, state = columns.participants, columns.edge_count, columns.state
     edges, people, room, off = state.edges, state.people, state.rooms.other, state.system.off
     tail, head, weight = edges.tail, edges.head, edges.weight[:count]
@@ -58,13 +58,15 @@ def _solve_sides(columns: Columns, precision: Precision) -> None:
     off[:count] = precision.off + weight * on_tail * on_head
     state.system.diagonal[:m] = diagonal
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
+    sides = np.empty((len(people.sides), m))
     for side, cells in enumerate(people.sides):
         c, x = edges.coefficient[side, :count], cells[:m, VALUE]
-        people.rhs[:m, side] = at_people(c * on_tail, c * on_head)
+        sides[side] = at_people(c * on_tail, c * on_head)
         applied = diagonal * x + at_people(off[:count] * x[head], off[:count] * x[tail])
-        cells[:m, RESIDUAL] = people.rhs[:m, side] - applied
+        cells[:m, RESIDUAL] = sides[side] - applied
         push_everybody(state, side, m)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
+    return sides
 
 
 def _start_inverse(columns: Columns, precision: Precision) -> None:
@@ -82,14 +84,14 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     heal(state.system, inverse, AT_ONCE, state.rooms.other, state.rooms.people, NEVER)
 
 
-def _sum_up(columns: Columns) -> None:
-    """The sums over the graph; and nobody has moved."""
+def _sum_up(columns: Columns, sides: Floats) -> None:
+    """The sums over the graph of these right-hand sides; and nobody has moved."""
     m, count, state = columns.participants, columns.edge_count, columns.state
     people, sums, news = state.people, state.sums, state.news
-    rhs, x = people.rhs[:m], people.sides[:, :m, VALUE].T
-    sums.form[:] = np.einsum("us,us->s", rhs + people.sides[:, :m, RESIDUAL].T, x)
+    x = people.sides[:, :m, VALUE]
+    sums.form[:] = np.einsum("su,su->s", sides + people.sides[:, :m, RESIDUAL], x)
     if len(people.sides) > COMMON:
-        taken_back = rhs.T @ x[:, COMMON] + x.T @ people.sides[COMMON, :m, RESIDUAL]
+        taken_back = sides @ x[COMMON] + x @ people.sides[COMMON, :m, RESIDUAL]
         sums.border[:] = state.edges.coefficient[:, :count].sum(axis=1) - taken_back
     sums.data[SQUARE], sums.data[OWN] = state.data.square[:count].sum(), state.data.own[:count].sum()
     for listed in (news.moved, news.later, news.stale):

@@ -64,9 +64,8 @@ class People(NamedTuple):
     lagging: Flags
     """1 where D has moved by less than is followed far from data, and more than near them."""
     sides: Floats
-    """Shape (sides, participants, 2): x and r of each right-hand side, a cell a participant (`solve`)."""
-    rhs: Floats
-    """Shape (participants, sides)."""
+    """Shape (sides, participants, 2): x and r of each right-hand side, a cell a participant (`solve`). The side
+    itself is Λx + r, and kept nowhere."""
 
 
 class Sums(NamedTuple):
@@ -85,9 +84,8 @@ class Sums(NamedTuple):
     step: Floats
     """How far the solution went along the column K."""
     along: Floats
-    """bᵀK."""
-    across: Floats
-    """xᵀ times what K leaves unsolved."""
+    """β̃ᵀx + rᵀK before the change. As b = Λx + r, and ΛK = β̃ but for what K leaves unsolved, this is bᵀK and xᵀ
+    times what K leaves unsolved."""
 
 
 SQUARE, OWN = 0, 1

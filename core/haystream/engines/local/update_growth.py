@@ -8,7 +8,7 @@ from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_ends import edge_reach
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import RESIDUAL, VALUE, touch
+from haystream.engines.local.solve import RESIDUAL, VALUE, System, touch
 from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
 from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
 from haystream.models.base import Priors
@@ -96,7 +96,6 @@ def offer_items(state: State, which: Ints) -> None:
         if len(people.sides) > COMMON:
             sums.border[REMAINING] += change * edge_reach(edges, people, e)
         for t, beta in ((edges.tail[e], edges.on_tail[e]), (edges.head[e], edges.on_head[e])):
-            people.rhs[t, REMAINING] += change * beta
             cells[t, RESIDUAL] += change * beta
             sums.form[REMAINING] += 2.0 * change * beta * cells[t, VALUE]
         mark(state.news.stale, e)
@@ -108,21 +107,22 @@ def offer_items(state: State, which: Ints) -> None:
 
 
 @compiled
-def near_data(people: People, participant: int) -> bool:
+def near_data(system: System, people: People, participant: int) -> bool:
     """Whether a participant has a screened edge, or data have moved its mean or its reach by much (`MOVED_FAR`)."""
-    scale, sides, rhs = people.scale[participant], people.sides, people.rhs
-    if rhs[participant, MEAN] != 0.0 or scale * abs(sides[MEAN, participant, VALUE]) > MOVED_FAR:
+    scale, sides = people.scale[participant], people.sides
+    if system.diagonal[participant] != 1.0:  # as it is in Q: it was screened, or is no graph prior's
         return True
-    if len(sides) <= COMMON:
-        return False
-    return bool(rhs[participant, COMMON] != 0.0 or scale * abs(sides[COMMON, participant, VALUE]) > MOVED_FAR)
+    moved = abs(sides[MEAN, participant, VALUE])
+    if len(sides) > COMMON:
+        moved = max(moved, abs(sides[COMMON, participant, VALUE]))
+    return bool(scale * moved > MOVED_FAR)
 
 
 @compiled
-def find_lagging(people: People, moved: Marked, found: Marked) -> None:
+def find_lagging(system: System, people: People, moved: Marked, found: Marked) -> None:
     """Find those of the moved who have come near data while their D lags."""
     for u in members_of(moved):
-        if people.lagging[u] != 0 and near_data(people, u):
+        if people.lagging[u] != 0 and near_data(system, people, u):
             mark(found, u)
 
 
@@ -141,7 +141,7 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
         was, now = scale[u], prior.scale[i]
         off, allowed = abs(now - was), tolerances.scale * was
         rescaled = off > allowed
-        if rescaled and not near_data(people, u):
+        if rescaled and not near_data(system, people, u):
             variance = prior.unit * was * was * state.inverse.on_participant[u]
             allowed = was * min(tolerances.far, max(tolerances.scale / (2.0 * variance), tolerances.scale))
             rescaled = off > allowed
@@ -197,8 +197,6 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
             if new_c != c:
                 edges.coefficient[side, e] = new_c
             to_u, to_v = new_c * new_u - c * at_u, new_c * new_v - c * at_v
-            people.rhs[u, side] += to_u
-            people.rhs[v, side] += to_v
             left_u = to_u - uu * cells[u, VALUE] - uv * cells[v, VALUE]
             left_v = to_v - vv * cells[v, VALUE] - uv * cells[u, VALUE]
             cells[u, RESIDUAL] += left_u

@@ -79,7 +79,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     system, edges, people, inverse, sums = state.system, state.edges, state.people, state.inverse, state.sums
     u, v = edges.tail[edge], edges.head[edge]
     beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
-    sides, rhs = people.sides, people.rhs
+    sides = people.sides
     column, room = state.rooms.column, state.rooms.other
     dw = weight - edges.weight[edge]
     K, left, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 1.0
@@ -111,31 +111,29 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     for side in range(len(sides)):
         cells = sides[side]
         dc = coefficients[side] - edges.coefficient[side, edge]
-        step = (dc - dw * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])) / gamma
-        along, across, back, own = 0.0, 0.0, 0.0, 0.0
+        at_edge = beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE]
+        step = (dc - dw * at_edge) / gamma
+        back, own = 0.0, 0.0
         for t in touched_by(column):
-            across += cells[t, VALUE] * left[t]
             if K[t] != 0.0:
-                along += K[t] * rhs[t, side]
                 back += K[t] * cells[t, RESIDUAL]
                 own += K[t] * left[t]
                 cells[t, VALUE] += step * K[t]
             cells[t, RESIDUAL] += step * left[t]
+        along = at_edge + back
         if dw == 0.0:
+            along = 0.0  # there is no K
             cells[u, RESIDUAL] += dc * beta_u
             cells[v, RESIDUAL] += dc * beta_v
         edges.coefficient[side, edge] += dc
-        rhs[u, side] += dc * beta_u
-        rhs[v, side] += dc * beta_v
         at_ends = dc * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])
-        sums.form[side] += step * (along + back + across + step * own) + (2.0 if dw == 0.0 else 1.0) * at_ends
-        sums.step[side], sums.along[side], sums.across[side] = step, along, across
-        sums.change[side] = dc
+        sums.form[side] += step * (along + back + step * own) + (2.0 if dw == 0.0 else 1.0) * at_ends
+        sums.step[side], sums.along[side], sums.change[side] = step, along, dc
     if len(sides) > COMMON:
         x_2, step = sides[COMMON, :, VALUE], sums.step[COMMON]
         at_edge = beta_u * x_2[u] + beta_v * x_2[v]
         for side in range(len(sides)):
-            sums.border[side] += sums.change[side] * (1.0 - at_edge) - step * (sums.along[side] + sums.across[side])
+            sums.border[side] += sums.change[side] * (1.0 - at_edge) - step * sums.along[side]
             sums.border[side] -= sums.step[side] * (back + step * own)
     for side in range(len(sides)):
         if dw == 0.0 and sums.change[side] == 0.0:
