@@ -55,7 +55,8 @@ def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     """The state with all its overlays changed."""
     told = Told(*map(change, state.news.told))
     inverse = state.inverse._replace(on_edge=change(state.inverse.on_edge))
-    return state._replace(inverse=inverse, news=state.news._replace(told=told))
+    system = state.system._replace(off=change(state.system.off))
+    return state._replace(system=system, inverse=inverse, news=state.news._replace(told=told))
 
 
 def _longer(rows: Floats, room: int, fill: Floats | float = 0.0) -> Floats:
@@ -77,7 +78,7 @@ class Columns:
         self._steps = fresh_steps()
         none = np.zeros(0)
         self.state = State(
-            system(Graph(), none, none),
+            system(Graph(), whole(none), np.zeros(0, np.uint8), none),
             Inverse(none, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
@@ -101,13 +102,14 @@ class Columns:
         self.participants, self.edge_count = len(graph), graph.edges
         if len(self.state.people.scale) < len(graph):
             self._grow_people(16 + len(graph) + len(graph) // SPARE)
-        if len(self.state.system.off) < graph.edges:
+        if self.edge_room < graph.edges:
             self._grow_edges(16 + graph.edges + graph.edges // SPARE)
         self.state = self._on(graph)
 
     def template(self) -> Template[Arrays]:
         """The arrays as they are now, for `copy`."""
-        nothing = system(Graph(), self.state.system.off, self.state.system.diagonal)
+        matrix = self.state.system
+        nothing = system(Graph(), matrix.off, np.zeros_like(matrix.laid_over), matrix.diagonal)
         alone = self.state._replace(system=nothing, edges=NO_EDGES, data=NO_DATA, rooms=NO_ROOMS)
         alone = _changed(alone, flattened)
         return Template((alone, self._prior_rows, self._data_rows, self.coefficients, self.bound))
@@ -129,6 +131,11 @@ class Columns:
         self.state = self._on(graph)
 
     @property
+    def edge_room(self) -> int:
+        """How many edges there is room for."""
+        return len(self.bound)
+
+    @property
     def used_edge(self) -> Floats:
         """The entry of Q⁻¹ that each edge's prior was made with, shape (edges,)."""
         return self._prior_rows[:, PRIOR_COLUMNS - 1]
@@ -140,7 +147,7 @@ class Columns:
         n, y, offered, square, own, weight = data[:DATA_COLUMNS]
         coefficient = data[DATA_COLUMNS:]
         return state._replace(
-            system=system(graph, state.system.off, state.system.diagonal),
+            system=system(graph, state.system.off, state.system.laid_over, state.system.diagonal),
             edges=Edges(graph.tail, graph.head, mean, noise, on_tail, on_head, residual, weight, coefficient),
             data=Data(n, y, offered, square, own),
             rooms=self._workspace.rooms(graph, self._steps),
@@ -153,7 +160,10 @@ class Columns:
         sides = np.zeros((len(people.sides), room, 2))
         sides[:, :known] = people.sides
         self.state = state._replace(
-            system=state.system._replace(diagonal=_grown(state.system.diagonal, room, 1.0)),
+            system=state.system._replace(
+                laid_over=_grown(state.system.laid_over, room),
+                diagonal=_grown(state.system.diagonal, room, 1.0),
+            ),
             people=People(
                 prior_mean=_grown(people.prior_mean, room, 0.5),
                 scale=_grown(people.scale, room, 0.5),
@@ -175,7 +185,7 @@ class Columns:
         state = self.state
         inverse, news = state.inverse, state.news
         self.state = state._replace(
-            system=state.system._replace(off=_grown(state.system.off, room)),
+            system=state.system._replace(off=_wider(state.system.off, room)),
             inverse=inverse._replace(on_edge=_wider(inverse.on_edge, room)),
             news=news._replace(
                 told=news.told._replace(covariance=_wider(news.told.covariance, room, np.inf)),

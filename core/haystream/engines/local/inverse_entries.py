@@ -10,6 +10,7 @@ from haystream.engines.local.solve import (
     VALUE,
     Scratch,
     System,
+    add_off_diagonal,
     begin,
     forget,
     solve,
@@ -56,7 +57,7 @@ def change_row(
     unmark_all(touched)
     on_participant, on_edge, tolerances = inverse.on_participant, inverse.on_edge, inverse.tolerances
     first_edge = edges[0]
-    new = len(edges) == 1 and system.off[first_edge] == 0.0
+    new = len(edges) == 1 and entry(system.off, first_edge) == 0.0
     unit = deltas[0] if new else 0.0
     if not new:
         for i in range(len(edges)):
@@ -99,7 +100,7 @@ def change_row(
         if abs(change) > tolerances.negligible or t == participant:
             mark(touched, t)
     for i in range(len(edges)):
-        system.off[edges[i]] += deltas[i]
+        add_off_diagonal(system, edges[i], deltas[i])
     forget(column)
     forget(other)
 
@@ -126,7 +127,7 @@ def change_entries(
         e, delta = edges[i], deltas[i]
         u, v = system.tail[e], system.head[e]
         a, b, s = on_participant[u], on_participant[v], entry(on_edge, e)
-        new = system.off[e] == 0.0
+        new = entry(system.off, e) == 0.0
         if new:
             s = 0.0
         less = max((1.0 + delta * s) ** 2 - delta * delta * a * b, LEAST_DETERMINANT)
@@ -134,7 +135,7 @@ def change_entries(
         put(on_edge, e, shared)
         on_participant[u] = max(a / less, 1.0 / system.diagonal[u])
         on_participant[v] = max(b / less, 1.0 / system.diagonal[v])
-        system.off[e] += delta
+        add_off_diagonal(system, e, delta)
         missed = 2.0 * abs(delta) * shared * shared
         for t, before in ((u, a), (v, b)):
             add_strain(inverse.healing, t, np.inf if new and ends_wait else missed, tolerances.strain)

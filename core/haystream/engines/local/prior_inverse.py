@@ -48,6 +48,9 @@ LARGELY_NEW = 10
 MOST_BEHIND = 4096
 """So many changes are kept for who has not been told. Who is further behind starts afresh: that costs less then."""
 
+NOBODY = np.zeros(0, np.uint8)
+"""Flags that are not read."""
+
 NOTHING: tuple[Ints, Floats] = np.zeros(0, np.int32), np.zeros(0)
 """No edges, and their changes."""
 
@@ -383,7 +386,7 @@ class GraphPrecision:
 
     @property
     def _system(self) -> System:
-        return system(self._graph, self.off, self.diagonal)
+        return system(self._graph, whole(self.off), NOBODY, self.diagonal)
 
     @property
     def _inverse(self) -> Inverse:

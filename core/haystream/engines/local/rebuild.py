@@ -47,7 +47,7 @@ def _take_priors(state: State, priors: Priors) -> None:
 def _solve_sides(columns: Columns, precision: Precision) -> Floats:
     """Λ and the right-hand sides anew, shape (sides, participants), and their solutions from the last ones."""
     m, count, state = columns.participants, columns.edge_count, columns.state
-    edges, people, room, off = state.edges, state.people, state.rooms.other, state.system.off
+    edges, people, room = state.edges, state.people, state.rooms.other
     tail, head, weight = edges.tail, edges.head, edges.weight[:count]
     on_tail, on_head = edges.on_tail[:count], edges.on_head[:count]
 
@@ -55,7 +55,9 @@ def _solve_sides(columns: Columns, precision: Precision) -> Floats:
         return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
 
     diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
+    off = np.zeros(columns.edge_room)
     off[:count] = precision.off + weight * on_tail * on_head
+    columns.state = state = state._replace(system=state.system._replace(off=whole(off)))
     state.system.diagonal[:m] = diagonal
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
     sides = np.empty((len(people.sides), m))
@@ -72,7 +74,7 @@ def _solve_sides(columns: Columns, precision: Precision) -> Floats:
 def _start_inverse(columns: Columns, precision: Precision) -> None:
     """Λ⁻¹ is Q⁻¹ but near data. Healing finds out how far that is."""
     m, count = columns.participants, columns.edge_count
-    on_edge = np.zeros(len(columns.state.system.off))
+    on_edge = np.zeros(columns.edge_room)
     on_edge[:count] = precision.inverse_edge
     waiting = healing(len(columns.state.people.scale))
     inverse = columns.state.inverse._replace(healing=waiting, on_edge=whole(on_edge))

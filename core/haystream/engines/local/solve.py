@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs
+from haystream.arrays import Flags, Floats, Ints, Longs
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
+from haystream.overlay import WHOLE, Overlay, entry, put
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
 """Columns of a participant's cell: x and r, wherever a solution is kept; while it is solved for also Λ_uu, and
@@ -49,8 +50,11 @@ class System(NamedTuple):
     incident: Ints
     tail: Ints
     head: Ints
-    off: Floats
+    off: Overlay
     """The off-diagonal entries, shape (edges,)."""
+    laid_over: Flags
+    """1 where any of the entries at a participant may be laid over others, shape (participants,). Not read where
+    `off` is WHOLE."""
     diagonal: Floats
     """Shape (participants,)."""
 
@@ -78,9 +82,22 @@ class Scratch(NamedTuple):
     """For `relax`: shape (4,), of anything."""
 
 
-def system(graph: Graph, off: Floats, diagonal: Floats) -> System:
+def system(graph: Graph, off: Overlay, laid_over: Flags, diagonal: Floats) -> System:
     """The matrix with these entries on the graph as it is now."""
-    return System(graph.start, graph.degree, graph.contact, graph.incident, graph.tail, graph.head, off, diagonal)
+    ends = graph.tail, graph.head
+    return System(graph.start, graph.degree, graph.contact, graph.incident, *ends, off, laid_over, diagonal)
+
+
+@inlined
+def add_off_diagonal(system: System, edge: int, change: float) -> None:
+    """Add to the entry of an edge."""
+    if change == 0.0:
+        return
+    put(system.off, edge, entry(system.off, edge) + change)
+    if system.off.used[0] != WHOLE:
+        for end in (system.tail[edge], system.head[edge]):
+            if system.laid_over[end] == 0:
+                system.laid_over[end] = 1
 
 
 def fresh_steps() -> Longs:
@@ -111,6 +128,7 @@ def relax(system: System, before: Floats, tolerance: float, room: Scratch, other
     ring, touched, cells, own = room.ring, room.touched, room.cells, len(others)
     size, listed = len(ring), room.listed[0]
     head, count, steps = 0, 0, room.steps[ALLOWED]
+    off, mixed = system.off, system.off.used[0] != WHOLE
     for i in range(listed):
         u = touched[i]
         if abs(cells[u, RESIDUAL]) > tolerance * cells[u, DIAGONAL]:
@@ -132,7 +150,7 @@ def relax(system: System, before: Floats, tolerance: float, room: Scratch, other
         along[own] += step * cells[u, RESIDUAL]
         cells[u, VALUE] += step
         cells[u, RESIDUAL] = 0.0
-        first = system.start[u]
+        first, looked_up = system.start[u], mixed and system.laid_over[u] != 0
         steps -= 1 + system.degree[u]
         if steps < 0:
             room.steps[EXCEEDED] = 1
@@ -147,7 +165,8 @@ def relax(system: System, before: Floats, tolerance: float, room: Scratch, other
                 cells[v, RESIDUAL] = before[v, RESIDUAL] if len(before) > 0 else 0.0
                 cells[v, DIAGONAL] = system.diagonal[v]
                 cells[v, MARK] = LISTED
-            residual = cells[v, RESIDUAL] - system.off[system.incident[i]] * step
+            e = system.incident[i]
+            residual = cells[v, RESIDUAL] - (entry(off, e) if looked_up else off.below[e]) * step
             cells[v, RESIDUAL] = residual
             if mark == LISTED and abs(residual) > tolerance * cells[v, DIAGONAL]:
                 cells[v, MARK] = QUEUED

@@ -8,7 +8,7 @@ from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_ends import edge_reach
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import RESIDUAL, VALUE, System, touch
+from haystream.engines.local.solve import RESIDUAL, VALUE, System, add_off_diagonal, touch
 from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
 from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
 from haystream.models.base import Priors
@@ -213,7 +213,7 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
         if weight != 0.0:
             diagonal[u] += uu
             diagonal[v] += vv
-            state.system.off[e] += uv
+            add_off_diagonal(state.system, e, uv)
             shared = entry(covariance, e)
             least_u, least_v = 1.0 / diagonal[u], 1.0 / diagonal[v]
             less = uu * V[u] * shared + uv * (V[u] * V[v] + shared * shared) + vv * shared * V[v]

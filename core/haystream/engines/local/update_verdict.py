@@ -10,6 +10,7 @@ from haystream.engines.local.solve import (
     VALUE,
     Scratch,
     System,
+    add_off_diagonal,
     begin,
     forget,
     relax,
@@ -105,7 +106,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
                 if other > t and K[other] != 0.0:
                     e = system.incident[j]
                     put(inverse.on_edge, e, entry(inverse.on_edge, e) - shrink * K[t] * K[other])
-        system.off[edge] += dw * beta_u * beta_v
+        add_off_diagonal(system, edge, dw * beta_u * beta_v)
         edges.weight[edge] = weight
     back, own = 0.0, 0.0
     for side in range(len(sides)):
