@@ -13,6 +13,7 @@ from haystream.arrays import Floats
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
+from haystream.engines.local.edge_priors import edge_prior
 from haystream.events import ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
@@ -122,7 +123,8 @@ def test_who_is_far_from_data_is_followed_when_data_come_near() -> None:
     assert lag(query)[who] <= DEFAULT_TOLERANCE
     edges, people = local(query)._columns.state.edges, local(query)._columns.state.people
     for edge in graph.edges_of(who).tolist():
-        beta = edges.on_tail[edge] if edges.tail[edge] == who else edges.on_head[edge]
+        prior = edge_prior(edges.prior, edge)
+        beta = prior.on_tail if edges.tail[edge] == who else prior.on_head
         assert beta == pytest.approx(0.5 * people.scale[who], rel=1e-12)
 
 

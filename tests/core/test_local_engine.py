@@ -12,6 +12,7 @@ from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, rows_of
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import RESIDUAL, VALUE
@@ -327,11 +328,11 @@ def test_sums_that_are_kept_by_difference_are_those_over_the_graph(history: list
             columns, edges, people = engine._columns, engine._columns.state.edges, engine._columns.state.people
             count, m = columns.edge_count, columns.participants
             x, r = people.sides[:, :m, VALUE], people.sides[:, :m, RESIDUAL]
-            c = edges.coefficient[:, :count]
+            c, beta = edges.coefficient[:, :count], rows_of(edges.prior)
             b = np.zeros((len(x), m))
             for side in range(len(b)):
-                np.add.at(b[side], edges.tail, c[side] * edges.on_tail[:count])
-                np.add.at(b[side], edges.head, c[side] * edges.on_head[:count])
+                np.add.at(b[side], edges.tail, c[side] * beta[:count, ON_TAIL])
+                np.add.at(b[side], edges.head, c[side] * beta[:count, ON_HEAD])
             sums = columns.state.sums
             np.testing.assert_allclose(sums.form, ((b + r) * x).sum(axis=1), rtol=1e-9, atol=1e-12)
             if len(b) > COMMON:

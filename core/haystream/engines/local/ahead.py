@@ -10,6 +10,7 @@ import numpy as np
 
 from haystream.arrays import Flags, Floats, Ints
 from haystream.engines.local.columns import Columns
+from haystream.engines.local.edge_priors import NOISE, numbers
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.solve import VALUE
@@ -77,7 +78,7 @@ class Ahead:
     def _let_in(self, edges: Ints) -> Flags:
         let_in = (edges < self._columns.edge_count).astype(np.uint8)
         known = edges[let_in > 0]
-        let_in[let_in > 0] = self._columns.state.edges.noise[known] > 0.0
+        let_in[let_in > 0] = numbers(self._columns.state.edges.prior, known, NOISE) > 0.0
         return let_in
 
     def _at_most(self, edges: Ints) -> Posteriors:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from haystream.arrays import SPARE, Flags, Floats, Ints, marked
 from haystream.copies import Template
 from haystream.engines.local.budget import EntryTolerances, Tolerances
+from haystream.engines.local.edge_priors import rows_of, whole_priors
 from haystream.engines.local.healing import Inverse, healing
 from haystream.engines.local.solve import fresh_steps, system
 from haystream.engines.local.state import (
@@ -31,12 +32,11 @@ from haystream.overlay import Overlay, flat, flattened, over, whole, whole_table
 
 _T = TypeVar("_T", bound=np.generic)
 
-Arrays = tuple[State, Floats, Floats, Floats, Flags]
+Arrays = tuple[State, Overlay, Floats, Floats, Flags]
 """What `Columns` has of its own: all of it, but for the graph and the rooms."""
 
-PRIOR_COLUMNS, DATA_COLUMNS = 6, 6
-"""What an edge has by its prior (`Edges.prior_mean` to `residual`, and `Columns.used_edge`); and by its data
-(`Data` and `Edges.weight`), but for its coefficients."""
+DATA_COLUMNS = 6
+"""What an edge has by its data (`Data` and `Edges.weight`), but for its coefficients."""
 
 
 def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
@@ -88,10 +88,10 @@ class Columns:
             NO_ROOMS,
             tolerances,
         )
-        self._prior_rows: Floats = np.zeros((0, PRIOR_COLUMNS))
+        self._priors: Overlay = NO_EDGES.prior
         self._data_rows: Floats = np.zeros((0, DATA_COLUMNS + sides))
-        """What the state has of each edge by its prior and by its data. Side by side it takes one page of a copy's
-        own, and not one for each number."""
+        """What the state has of each edge by its data. Side by side it takes one page of a copy's own, and not one
+        for each number."""
         self.coefficients: Floats = np.zeros(sides)
         self.bound: Flags = np.zeros(0, np.uint8)
         """As in `models.base.Priors`, of each edge."""
@@ -112,7 +112,7 @@ class Columns:
         nothing = system(Graph(), matrix.off, np.zeros_like(matrix.laid_over), matrix.diagonal)
         alone = self.state._replace(system=nothing, edges=NO_EDGES, data=NO_DATA, rooms=NO_ROOMS)
         alone = _changed(alone, flattened)
-        return Template((alone, self._prior_rows, self._data_rows, self.coefficients, self.bound))
+        return Template((alone, flattened(self._priors), self._data_rows, self.coefficients, self.bound))
 
     def copy(self, template: Template[Arrays], graph: Graph) -> "Columns":
         """The columns as they were when the template was made, which take memory where they are changed.
@@ -120,7 +120,8 @@ class Columns:
         They follow the graph (which is the same) from then on.
         """
         twin = copy(self)
-        twin.state, twin._prior_rows, twin._data_rows, twin.coefficients, twin.bound = template.copy()
+        twin.state, priors, twin._data_rows, twin.coefficients, twin.bound = template.copy()
+        twin._priors = over(priors)
         twin._steps = self._steps.copy()
         twin.state = _changed(twin._on(graph), over)
         return twin
@@ -135,20 +136,19 @@ class Columns:
         """How many edges there is room for."""
         return len(self.bound)
 
-    @property
-    def used_edge(self) -> Floats:
-        """The entry of Q⁻¹ that each edge's prior was made with, shape (edges,)."""
-        return self._prior_rows[:, PRIOR_COLUMNS - 1]
+    def take_priors(self, rows: Floats) -> None:
+        """Give every edge the prior of its row, shape (edges, `edge_priors.COLUMNS`)."""
+        self._priors = whole_priors(rows, self.edge_room)
+        self.state = self.state._replace(edges=self.state.edges._replace(prior=self._priors))
 
     def _on(self, graph: Graph) -> State:
         """The state, with this graph's arrays for the ends of edges and for contacts, and rooms for it."""
-        state, prior, data = self.state, self._prior_rows.T, self._data_rows.T
-        mean, noise, on_tail, on_head, residual, _ = prior
+        state, data = self.state, self._data_rows.T
         n, y, offered, square, own, weight = data[:DATA_COLUMNS]
         coefficient = data[DATA_COLUMNS:]
         return state._replace(
             system=system(graph, state.system.off, state.system.laid_over, state.system.diagonal),
-            edges=Edges(graph.tail, graph.head, mean, noise, on_tail, on_head, residual, weight, coefficient),
+            edges=Edges(graph.tail, graph.head, self._priors, weight, coefficient),
             data=Data(n, y, offered, square, own),
             rooms=self._workspace.rooms(graph, self._steps),
         )
@@ -192,7 +192,8 @@ class Columns:
                 stale=marked(room, news.stale),
             ),
         )
-        self._prior_rows, self._data_rows = _longer(self._prior_rows, room), _longer(self._data_rows, room)
+        self._priors = whole_priors(rows_of(self._priors), room)
+        self._data_rows = _longer(self._data_rows, room)
         self.bound = _grown(self.bound, room)
 
     def everyone(self) -> Ints:

@@ -5,6 +5,7 @@ import numpy as np
 from haystream.arrays import Floats, Growing, Ints
 from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import edge_reach
+from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import MEAN, REMAINING
 from haystream.engines.local.solve import VALUE
@@ -79,11 +80,12 @@ def edges_likelihood(
         if n[e] <= 1.0 or edges.weight[e] == 0.0:
             continue
         fitted, ends, _ = fit(edges, people, inverse, e, common)
-        level = edges.prior_mean[e] + common.mean_shift
+        prior = edge_prior(edges.prior, e)
+        level = prior.mean + common.mean_shift
         own = edges.weight[e] * ends
         rest = max(1.0 - own, LEAST_DIVISOR)
-        mean = (edges.prior_mean[e] + fitted - own * y[e] / n[e]) / rest
-        spread = (edges.residual[e] + ends / rest) / edges.noise[e]
+        mean = (prior.mean + fitted - own * y[e] / n[e]) / rest
+        spread = (prior.residual + ends / rest) / prior.noise
         add_likelihood(out, level, mean, spread, n[e], y[e])
 
 
@@ -104,11 +106,10 @@ def remaining_slope(
             continue
         u, v = edges.tail[e], edges.head[e]
         fitted, _, reach = fit(edges, people, inverse, e, common)
-        own = edges.residual[e] * weight
-        by_ends = (
-            edges.on_tail[e] * people.sides[REMAINING, u, VALUE]
-            + edges.on_head[e] * people.sides[REMAINING, v, VALUE]
-        )
+        prior = edge_prior(edges.prior, e)
+        own = prior.residual * weight
+        x_u, x_v = people.sides[REMAINING, u, VALUE], people.sides[REMAINING, v, VALUE]
+        by_ends = prior.on_tail * x_u + prior.on_head * x_v
         moves = edges.coefficient[REMAINING, e] * own / (1.0 - own) + weight * (by_ends + reach * through)
         total += moves * (1.0 - own) * (fitted - edges.coefficient[MEAN, e] / weight)
     return total
@@ -117,7 +118,8 @@ def remaining_slope(
 @compiled
 def fit(edges: Edges, people: People, inverse: Inverse, e: int, common: Common) -> tuple[float, float, float]:
     """What the ends make of an edge's P: β̃ᵀx̂ + reach Δ, β̃ᵀΛ⁻¹β̃ + reach² v_M, and reach = 1 − β̃ᵀx₂ (or 0)."""
-    u, v, on_u, on_v = edges.tail[e], edges.head[e], edges.on_tail[e], edges.on_head[e]
+    u, v, prior = edges.tail[e], edges.head[e], edge_prior(edges.prior, e)
+    on_u, on_v = prior.on_tail, prior.on_head
     reach = edge_reach(edges, people, e)
     by_ends = on_u * people.sides[MEAN, u, VALUE] + on_v * people.sides[MEAN, v, VALUE]
     own = on_u * on_u * inverse.on_participant[u] + on_v * on_v * inverse.on_participant[v]

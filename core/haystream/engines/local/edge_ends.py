@@ -4,6 +4,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled
+from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.solve import VALUE
@@ -29,9 +30,8 @@ def edge_reach(edges: Edges, people: People, edge: int) -> float:
     """1 − β̃ᵀx₂: how much of a move of the common mean an edge's ends let through; 0 without a common mean."""
     if len(people.sides) <= COMMON:
         return 0.0
-    x_2 = people.sides[COMMON]
-    on_tail, on_head = edges.on_tail[edge], edges.on_head[edge]
-    reach: float = 1.0 - on_tail * x_2[edges.tail[edge], VALUE] - on_head * x_2[edges.head[edge], VALUE]
+    x_2, prior = people.sides[COMMON], edge_prior(edges.prior, edge)
+    reach: float = 1.0 - prior.on_tail * x_2[edges.tail[edge], VALUE] - prior.on_head * x_2[edges.head[edge], VALUE]
     return reach
 
 

@@ -24,6 +24,7 @@ from haystream.engines.local.budget import (
     tolerances,
 )
 from haystream.engines.local.columns import Arrays, Columns
+from haystream.engines.local.edge_priors import NOISE, edge_prior, numbers
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
 from haystream.engines.local.inverse_entries import change_entries, change_row, find_reached, take_entries
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
@@ -157,17 +158,17 @@ class LocalEngine:
 
     def _let_in(self, edges: Ints) -> Ints:
         """Those of the edges that have a prior already."""
-        return edges[self._columns.state.edges.noise[edges] > 0.0]
+        return edges[numbers(self._columns.state.edges.prior, edges, NOISE) > 0.0]
 
     def _follow_data(self, edge: int) -> None:
         """Bring an edge's weight and coefficients in line with its counts and its prior."""
         state, edges, data = self._columns.state, self._columns.state.edges, self._columns.state.data
-        noise, residual = float(edges.noise[edge]), float(edges.residual[edge])
-        if noise == 0.0:
+        prior = edge_prior(edges.prior, edge)
+        if prior.noise == 0.0:
             return  # not let in yet
-        weight, deviation, left = regress(data, edge, float(edges.prior_mean[edge]), noise, residual)
+        weight, deviation, left = regress(data, edge, prior.mean, prior.noise, prior.residual)
         self._change(edge, weight, deviation, left)
-        square, own = weight * deviation * deviation, float(data.offered[edge]) * left * residual
+        square, own = weight * deviation * deviation, float(data.offered[edge]) * left * prior.residual
         state.sums.data[SQUARE] += square - data.square[edge]
         state.sums.data[OWN] += own - data.own[edge]
         data.square[edge], data.own[edge] = square, own
@@ -433,7 +434,7 @@ class LocalEngine:
         precision = self._precision
         D = self._model.scale(state.people.prior_mean[participants], precision.inverse_diagonal[participants])
         unit = max(self.readings.rounded_common().scale, LEAST_SCALE)
-        prior = Rescaling(D, precision.inverse_edge, self._columns.used_edge, unit)
+        prior = Rescaling(D, precision.inverse_edge, unit)
         self._lagging |= rescale(state, prior, participants, state.rooms.edges)
         self._take_priors(take_all(state.rooms.edges))
 
@@ -500,7 +501,7 @@ class LocalEngine:
             edge = int(which[row])
             if state.edges.weight[edge] > 0.0:
                 self._change(edge, 0.0, 0.0, 0.0)
-            take_prior(state.edges, edge, priors, row)
+            take_prior(state.edges.prior, edge, priors, row)
             self._follow_data(edge)
 
     def _priors(self, which: Ints) -> Priors:
@@ -512,9 +513,8 @@ class LocalEngine:
         """Solve everything afresh, from the last solution."""
         self._reckon_items()
         columns, precision, people = self._columns, self._precision, self._columns.state.people
-        m, count = columns.participants, columns.edge_count
+        m = columns.participants
         people.scale[:m] = self._model.scale(people.prior_mean[:m], precision.inverse_diagonal)
-        columns.used_edge[:count] = precision.inverse_edge
         rebuild(columns, precision, self._priors(columns.everywhere()))
         self.readings.check_solves()
         self._build = precision.builds

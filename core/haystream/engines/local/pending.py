@@ -24,6 +24,7 @@ from haystream.arrays import Floats, Growing, Ints, Switches
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.columns import Columns
+from haystream.engines.local.edge_priors import NOISE, ON_HEAD, ON_TAIL, OWN_VARIANCE, edge_prior, numbers
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve
 from haystream.engines.local.state import Edges, State
@@ -40,8 +41,9 @@ eigenvalue has become too small."""
 @compiled
 def solve_edge(system: System, edges: Edges, edge: int, tolerance: float, room: Scratch) -> None:
     """Leave Λ⁻¹β̃ of an edge in `room`."""
-    begin(system, room, edges.tail[edge], edges.on_tail[edge])
-    begin(system, room, edges.head[edge], edges.on_head[edge])
+    prior = edge_prior(edges.prior, edge)
+    begin(system, room, edges.tail[edge], prior.on_tail)
+    begin(system, room, edges.head[edge], prior.on_head)
     solve(system, tolerance, room)
 
 
@@ -148,9 +150,11 @@ class Pending:
         for i, (who, values) in enumerate(self._columns.values()):
             K[row[who], i] = values
 
-        tail, head, on_tail, on_head = (a[which] for a in (edges.tail, edges.head, edges.on_tail, edges.on_head))
+        tail, head = edges.tail[which], edges.head[which]
+        on_tail, on_head, noise, residual = (
+            numbers(edges.prior, which, column) for column in (ON_TAIL, ON_HEAD, NOISE, OWN_VARIANCE)
+        )
         p = np.array([self._counts[edge] for edge in self._columns])
-        noise, residual = edges.noise[which], edges.residual[which]
         one = state.data.n[which] * residual + noise
         root = np.sqrt(p * noise / (one * (one + p * residual)))  # of Δw
         inner = on_tail[:, None] * K[row[tail]] + on_head[:, None] * K[row[head]]

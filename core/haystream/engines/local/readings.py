@@ -10,6 +10,7 @@ from haystream.arrays import Floats, Ints, Switches
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit
 from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
+from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.shares import collect_largest, room_for_largest
@@ -176,15 +177,15 @@ class LocalReadings:
     def rounded_after(self, edge: int) -> tuple[Common, Common]:
         """By the adjusted expectation of M given one more Ȳ, on what all before it say."""
         state, common, weight = self._columns.state, self.known_common(), self._model.common_weight
-        edges, data = state.edges, state.data
-        if not weight or edges.noise[edge] == 0.0:
+        edges, data, prior = state.edges, state.data, edge_prior(state.edges.prior, edge)
+        if not weight or prior.noise == 0.0:
             return self._rounded, self._rounded
         fitted, ends, reach = fit(edges, state.people, state.inverse, edge, common)
-        own = float(edges.residual[edge] * edges.weight[edge])
-        known = float(data.y[edge] / data.n[edge] - edges.prior_mean[edge]) if data.n[edge] > 0.0 else 0.0
-        mean = float(edges.prior_mean[edge]) + (1.0 - own) * fitted + own * known
+        own = float(prior.residual * edges.weight[edge])
+        known = float(data.y[edge] / data.n[edge] - prior.mean) if data.n[edge] > 0.0 else 0.0
+        mean = prior.mean + (1.0 - own) * fitted + own * known
         through = common.variance * reach * (1.0 - own)
-        spread = (1.0 - own) * ((1.0 - own) * ends + float(edges.residual[edge])) + float(edges.noise[edge])
+        spread = (1.0 - own) * ((1.0 - own) * ends + prior.residual) + prior.noise
         variance = common.variance - through * through / spread
         shifts = (common.mean_shift + through / spread * (outcome - mean) for outcome in (0.0, 1.0))
         no, yes = (self._round(learned(self._prior.mean, weight, shift, variance)) for shift in shifts)

@@ -22,17 +22,16 @@ def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
     reached, all but AT_ONCE wait for healing.
     """
     columns.bound[: columns.edge_count] = priors.bound
-    _take_priors(columns.state, priors)
-    sides = _solve_sides(columns, precision)
+    columns.take_priors(np.column_stack([*priors[:5], precision.inverse_edge]))
+    _weigh(columns.state, priors)
+    sides = _solve_sides(columns, precision, priors)
     _start_inverse(columns, precision)
     _sum_up(columns, sides)
 
 
-def _take_priors(state: State, priors: Priors) -> None:
-    """Give every edge its prior, and the weight and coefficients that follow from it and its counts."""
+def _weigh(state: State, priors: Priors) -> None:
+    """Give every edge the weight and coefficients that follow from its prior and its counts."""
     count, edges = len(priors.noise), state.edges
-    for column, values in zip(edges[2:7], priors[:5], strict=True):
-        column[:count] = values
     n, y, offered = state.data.n[:count], state.data.y[:count], state.data.offered[:count]
     weight = n / (n * priors.residual + priors.noise)
     deviation = np.divide(y, n, out=priors.prior_mean.copy(), where=n > 0) - priors.prior_mean
@@ -44,12 +43,12 @@ def _take_priors(state: State, priors: Priors) -> None:
     state.data.own[:count] = offered * offered * priors.residual * free
 
 
-def _solve_sides(columns: Columns, precision: Precision) -> Floats:
+def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floats:
     """Λ and the right-hand sides anew, shape (sides, participants), and their solutions from the last ones."""
     m, count, state = columns.participants, columns.edge_count, columns.state
     edges, people, room = state.edges, state.people, state.rooms.other
     tail, head, weight = edges.tail, edges.head, edges.weight[:count]
-    on_tail, on_head = edges.on_tail[:count], edges.on_head[:count]
+    on_tail, on_head = priors.on_tail, priors.on_head
 
     def at_people(at_tail: Floats, at_head: Floats) -> Floats:
         return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)

@@ -6,6 +6,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs, Marked, mark, members_of, unmark_all
 from haystream.compiled import compiled
+from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
 from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve, touched_by
 from haystream.engines.local.state import Edges, State
@@ -85,9 +86,10 @@ def collect_shares(
     that may have a weight; gone through where they are fewer than the contacts of whom the solve reaches."""
     for i in range(len(which)):
         e = which[i]
-        part = (1.0 - edges.residual[e] * edges.weight[e]) / len(which)
-        begin(system, room, edges.tail[e], part * edges.on_tail[e])
-        begin(system, room, edges.head[e], part * edges.on_head[e])
+        prior = edge_prior(edges.prior, e)
+        part = (1.0 - prior.residual * edges.weight[e]) / len(which)
+        begin(system, room, edges.tail[e], part * prior.on_tail)
+        begin(system, room, edges.head[e], part * prior.on_head)
     solve(system, tolerance, room)
     values, contacts = room.cells[:, VALUE], 0
     for t in touched_by(room):
@@ -107,7 +109,8 @@ def collect_shares(
     by_ends = found.size[0]
     for i in range(by_ends):
         f = found.members[i]
-        at = edges.on_tail[f] * values[edges.tail[f]] + edges.on_head[f] * values[edges.head[f]]
+        of_f = edge_prior(edges.prior, f)
+        at = of_f.on_tail * values[edges.tail[f]] + of_f.on_head * values[edges.head[f]]
         shares[i] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
     for i in range(len(which)):
         if edges.weight[which[i]] != 0.0:
@@ -117,5 +120,5 @@ def collect_shares(
         for j in range(len(which)):
             if which[j] == f:
                 own = edges.coefficient[MEAN, f] - shift * edges.weight[f]
-                shares[i] += own * edges.residual[f] / len(which)
+                shares[i] += own * edge_prior(edges.prior, f).residual / len(which)
     forget(room)

@@ -9,6 +9,7 @@ import numpy as np
 
 from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, marked
 from haystream.engines.local.budget import Tolerances
+from haystream.engines.local.edge_priors import COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import Scratch, System, scratch
 from haystream.graph import Graph
@@ -16,22 +17,15 @@ from haystream.overlay import Overlay
 
 
 class Edges(NamedTuple):
-    """Per edge, shape (edges,) unless said otherwise. One without noise (0) is not let in yet.
+    """Per edge, shape (edges,) unless said otherwise.
 
-    From `prior_mean` to `residual`, and from `weight` on with `Data`, what belongs to one edge lies side by side.
+    From `weight` on with `Data`, what belongs to one edge lies side by side.
     """
 
     tail: Ints
     head: Ints
-    prior_mean: Floats
-    """E[P_e]."""
-    noise: Floats
-    """s_e = E[P_e (1 − P_e)]."""
-    on_tail: Floats
-    """β̃_e at the tail: D_u β_u."""
-    on_head: Floats
-    residual: Floats
-    """Var(η_e)."""
+    prior: Overlay
+    """Rows of `edge_priors`."""
     weight: Floats
     """w_e = 1 / (Var(η_e) + s_e / n_e)."""
     coefficient: Floats
@@ -128,7 +122,7 @@ class Rooms(NamedTuple):
 
 NO_DATA = Data(*np.zeros((5, 0)))
 _NONE, _NOBODY = np.zeros(0), np.zeros(0, np.int32)
-NO_EDGES = Edges(_NOBODY, _NOBODY, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, np.zeros((0, 0)))
+NO_EDGES = Edges(_NOBODY, _NOBODY, whole_priors(np.zeros((0, COLUMNS)), 0), _NONE, np.zeros((0, 0)))
 
 
 class Workspace:

@@ -6,13 +6,24 @@ from haystream.arrays import Flags, Floats, Ints, Marked, mark, members_of, unma
 from haystream.compiled import compiled
 from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_ends import edge_reach
+from haystream.engines.local.edge_priors import (
+    NOISE,
+    ON_HEAD,
+    ON_TAIL,
+    OWN_VARIANCE,
+    PRIOR_MEAN,
+    USED_ENTRY,
+    edge_prior,
+    number,
+    put_number,
+)
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import RESIDUAL, VALUE, System, add_off_diagonal, touch
 from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
 from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
 from haystream.models.base import Priors
-from haystream.overlay import entry, put
+from haystream.overlay import Overlay, entry, put
 
 
 class Rescaling(NamedTuple):
@@ -22,8 +33,6 @@ class Rescaling(NamedTuple):
     """D of some participants, row by row."""
     inverse_edge: Floats
     """The entries of Q⁻¹ as they are, shape (edges,)."""
-    used_edge: Floats
-    """As priors were made with, shape (edges,)."""
     unit: float
     """σ², or more (`announce.At`)."""
 
@@ -87,15 +96,16 @@ def offer_items(state: State, which: Ints) -> None:
     system, edges, data, people, sums = state.system, state.edges, state.data, state.people, state.sums
     cells, room, limit = people.sides[REMAINING], state.rooms.other, state.tolerances.sides[REMAINING]
     for e in which:
-        left = data.offered[e] * (1.0 - edges.residual[e] * edges.weight[e])
+        prior = edge_prior(edges.prior, e)
+        left = data.offered[e] * (1.0 - prior.residual * edges.weight[e])
         change = left - edges.coefficient[REMAINING, e]
         edges.coefficient[REMAINING, e] = left
-        own = data.offered[e] * left * edges.residual[e]
+        own = data.offered[e] * left * prior.residual
         sums.data[OWN] += own - data.own[e]
         data.own[e] = own
         if len(people.sides) > COMMON:
             sums.border[REMAINING] += change * edge_reach(edges, people, e)
-        for t, beta in ((edges.tail[e], edges.on_tail[e]), (edges.head[e], edges.on_head[e])):
+        for t, beta in ((edges.tail[e], prior.on_tail), (edges.head[e], prior.on_head)):
             cells[t, RESIDUAL] += change * beta
             sums.form[REMAINING] += 2.0 * change * beta * cells[t, VALUE]
         mark(state.news.stale, e)
@@ -135,7 +145,7 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
     """
     unmark_all(found)
     system, people, tolerances = state.system, state.people, state.tolerances
-    scale, lags = people.scale, False
+    scale, rows, lags = people.scale, state.edges.prior, False
     for i in range(len(touched)):
         u = touched[i]
         was, now = scale[u], prior.scale[i]
@@ -155,14 +165,14 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
         first = system.start[u]
         for j in range(first, first + system.degree[u]):
             e = system.incident[j]
-            if rescaled or state.edges.noise[e] == 0.0:
+            if rescaled or number(rows, e, NOISE) == 0.0:
                 mark(found, e)
                 continue
-            off = abs(prior.inverse_edge[e] - prior.used_edge[e])
+            off = abs(prior.inverse_edge[e] - number(rows, e, USED_ENTRY))
             if off > tolerances.entry or off * prior.unit * scale[u] * scale[system.contact[j]] > tolerances.scale:
                 mark(found, e)
     for e in members_of(found):
-        prior.used_edge[e] = prior.inverse_edge[e]
+        put_number(rows, e, USED_ENTRY, prior.inverse_edge[e])
     return lags
 
 
@@ -185,7 +195,8 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
         u, v = edges.tail[e], edges.head[e]
         w = edges.weight[e]
         weight, deviation, left = regress(data, e, priors.prior_mean[i], priors.noise[i], priors.residual[i])
-        at_u, at_v, new_u, new_v = edges.on_tail[e], edges.on_head[e], priors.on_tail[i], priors.on_head[i]
+        before = edge_prior(edges.prior, e)
+        at_u, at_v, new_u, new_v = before.on_tail, before.on_head, priors.on_tail[i], priors.on_head[i]
         uu, vv = weight * new_u * new_u - w * at_u * at_u, weight * new_v * new_v - w * at_v * at_v
         uv = weight * new_u * new_v - w * at_u * at_v
         if max(abs(uu), abs(vv), abs(uv)) * max(V[u], V[v]) > state.tolerances.first_order:
@@ -227,7 +238,7 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
                 mark(state.news.moved, t)
         if weight != w:
             edges.weight[e] = weight
-        take_prior(edges, e, priors, i)
+        take_prior(edges.prior, e, priors, i)
         new_square, new_own = weight * deviation * deviation, data.offered[e] * left * priors.residual[i]
         square += new_square - data.square[e]
         own += new_own - data.own[e]
@@ -246,10 +257,10 @@ def at_common(people: People, participant: int, value: float) -> float:
 
 
 @compiled
-def take_prior(edges: Edges, edge: int, priors: Priors, row: int) -> None:
-    """Copy a row of priors to an edge."""
-    edges.prior_mean[edge] = priors.prior_mean[row]
-    edges.noise[edge] = priors.noise[row]
-    edges.on_tail[edge] = priors.on_tail[row]
-    edges.on_head[edge] = priors.on_head[row]
-    edges.residual[edge] = priors.residual[row]
+def take_prior(rows: Overlay, edge: int, priors: Priors, row: int) -> None:
+    """Copy a row of priors to an edge's."""
+    put_number(rows, edge, PRIOR_MEAN, priors.prior_mean[row])
+    put_number(rows, edge, NOISE, priors.noise[row])
+    put_number(rows, edge, ON_TAIL, priors.on_tail[row])
+    put_number(rows, edge, ON_HEAD, priors.on_head[row])
+    put_number(rows, edge, OWN_VARIANCE, priors.residual[row])

@@ -3,6 +3,7 @@
 from haystream.arrays import Floats, Marked, mark
 from haystream.compiled import compiled
 from haystream.engines.local.budget import OWED_FACTOR
+from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
@@ -78,8 +79,8 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     and covariances by −K_u K_v Δw / γ (docs/method.md, "The local engine"). K is solved locally; what it leaves
     unsolved stays in the residuals, so the solutions' errors do not accumulate. Of side COMMON a part is owed."""
     system, edges, people, inverse, sums = state.system, state.edges, state.people, state.inverse, state.sums
-    u, v = edges.tail[edge], edges.head[edge]
-    beta_u, beta_v = edges.on_tail[edge], edges.on_head[edge]
+    u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
+    beta_u, beta_v = prior.on_tail, prior.on_head
     sides = people.sides
     column, room = state.rooms.column, state.rooms.other
     dw = weight - edges.weight[edge]

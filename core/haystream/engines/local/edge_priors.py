@@ -1,0 +1,77 @@
+"""What edges have by their prior, in rows that lie over somebody else's, a few neighbours at a time (`overlay`)."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from haystream.arrays import Floats, Ints
+from haystream.compiled import allocating, compiled, inlined
+from haystream.overlay import Overlay, cell, flat, put_cell, whole_table
+
+TOGETHER = 8
+"""Edges that become somebody's own together: if each did by itself, each would need a place among all edges."""
+
+
+class EdgePrior(NamedTuple):
+    """One edge's. One without noise (0) is not let in yet."""
+
+    mean: float
+    """E[P_e]."""
+    noise: float
+    """s_e = E[P_e (1 − P_e)]."""
+    on_tail: float
+    """β̃_e at the tail: D_u β_u."""
+    on_head: float
+    residual: float
+    """Var(η_e)."""
+
+
+PRIOR_MEAN, NOISE, ON_TAIL, ON_HEAD, OWN_VARIANCE, USED_ENTRY = range(6)
+"""Columns of a row: the members of `EdgePrior`, and the entry of Q⁻¹ that they were made with."""
+COLUMNS = 6
+
+
+@inlined
+def number(priors: Overlay, edge: int, column: int) -> float:
+    """One number of an edge."""
+    return cell(priors, edge // TOGETHER, edge % TOGETHER * COLUMNS + column)
+
+
+@inlined
+def put_number(priors: Overlay, edge: int, column: int, value: float) -> None:
+    """Write one number of an edge."""
+    put_cell(priors, edge // TOGETHER, edge % TOGETHER * COLUMNS + column, value)
+
+
+@compiled
+def edge_prior(priors: Overlay, edge: int) -> EdgePrior:
+    """An edge's prior."""
+    return EdgePrior(
+        number(priors, edge, PRIOR_MEAN),
+        number(priors, edge, NOISE),
+        number(priors, edge, ON_TAIL),
+        number(priors, edge, ON_HEAD),
+        number(priors, edge, OWN_VARIANCE),
+    )
+
+
+@allocating
+def numbers(priors: Overlay, edges: Ints, column: int) -> Floats:
+    """One number of each of these edges, shape (len(edges),)."""
+    values = np.empty(len(edges))
+    for i in range(len(edges)):
+        values[i] = number(priors, edges[i], column)
+    return values
+
+
+def rows_of(priors: Overlay) -> Floats:
+    """All numbers of all edges there is room for, shape (edges, COLUMNS): of whole ones a view."""
+    return flat(priors).reshape(-1, COLUMNS)
+
+
+def whole_priors(rows: Floats, room: int) -> Overlay:
+    """Rows of some edges, shape (edges, COLUMNS), with nothing over them, and room for so many edges at least."""
+    lines = -(-room // TOGETHER)
+    longer = np.zeros((lines * TOGETHER, COLUMNS))
+    longer[: len(rows)] = rows
+    return whole_table(longer.reshape(lines, TOGETHER * COLUMNS))
