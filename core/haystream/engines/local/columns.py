@@ -56,7 +56,8 @@ def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     told = Told(*map(change, state.news.told))
     inverse = state.inverse._replace(on_edge=change(state.inverse.on_edge))
     system = state.system._replace(off=change(state.system.off))
-    return state._replace(system=system, inverse=inverse, news=state.news._replace(told=told))
+    people = state.people._replace(prior_variance=change(state.people.prior_variance))
+    return state._replace(system=system, inverse=inverse, people=people, news=state.news._replace(told=told))
 
 
 def _longer(rows: Floats, room: int, fill: Floats | float = 0.0) -> Floats:
@@ -82,7 +83,7 @@ class Columns:
             Inverse(none, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(none, none, none, np.zeros(0, np.uint8), np.zeros((sides, 0, 2))),
+            People(none, none, whole(none), np.zeros(0, np.uint8), np.zeros((sides, 0, 2))),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((3, sides))),
             News(Told(whole_table(none.reshape(0, len(NOT_TOLD))), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
@@ -167,7 +168,7 @@ class Columns:
             people=People(
                 prior_mean=_grown(people.prior_mean, room, 0.5),
                 scale=_grown(people.scale, room, 0.5),
-                prior_variance=_grown(people.prior_variance, room, 1.0),
+                prior_variance=_wider(people.prior_variance, room, 1.0),
                 lagging=_grown(people.lagging, room),
                 sides=sides,
             ),

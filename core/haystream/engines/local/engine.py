@@ -422,11 +422,11 @@ class LocalEngine:
         if len(solved):
             # What was estimated since is not by data; what was corrected knows of them.
             if changes.estimated:
-                taken[touched] = inverse.on_participant[touched] - by_data
+                put_all(taken, touched, inverse.on_participant[touched] - by_data)
             elif changes.moves_edges:
-                taken[touched] = precision.inverse_diagonal[touched]
+                put_all(taken, touched, precision.inverse_diagonal[touched])
             self._take_inverse(solved)
-        columns.state.people.prior_variance[touched] = precision.inverse_diagonal[touched]
+        put_all(taken, touched, precision.inverse_diagonal[touched])
         self._rescale(columns.state, touched)
 
     def _rescale(self, state: State, participants: Ints) -> None:
@@ -463,7 +463,7 @@ class LocalEngine:
     def _by_data(self, participants: Ints) -> Floats:
         """What data have made of participants' entries of Λ⁻¹: the difference to what was last taken of Q⁻¹."""
         state = self._columns.state
-        return np.asarray(state.inverse.on_participant[participants] - state.people.prior_variance[participants])
+        return state.inverse.on_participant[participants] - entries(state.people.prior_variance, participants)
 
     def _take_inverse(self, solved: Ints) -> None:
         """Where Q⁻¹ was solved afresh, have Λ⁻¹ be so, too; where data have reached, when there is time.

@@ -17,7 +17,7 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
-from haystream.overlay import entry, put
+from haystream.overlay import Overlay, entry, put
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
@@ -150,7 +150,7 @@ def change_entries(
 
 
 @compiled
-def find_reached(system: System, inverse: Inverse, which: Ints, taken: Floats, reached: Flags) -> None:
+def find_reached(system: System, inverse: Inverse, which: Ints, taken: Overlay, reached: Flags) -> None:
     """Flag the rows of participants that data have reached: `reached`, shape (len(which),).
 
     They have reached whoever's entry differs by more than the tolerance from what was `taken` of Q⁻¹. New edges
@@ -163,14 +163,14 @@ def find_reached(system: System, inverse: Inverse, which: Ints, taken: Floats, r
             first = system.start[u]
             for i in range(first, first + system.degree[u]):
                 v = system.contact[i]
-                off = abs(on_participant[v] - taken[v])
+                off = abs(on_participant[v] - entry(taken, v))
                 if off > tolerances.corrected:
                     part = entry(inverse.on_edge, system.incident[i]) / on_participant[v]
                     over_edges += part * part * off
-            own = abs(on_participant[u] - taken[u])
+            own = abs(on_participant[u] - entry(taken, u))
             reached[row] = own > tolerances.corrected or over_edges > tolerances.strain
             if reached[row] != 0 and over_edges > own:
-                taken[u] = on_participant[u] - over_edges
+                put(taken, u, on_participant[u] - over_edges)
 
 
 @compiled
@@ -181,7 +181,7 @@ def take_entries(
     reached: Flags,
     on_participant: Floats,
     on_edge: Floats,
-    taken: Floats,
+    taken: Overlay,
 ) -> None:
     """Take over to Λ⁻¹ what was solved afresh of Q⁻¹ at these participants: the same, where no data have reached.
 
@@ -190,7 +190,7 @@ def take_entries(
     tolerance = inverse.tolerances.corrected
     for row in range(len(which)):
         u = which[row]
-        taken[u] = on_participant[u]
+        put(taken, u, on_participant[u])
         if reached[row] != 0:
             add_strain(inverse.healing, u, np.inf, 0.0)
             continue
@@ -198,6 +198,6 @@ def take_entries(
         first = system.start[u]
         for i in range(first, first + system.degree[u]):
             v = system.contact[i]
-            if abs(inverse.on_participant[v] - taken[v]) <= tolerance:
+            if abs(inverse.on_participant[v] - entry(taken, v)) <= tolerance:
                 e = system.incident[i]
                 put(inverse.on_edge, e, on_edge[e])

@@ -75,10 +75,14 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     m, count = columns.participants, columns.edge_count
     on_edge = np.zeros(columns.edge_room)
     on_edge[:count] = precision.inverse_edge
-    waiting = healing(len(columns.state.people.scale))
+    people = columns.state.people
+    on_participant = np.ones(len(people.scale))
+    on_participant[:m] = precision.inverse_diagonal
+    waiting = healing(len(on_participant))
     inverse = columns.state.inverse._replace(healing=waiting, on_edge=whole(on_edge))
-    columns.state = state = columns.state._replace(inverse=inverse)
-    inverse.on_participant[:m] = state.people.prior_variance[:m] = precision.inverse_diagonal
+    inverse.on_participant[:m] = precision.inverse_diagonal
+    people = people._replace(prior_variance=whole(on_participant))
+    columns.state = state = columns.state._replace(inverse=inverse, people=people)
     screened = np.flatnonzero(state.edges.weight[:count])
     ends = np.union1d(state.edges.tail[screened], state.edges.head[screened])
     let_wait(inverse.healing, ends.astype(np.int32))

@@ -53,7 +53,7 @@ class People(NamedTuple):
     prior_mean: Floats
     scale: Floats
     """D_uu."""
-    prior_variance: Floats
+    prior_variance: Overlay
     """(Q⁻¹)_uu, as it was last taken over."""
     lagging: Flags
     """1 where D has moved by less than is followed far from data, and more than near them."""
