@@ -7,6 +7,8 @@ from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.places import in_runs
+from haystream.ranking.own_sets import OwnSets
+from haystream.ranking.tournament import TERMS, Tournament
 from haystream.report import report
 
 
@@ -37,6 +39,10 @@ def _fold(settings: Query) -> None:
         query.finish()
     query.hold("i4")
     query.ranking()
+    query.engine.readings.rounded_after(0)
     place = query.drain().participants.place
     in_runs(place, np.zeros((len(place), 1), np.uint32))
     report(query)
+    # What is late, on a graph that is larger.
+    Tournament().retire(np.zeros(TERMS))
+    OwnSets(query.collection.sets, np.zeros(0, np.int64), np.zeros(0, np.uint64)).next(0, 1)
