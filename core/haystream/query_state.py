@@ -489,7 +489,7 @@ class QueryState:
 
     @property
     def drifts(self) -> bool:
-        """Whether the next `tend` solves, and not what is late comes first."""
+        """Whether the next `tend` solves: drift waits to be undone, and nothing that is late comes first."""
         return not self.behind and not self._queue.late and self._engine.waiting
 
     def foresee(self) -> bool:

@@ -5,8 +5,8 @@ import pytest
 
 from haystream.engines.local.edge_priors import (
     COLUMNS,
+    EDGES_A_LINE,
     NOISE,
-    TOGETHER,
     edge_prior,
     numbers,
     put_number,
@@ -56,11 +56,11 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
 
 
 def test_rows_of_priors_that_are_laid_over_others() -> None:
-    rng, count = np.random.default_rng(0), 3 * TOGETHER + 2
+    rng, count = np.random.default_rng(0), 3 * EDGES_A_LINE + 2
     rows = rng.random((count, COLUMNS))
     below = whole_priors(rows, count)
     ours, theirs = over(below), over(below)
-    some = np.array([0, TOGETHER - 1, TOGETHER, count - 1], np.int32)
+    some = np.array([0, EDGES_A_LINE - 1, EDGES_A_LINE, count - 1], np.int32)
     values = rng.random(len(some))
     for edge, value in zip(some, values, strict=True):
         put_number(ours, edge, NOISE, value)
@@ -70,7 +70,7 @@ def test_rows_of_priors_that_are_laid_over_others() -> None:
     np.testing.assert_array_equal(numbers(ours, everywhere, NOISE), wanted[:, NOISE])
     np.testing.assert_array_equal(rows_of(ours)[:count], wanted)
     np.testing.assert_array_equal(rows_of(theirs)[:count], rows)
-    assert edge_prior(ours, TOGETHER) == tuple(wanted[TOGETHER, : COLUMNS - 1])
-    assert ours.used[0] == len({edge // TOGETHER for edge in some.tolist()})
+    assert edge_prior(ours, EDGES_A_LINE) == tuple(wanted[EDGES_A_LINE, : COLUMNS - 1])
+    assert ours.used[0] == len({edge // EDGES_A_LINE for edge in some.tolist()})
     longer = whole_priors(rows_of(ours), 10 * count)
     np.testing.assert_array_equal(rows_of(longer)[:count], wanted)

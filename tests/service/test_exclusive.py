@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 from support.equality import EXACT, assert_is_the_fold
+from support.held import Held
 from support.world import say
 
 from haystream.collection import Collection
@@ -157,23 +158,21 @@ async def test_partitions_may_go_in_the_middle_of_a_long_settle(
 
 
 async def test_whoever_comes_next_waits_for_a_thread_that_was_given_up() -> None:
-    exclusive, entered, go = Exclusive(), asyncio.Event(), threading.Event()
-    loop, order = asyncio.get_running_loop(), list[str]()
+    exclusive, held, order = Exclusive(), Held(), list[str]()
 
     def long() -> None:
-        loop.call_soon_threadsafe(entered.set)
-        go.wait(30)
+        held()
         order.append("long")
 
     given_up = asyncio.create_task(exclusive(long, in_thread=True))
-    await entered.wait()
+    await held.entered.wait()
     given_up.cancel()
     with suppress(asyncio.CancelledError):
         await given_up
     following = asyncio.create_task(exclusive(lambda: order.append("next"), in_thread=False))
     await asyncio.sleep(0)
     assert order == []
-    go.set()
+    held.go.set()
     await following
     assert order == ["long", "next"]
 
@@ -205,24 +204,19 @@ async def test_what_the_work_raises_is_raised_and_the_turn_passes_on(in_thread: 
 
 
 async def test_whoever_somebody_begins_to_wait_for_goes_before_those_that_came_earlier() -> None:
-    exclusive, entered, go = Exclusive(), asyncio.Event(), threading.Event()
-    loop, order = asyncio.get_running_loop(), list[str]()
-
-    def long() -> None:
-        loop.call_soon_threadsafe(entered.set)
-        go.wait(30)
+    exclusive, held, order = Exclusive(), Held(), list[str]()
 
     def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
         return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
 
-    tasks = [asyncio.create_task(exclusive(long, in_thread=True))]
-    await entered.wait()
+    tasks = [asyncio.create_task(exclusive(held, in_thread=True))]
+    await held.entered.wait()
     tasks += [waiting("a", Turn.GROWTH), waiting("b", Turn.GROWTH), waiting("c", Turn.GROWTH)]
     await asyncio.sleep(0)
     exclusive.hurry("nobody")
     exclusive.hurry("c")
     exclusive.hurry("c")
-    go.set()
+    held.go.set()
     await asyncio.gather(*tasks)
     assert order == ["c", "a", "b"]
     await exclusive(lambda: order.append("last"), in_thread=False)
@@ -238,26 +232,19 @@ async def test_two_may_wait_by_one_name() -> None:
 
 
 async def test_who_is_at_rest_is_to_end_once_somebody_waits_for_him() -> None:
-    exclusive, entered, go = Exclusive(), asyncio.Event(), threading.Event()
-    loop, wanted = asyncio.get_running_loop(), list[int]()
-
-    def resting() -> None:
-        loop.call_soon_threadsafe(entered.set)
-        go.wait(30)
-        wanted.append(int(exclusive.wanted[0]))
+    exclusive = Exclusive()
 
     for turn, who, asked in (
         (Turn.REST, "a", 1),
         (Turn.REST, "b", 0),  # nobody waits for that one
         (Turn.ANSWER, "a", 0),  # who is not at rest has more to do than to end
     ):
-        entered.clear()
-        go.clear()
-        task = asyncio.create_task(exclusive(resting, in_thread=True, turn=turn, who=who))
-        await entered.wait()
+        held = Held()
+        task = asyncio.create_task(exclusive(held, in_thread=True, turn=turn, who=who))
+        await held.entered.wait()
         exclusive.hurry("a")
         exclusive.hurry("a")
-        go.set()
+        assert exclusive.wanted[0] == asked
+        held.go.set()
         await task
-        assert wanted.pop() == asked
         assert exclusive.wanted[0] == 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.held import Held
 
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
@@ -172,24 +173,20 @@ async def test_whom_somebody_waits_for_goes_first_and_who_rests_is_told() -> Non
 
 
 async def test_who_waits_to_tend_goes_first_where_a_batch_comes() -> None:
-    clock, order, entered, go = Hands(), list[str](), asyncio.Event(), threading.Event()
-    loop, exclusive, mailbox = asyncio.get_running_loop(), Exclusive(), Restful(clock)
+    clock, order, held = Hands(), list[str](), Held()
+    exclusive, mailbox = Exclusive(), Restful(clock)
     state = Drifted(clock, solves=1, seconds=1e-5)
     state.after_turn = lambda: order.append("tended")
 
-    def long() -> None:
-        loop.call_soon_threadsafe(entered.set)
-        go.wait(30)
-
-    tasks: list[asyncio.Task[object]] = [asyncio.create_task(exclusive(long, in_thread=True))]
-    await entered.wait()
+    tasks: list[asyncio.Task[object]] = [asyncio.create_task(exclusive(held, in_thread=True))]
+    await held.entered.wait()
     for _ in range(3):
         growth = exclusive(lambda: order.append("grown"), in_thread=False, turn=Turn.GROWTH)
         tasks.append(asyncio.create_task(growth))
     tasks.append(asyncio.create_task(Tending("q", clock).until_due(state, exclusive, mailbox)))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     exclusive.hurry("q")
-    go.set()
+    held.go.set()
     await asyncio.gather(*tasks)
     assert order == ["tended", "grown", "grown", "grown"]
 
@@ -211,24 +208,20 @@ async def test_what_else_is_done_in_a_turn_says_nothing_about_solves() -> None:
 
 
 async def test_who_is_due_when_his_turn_comes_does_nothing_with_it() -> None:
-    exclusive, entered, go, loop = Exclusive(), asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+    exclusive, held = Exclusive(), Held()
     state, tending, ended = Drifted(Hands(), solves=1000, seconds=1e-5), Tending("q", Hands()), list[bool]()
-
-    def long() -> None:
-        loop.call_soon_threadsafe(entered.set)
-        go.wait(30)
 
     async def handle(batch: list[int]) -> None:
         if batch == [1]:
             ended.append(await tending.until_due(state, exclusive, mailbox))  # type: ignore[arg-type]
 
-    holding = asyncio.create_task(exclusive(long, in_thread=True))
-    await entered.wait()
+    holding = asyncio.create_task(exclusive(held, in_thread=True))
+    await held.entered.wait()
     mailbox = Mailbox(handle, max_batch=1, on_bug=lambda bug: pytest.fail(repr(bug)))
     mailbox.post(1)
     await asyncio.sleep(0.01)
     assert exclusive._by_whom  # it waits for its turn
     mailbox.post(2)
-    go.set()
+    held.go.set()
     await asyncio.gather(holding, mailbox.drained())
     assert (ended, state.turns) == ([False], [])

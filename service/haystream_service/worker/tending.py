@@ -14,7 +14,7 @@ TURN_SECONDS_IN_THREAD = 0.003
 """The same in a thread, where it ends after the solve in hand if somebody else wants one."""
 FEWEST, MOST = 8, 1024
 """Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
-FASTER = 2
+GROWTH_A_TURN = 2
 """A turn has at most so many times as many as the last one, since solves are not alike."""
 RECENT_SECONDS = 0.25
 """Batches that come closer than this have somebody waiting for them."""
@@ -78,5 +78,5 @@ class Tending:
 
     def _adapt(self, took: float, wanted: float) -> None:
         """Have the next turn with solves take as long as is wanted, by what this one took."""
-        share = min(wanted / took, FASTER) if took > 0.0 else FASTER
+        share = min(wanted / took, GROWTH_A_TURN) if took > 0.0 else GROWTH_A_TURN
         self._solves = min(max(round(share * self._solves), FEWEST), MOST)

@@ -55,9 +55,9 @@ def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     """The state with all its overlays changed."""
     told = Told(*map(change, state.news.told))
     inverse = state.inverse._replace(on_edge=change(state.inverse.on_edge))
-    system = state.system._replace(off=change(state.system.off))
+    matrix = state.system._replace(off=change(state.system.off))
     people = state.people._replace(prior_variance=change(state.people.prior_variance))
-    return state._replace(system=system, inverse=inverse, people=people, news=state.news._replace(told=told))
+    return state._replace(system=matrix, inverse=inverse, people=people, news=state.news._replace(told=told))
 
 
 def _longer(rows: Floats, room: int, fill: Floats | float = 0.0) -> Floats:

@@ -8,12 +8,12 @@ from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled, inlined
 from haystream.overlay import Overlay, cell, flat, put_cell, whole_table
 
-TOGETHER = 8
-"""Edges that become somebody's own together: if each did by itself, each would need a place among all edges."""
+EDGES_A_LINE = 8
+"""So many edges become somebody's own together: if each did by itself, each would need a place among all edges."""
 
 
 class EdgePrior(NamedTuple):
-    """One edge's. One without noise (0) is not let in yet."""
+    """What one edge has by its prior. One without noise (0) is not let in yet."""
 
     mean: float
     """E[P_e]."""
@@ -34,13 +34,13 @@ COLUMNS = 6
 @inlined
 def number(priors: Overlay, edge: int, column: int) -> float:
     """One number of an edge."""
-    return cell(priors, edge // TOGETHER, edge % TOGETHER * COLUMNS + column)
+    return cell(priors, edge // EDGES_A_LINE, edge % EDGES_A_LINE * COLUMNS + column)
 
 
 @inlined
 def put_number(priors: Overlay, edge: int, column: int, value: float) -> None:
     """Write one number of an edge."""
-    put_cell(priors, edge // TOGETHER, edge % TOGETHER * COLUMNS + column, value)
+    put_cell(priors, edge // EDGES_A_LINE, edge % EDGES_A_LINE * COLUMNS + column, value)
 
 
 @compiled
@@ -71,7 +71,7 @@ def rows_of(priors: Overlay) -> Floats:
 
 def whole_priors(rows: Floats, room: int) -> Overlay:
     """Rows of some edges, shape (edges, COLUMNS), with nothing over them, and room for so many edges at least."""
-    lines = -(-room // TOGETHER)
-    longer = np.zeros((lines * TOGETHER, COLUMNS))
+    lines = -(-room // EDGES_A_LINE)
+    longer = np.zeros((lines * EDGES_A_LINE, COLUMNS))
     longer[: len(rows)] = rows
-    return whole_table(longer.reshape(lines, TOGETHER * COLUMNS))
+    return whole_table(longer.reshape(lines, EDGES_A_LINE * COLUMNS))

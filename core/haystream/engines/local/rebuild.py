@@ -76,12 +76,12 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     on_edge = np.zeros(columns.edge_room)
     on_edge[:count] = precision.inverse_edge
     people = columns.state.people
-    on_participant = np.ones(len(people.scale))
-    on_participant[:m] = precision.inverse_diagonal
-    waiting = healing(len(on_participant))
+    taken = np.ones(len(people.scale))
+    taken[:m] = precision.inverse_diagonal
+    waiting = healing(len(taken))
     inverse = columns.state.inverse._replace(healing=waiting, on_edge=whole(on_edge))
     inverse.on_participant[:m] = precision.inverse_diagonal
-    people = people._replace(prior_variance=whole(on_participant))
+    people = people._replace(prior_variance=whole(taken))
     columns.state = state = columns.state._replace(inverse=inverse, people=people)
     screened = np.flatnonzero(state.edges.weight[:count])
     ends = np.union1d(state.edges.tail[screened], state.edges.head[screened])
