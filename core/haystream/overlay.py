@@ -97,6 +97,12 @@ def put_cell(table: Overlay, row: int, column: int, value: float) -> None:
     table.own[at, column] = value
 
 
+def item(table: Overlay, row: int, column: int) -> float:
+    """One cell, for callers that are not compiled."""
+    at = table.place.item(row) if len(table.place) else 0
+    return table.own.item(at, column) if at else table.below.item(row * table.own.shape[1] + column)
+
+
 @inlined
 def entry(column: Overlay, number: int) -> float:
     """One entry."""

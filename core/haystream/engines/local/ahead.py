@@ -13,10 +13,10 @@ from haystream.engines.local.columns import Columns
 from haystream.engines.local.edge_priors import NOISE, numbers
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.solve import VALUE
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models.base import Ends, Model, Posteriors
+from haystream.overlay import item
 
 
 class Ahead:
@@ -59,11 +59,11 @@ class Ahead:
             return 1.0
         columns, listed, common = self._columns, self._prior.participants, self._readings.rounded_common()
         state, at_most = columns.state, common.base_rate
-        x = state.people.sides.item
+        x = state.people.x
         for participant in participants:
             lift = self._listed_by(participant) if listed else 0.0
             if participant < columns.participants:
-                moved = x(MEAN, participant, VALUE) - common.mean_shift * x(COMMON, participant, VALUE)
+                moved = item(x, participant, MEAN) - common.mean_shift * item(x, participant, COMMON)
                 if moved > 0.0 or listed:
                     lift += moved * state.people.scale.item(participant)
             if lift > state.tolerances.told:

@@ -56,15 +56,25 @@ def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     told = Told(*map(change, state.news.told))
     inverse = state.inverse._replace(on_edge=change(state.inverse.on_edge))
     matrix = state.system._replace(off=change(state.system.off))
-    people = state.people._replace(prior_variance=change(state.people.prior_variance))
+    people = state.people
+    people = people._replace(prior_variance=change(people.prior_variance), x=change(people.x))
     return state._replace(system=matrix, inverse=inverse, people=people, news=state.news._replace(told=told))
 
 
-def _longer(rows: Floats, room: int, fill: Floats | float = 0.0) -> Floats:
+def _longer(rows: NDArray[_T], room: int, fill: Floats | float = 0.0) -> NDArray[_T]:
     """A copy with `room` rows, the new ones holding `fill`."""
-    longer = np.full((room, rows.shape[1]), fill)
+    longer = np.full((room, rows.shape[1]), fill, rows.dtype)
     longer[: len(rows)] = rows
     return longer
+
+
+def _longer_table(table: Overlay, room: int, fill: Floats | float = 0.0) -> Overlay:
+    """The same of a table, which is then whole."""
+    return whole_table(_longer(flat(table).reshape(-1, table.own.shape[1]), room, fill))
+
+
+def _no_rows(columns: int) -> Overlay:
+    return whole_table(np.zeros((0, columns)))
 
 
 class Columns:
@@ -83,9 +93,11 @@ class Columns:
             Inverse(none, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(none, none, whole(none), np.zeros(0, np.uint8), np.zeros((sides, 0, 2))),
-            Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((3, sides))),
-            News(Told(whole_table(none.reshape(0, len(NOT_TOLD))), whole(none)), *(marked(0) for _ in range(3))),
+            People(
+                none, none, whole(none), np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides), np.float32)
+            ),
+            Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
+            News(Told(_no_rows(len(NOT_TOLD)), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
             tolerances,
         )
@@ -157,9 +169,6 @@ class Columns:
     def _grow_people(self, room: int) -> None:
         state = self.state
         people, inverse, news = state.people, state.inverse, state.news
-        known, told = len(people.scale), flat(news.told.people).reshape(-1, len(NOT_TOLD))
-        sides = np.zeros((len(people.sides), room, 2))
-        sides[:, :known] = people.sides
         self.state = state._replace(
             system=state.system._replace(
                 laid_over=_grown(state.system.laid_over, room),
@@ -170,13 +179,14 @@ class Columns:
                 scale=_grown(people.scale, room, 0.5),
                 prior_variance=_wider(people.prior_variance, room, 1.0),
                 lagging=_grown(people.lagging, room),
-                sides=sides,
+                x=_longer_table(people.x, room),
+                residual=_longer(people.residual, room),
             ),
             inverse=inverse._replace(
                 on_participant=_grown(inverse.on_participant, room, 1.0), healing=healing(room, inverse.healing)
             ),
             news=news._replace(
-                told=news.told._replace(people=whole_table(_longer(told, room, NOT_TOLD))),
+                told=news.told._replace(people=_longer_table(news.told.people, room, NOT_TOLD)),
                 moved=marked(room, news.moved),
                 later=marked(room, news.later),
             ),

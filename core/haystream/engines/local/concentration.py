@@ -4,11 +4,10 @@ import numpy as np
 
 from haystream.arrays import Floats, Growing, Ints
 from haystream.compiled import compiled
-from haystream.engines.local.edge_ends import edge_reach
+from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import MEAN, REMAINING
-from haystream.engines.local.solve import VALUE
 from haystream.engines.local.state import Data, Edges, People, State
 from haystream.models.common import Common
 from haystream.models.concentration import LEAST_DIVISOR, add_likelihood, learned_concentration, no_likelihood
@@ -104,12 +103,10 @@ def remaining_slope(
         weight = edges.weight[e]
         if weight == 0.0:
             continue
-        u, v = edges.tail[e], edges.head[e]
         fitted, _, reach = fit(edges, people, inverse, e, common)
         prior = edge_prior(edges.prior, e)
         own = prior.residual * weight
-        x_u, x_v = people.sides[REMAINING, u, VALUE], people.sides[REMAINING, v, VALUE]
-        by_ends = prior.on_tail * x_u + prior.on_head * x_v
+        by_ends = at_ends(edges, people, e, REMAINING)
         moves = edges.coefficient[REMAINING, e] * own / (1.0 - own) + weight * (by_ends + reach * through)
         total += moves * (1.0 - own) * (fitted - edges.coefficient[MEAN, e] / weight)
     return total
@@ -121,7 +118,7 @@ def fit(edges: Edges, people: People, inverse: Inverse, e: int, common: Common) 
     u, v, prior = edges.tail[e], edges.head[e], edge_prior(edges.prior, e)
     on_u, on_v = prior.on_tail, prior.on_head
     reach = edge_reach(edges, people, e)
-    by_ends = on_u * people.sides[MEAN, u, VALUE] + on_v * people.sides[MEAN, v, VALUE]
+    by_ends = at_ends(edges, people, e, MEAN)
     own = on_u * on_u * inverse.on_participant[u] + on_v * on_v * inverse.on_participant[v]
     own += 2.0 * on_u * on_v * entry(inverse.on_edge, e)
     return by_ends + reach * common.mean_shift, own + reach * reach * common.variance, reach

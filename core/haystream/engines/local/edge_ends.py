@@ -7,7 +7,6 @@ from haystream.compiled import allocating, compiled
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.solve import VALUE
 from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, Told
 from haystream.models.base import Ends
 from haystream.models.common import Common
@@ -18,21 +17,27 @@ from haystream.overlay import cell, entry
 def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
     """The adjusted mean of R at a shift of the common mean, and its reach (`models.base.Ends`)."""
     scale = people.scale[participant]
-    mean = people.prior_mean[participant] + scale * people.sides[MEAN, participant, VALUE]
-    if len(people.sides) <= COMMON:
+    mean = people.prior_mean[participant] + scale * cell(people.x, participant, MEAN)
+    if people.residual.shape[1] <= COMMON:
         return mean, 0.0
-    reach = 1.0 - scale * people.sides[COMMON, participant, VALUE]
+    reach = 1.0 - scale * cell(people.x, participant, COMMON)
     return mean + shift * reach, reach
 
 
 @compiled
 def edge_reach(edges: Edges, people: People, edge: int) -> float:
     """1 − β̃ᵀx₂: how much of a move of the common mean an edge's ends let through; 0 without a common mean."""
-    if len(people.sides) <= COMMON:
+    if people.residual.shape[1] <= COMMON:
         return 0.0
-    x_2, prior = people.sides[COMMON], edge_prior(edges.prior, edge)
-    reach: float = 1.0 - prior.on_tail * x_2[edges.tail[edge], VALUE] - prior.on_head * x_2[edges.head[edge], VALUE]
-    return reach
+    return 1.0 - at_ends(edges, people, edge, COMMON)
+
+
+@compiled
+def at_ends(edges: Edges, people: People, edge: int, side: int) -> float:
+    """β̃ᵀx: what the solution of a side comes to on an edge."""
+    prior, u, v = edge_prior(edges.prior, edge), edges.tail[edge], edges.head[edge]
+    both: float = prior.on_tail * cell(people.x, u, side) + prior.on_head * cell(people.x, v, side)
+    return both
 
 
 @compiled

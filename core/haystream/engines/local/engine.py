@@ -450,7 +450,7 @@ class LocalEngine:
         self._reckon_items()
         state, edges, deltas = self._columns.state, change.edges, change.deltas
         system, inverse, rooms = state.system, state.inverse, state.rooms
-        follow_residuals(state.edges, state.people, state.sums, edges, deltas)
+        follow_residuals(state, edges, deltas)
         if change.row is None:
             self._estimated = True
             forget_fresh(inverse.healing)

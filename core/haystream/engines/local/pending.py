@@ -30,6 +30,7 @@ from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget,
 from haystream.engines.local.state import Edges, State
 from haystream.models.base import Ends
 from haystream.models.common import Common
+from haystream.overlay import rows
 
 NOBODY = -1
 """The row of Z of whom the solves do not reach: its last one, which is zero."""
@@ -143,10 +144,10 @@ class Pending:
         edges, people = state.edges, state.people
         which = np.array(list(self._columns), dtype=np.int32)
         reached = [who for who, _ in self._columns.values()]
-        rows = np.unique(np.concatenate([np.zeros(0, np.int32), *reached]))
+        everybody = np.unique(np.concatenate([np.zeros(0, np.int32), *reached]))
         row = self._row.data
-        row[rows] = np.arange(len(rows))
-        K = np.zeros((len(rows) + 1, len(which)))
+        row[everybody] = np.arange(len(everybody))
+        K = np.zeros((len(everybody) + 1, len(which)))
         for i, (who, values) in enumerate(self._columns.values()):
             K[row[who], i] = values
 
@@ -161,14 +162,14 @@ class Pending:
         R = root[:, None] * inverse_root(np.eye(len(which)) + 0.5 * root[:, None] * (inner + inner.T) * root)
 
         def at_ends(side: int) -> Floats:
-            x = people.sides[side, :, VALUE]
-            return np.asarray(on_tail * x[tail] + on_head * x[head])
+            at_tail, at_head = rows(people.x, tail)[:, side], rows(people.x, head)[:, side]
+            return np.asarray(on_tail * at_tail + on_head * at_head)
 
-        learns = len(people.sides) > COMMON
-        Z = np.append(people.scale[rows], 0.0)[:, None] * (K @ R)
+        learns = people.residual.shape[1] > COMMON
+        Z = np.append(people.scale[everybody], 0.0)[:, None] * (K @ R)
         z = (1.0 - at_ends(COMMON)) @ R if learns else np.zeros(len(which))
         t = (at_ends(REMAINING) + state.data.offered[which] * residual) @ R
-        return Solved(which, p, rows, Z, (Z * Z).sum(axis=1), Z @ z, z, t)
+        return Solved(which, p, everybody, Z, (Z * Z).sum(axis=1), Z @ z, z, t)
 
     # ---- reading ----
 

@@ -15,7 +15,7 @@ from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.shares import collect_largest, room_for_largest
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import EXCEEDED, VALUE
+from haystream.engines.local.solve import EXCEEDED
 from haystream.engines.local.state import OWN, SQUARE
 from haystream.engines.local.told_before import ToldBefore
 from haystream.errors import Code, QueryFailed
@@ -23,7 +23,7 @@ from haystream.events import Prior
 from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
-from haystream.overlay import entries
+from haystream.overlay import entries, rows
 
 EndsAt = Callable[[Ints, Common], Ends]
 """The ends of some edges at common quantities."""
@@ -88,9 +88,9 @@ class LocalReadings:
         """X = μ + D x̂, O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
         state = self._columns.state
         people, D = state.people, state.people.scale[participants]
-        mean = people.prior_mean[participants] + D * people.sides[MEAN, participants, VALUE]
-        learns = len(people.sides) > COMMON
-        reach = 1.0 - D * people.sides[COMMON, participants, VALUE] if learns else np.zeros(len(mean))
+        x = rows(people.x, participants)
+        mean = people.prior_mean[participants] + D * x[:, MEAN]
+        reach = 1.0 - D * x[:, COMMON] if x.shape[1] > COMMON else np.zeros(len(mean))
         return mean, reach, D * D * state.inverse.on_participant[participants]
 
     def covariances(self, edges: Ints) -> Floats:

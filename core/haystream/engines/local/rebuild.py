@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, unmark_all
+from haystream.arrays import Floats, mark_all, unmark_all
 from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import AT_ONCE, heal, healing, let_wait
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.sides import COMMON
-from haystream.engines.local.solve import ALLOWED, RESIDUAL, ROUNDS, VALUE
+from haystream.engines.local.solve import ALLOWED, ROUNDS
 from haystream.engines.local.state import OWN, SQUARE, State
-from haystream.engines.local.update_growth import push_everybody
+from haystream.engines.local.update_verdict import push_side
 from haystream.models.base import Priors
-from haystream.overlay import whole
+from haystream.overlay import flattened, whole
 
 
 def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
@@ -46,7 +46,8 @@ def _weigh(state: State, priors: Priors) -> None:
 def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floats:
     """Λ and the right-hand sides anew, shape (sides, participants), and their solutions from the last ones."""
     m, count, state = columns.participants, columns.edge_count, columns.state
-    edges, people, room = state.edges, state.people, state.rooms.other
+    edges, room, unpushed = state.edges, state.rooms.other, state.rooms.unpushed
+    people = state.people._replace(x=flattened(state.people.x))
     tail, head, weight = edges.tail, edges.head, edges.weight[:count]
     on_tail, on_head = priors.on_tail, priors.on_head
 
@@ -56,18 +57,27 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
     diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     off = np.zeros(columns.edge_room)
     off[:count] = precision.off + weight * on_tail * on_head
-    columns.state = state = state._replace(system=state.system._replace(off=whole(off)))
+    columns.state = state = state._replace(system=state.system._replace(off=whole(off)), people=people)
     state.system.diagonal[:m] = diagonal
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
-    sides = np.empty((len(people.sides), m))
-    for side, cells in enumerate(people.sides):
-        c, x = edges.coefficient[side, :count], cells[:m, VALUE]
+    people.residual[:m] = 0.0
+    sides = np.empty((people.residual.shape[1], m))
+    mark_all(unpushed.at, columns.everyone())
+    for side, x in enumerate(_solutions(columns)):
+        c = edges.coefficient[side, :count]
         sides[side] = at_people(c * on_tail, c * on_head)
         applied = diagonal * x + at_people(off[:count] * x[head], off[:count] * x[tail])
-        cells[:m, RESIDUAL] = sides[side] - applied
-        push_everybody(state, side, m)
+        unpushed.added[:m, side] = sides[side] - applied
+        push_side(state, side, state.tolerances.sides[side])
+    unmark_all(unpushed.at)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
     return sides
+
+
+def _solutions(columns: Columns) -> Floats:
+    """The solutions, shape (sides, participants), where they are whole: a view."""
+    x = columns.state.people.x
+    return x.below.reshape(-1, x.own.shape[1])[: columns.participants].T
 
 
 def _start_inverse(columns: Columns, precision: Precision) -> None:
@@ -93,10 +103,10 @@ def _sum_up(columns: Columns, sides: Floats) -> None:
     """The sums over the graph of these right-hand sides; and nobody has moved."""
     m, count, state = columns.participants, columns.edge_count, columns.state
     people, sums, news = state.people, state.sums, state.news
-    x = people.sides[:, :m, VALUE]
-    sums.form[:] = np.einsum("su,su->s", sides + people.sides[:, :m, RESIDUAL], x)
-    if len(people.sides) > COMMON:
-        taken_back = sides @ x[COMMON] + x @ people.sides[COMMON, :m, RESIDUAL]
+    x, residual = _solutions(columns), people.residual[:m].T.astype(np.float64)
+    sums.form[:] = np.einsum("su,su->s", sides + residual, x)
+    if len(sides) > COMMON:
+        taken_back = sides @ x[COMMON] + x @ residual[COMMON]
         sums.border[:] = state.edges.coefficient[:, :count].sum(axis=1) - taken_back
     sums.data[SQUARE], sums.data[OWN] = state.data.square[:count].sum(), state.data.own[:count].sum()
     for listed in (news.moved, news.later, news.stale):

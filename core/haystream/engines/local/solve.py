@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Longs
+from haystream.arrays import Flags, Floats, Ints, Longs, Singles
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
 from haystream.overlay import WHOLE, Overlay, entry, put
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
-"""Columns of a participant's cell: x and r, wherever a solution is kept; while it is solved for also Λ_uu, and
-whether the participant waits in the ring or is listed. They lie side by side because a push reads and writes all
-of them at once, of participants anywhere in memory."""
+"""Columns of a participant's cell: x, r, Λ_uu, and whether the participant waits in the ring or is listed. They lie
+side by side because a push reads and writes all of them at once, of participants anywhere in memory."""
 
 UNMARKED, LISTED, QUEUED = 0.0, 1.0, 2.0
 """Marks. LISTED: in the list of the touched; QUEUED: there and in the ring."""
@@ -76,10 +75,8 @@ class Scratch(NamedTuple):
     """How many are in `touched`, shape (1,)."""
     steps: Longs
     """Shape (2,): how many a solve is ALLOWED, and 1 once one has EXCEEDED that."""
-    nobody: Floats
-    """The cells of no other solve, shape (0, 0, 2)."""
-    along: Floats
-    """For `relax`: shape (4,), of anything."""
+    none: Singles
+    """Nobody's residuals, shape (0, 1)."""
 
 
 def system(graph: Graph, off: Overlay, laid_over: Flags, diagonal: Floats) -> System:
@@ -112,21 +109,19 @@ def scratch(participants: int) -> Scratch:
     begin = -room.ctypes.data % line // 8
     cells = room[begin : begin + 4 * participants].reshape(participants, 4)
     ring, touched = np.zeros((2, participants), np.int32)
-    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps(), np.zeros((0, 0, 2)), np.zeros(4))
+    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps(), np.zeros((0, 1), np.float32))
 
 
 @compiled
-def relax(system: System, before: Floats, tolerance: float, room: Scratch, others: Floats, along: Floats) -> None:
+def relax(system: System, before: Singles, side: int, tolerance: float, room: Scratch) -> float:
     """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up.
 
-    Whoever is reached is put among the touched with his residual of `before`, shape (participants, 2), or 0 where
-    that has no rows; the solution moves by the values of `room.cells`. What else is only read, for sums: `others`,
-    the cells of k other solves on the same matrix, shape (k, participants, 2). To `along`, shape (k + 1,), is added
-    the sum over all steps of the step times the residual at that place and time, of each of `others` and then of
-    this solve's own.
+    Whoever is reached is put among the touched with his residual of `before`, shape (participants, sides), or 0
+    where that has no rows; the solution moves by the values of `room.cells`. Returns the sum over all steps of the
+    step times the residual at that place and time.
     """
-    ring, touched, cells, own = room.ring, room.touched, room.cells, len(others)
-    size, listed = len(ring), room.listed[0]
+    ring, touched, cells = room.ring, room.touched, room.cells
+    size, listed, along = len(ring), room.listed[0], 0.0
     head, count, steps = 0, 0, room.steps[ALLOWED]
     off, mixed = system.off, system.off.used[0] != WHOLE
     for i in range(listed):
@@ -145,9 +140,7 @@ def relax(system: System, before: Floats, tolerance: float, room: Scratch, other
         step = cells[u, RESIDUAL] / cells[u, DIAGONAL]
         if abs(step) <= tolerance:
             continue
-        for other in range(own):
-            along[other] += step * others[other, u, RESIDUAL]
-        along[own] += step * cells[u, RESIDUAL]
+        along += step * cells[u, RESIDUAL]
         cells[u, VALUE] += step
         cells[u, RESIDUAL] = 0.0
         first, looked_up = system.start[u], mixed and system.laid_over[u] != 0
@@ -162,7 +155,7 @@ def relax(system: System, before: Floats, tolerance: float, room: Scratch, other
                 touched[listed] = v
                 listed += 1
                 mark = LISTED
-                cells[v, RESIDUAL] = before[v, RESIDUAL] if len(before) > 0 else 0.0
+                cells[v, RESIDUAL] = before[v, side] if len(before) > 0 else 0.0
                 cells[v, DIAGONAL] = system.diagonal[v]
                 cells[v, MARK] = LISTED
             e = system.incident[i]
@@ -178,12 +171,13 @@ def relax(system: System, before: Floats, tolerance: float, room: Scratch, other
     for i in range(count):  # where it was given up
         cells[ring[(head + i) % size], MARK] = LISTED
     room.listed[0] = listed
+    return along
 
 
 @compiled
 def solve(system: System, tolerance: float, room: Scratch) -> None:
     """Solve in the scratch what `begin` put there."""
-    relax(system, room.cells[:0], tolerance, room, room.nobody, room.along)
+    relax(system, room.none, 0, tolerance, room)
 
 
 @compiled

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, marked
+from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, Singles, marked
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.edge_priors import COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
+from haystream.engines.local.sides import MOST_SIDES
 from haystream.engines.local.solve import Scratch, System, scratch
 from haystream.graph import Graph
 from haystream.overlay import Overlay
@@ -57,9 +58,11 @@ class People(NamedTuple):
     """(Q⁻¹)_uu, as it was last taken over."""
     lagging: Flags
     """1 where D has moved by less than is followed far from data, and more than near them."""
-    sides: Floats
-    """Shape (sides, participants, 2): x and r of each right-hand side, a cell a participant (`solve`). The side
-    itself is Λx + r, and kept nowhere."""
+    x: Overlay
+    """The solution of each right-hand side, a row a participant and a column a side."""
+    residual: Singles
+    """r of each, shape (participants, sides): in single precision, as it is small (`Unpushed`). The side itself is
+    Λx + r, and kept nowhere."""
 
 
 class Sums(NamedTuple):
@@ -77,6 +80,8 @@ class Sums(NamedTuple):
     """This and the rest: scratch. Of an edge's change, that of the coefficients, Δc."""
     step: Floats
     """How far the solution went along the column K."""
+    back: Floats
+    """rᵀK before the change."""
     along: Floats
     """β̃ᵀx + rᵀK before the change. As b = Λx + r, and ΛK = β̃ but for what K leaves unsolved, this is bᵀK and xᵀ
     times what K leaves unsolved."""
@@ -102,6 +107,15 @@ NOT_TOLD = np.array([np.inf, 0.0, np.inf])
 """A row of it."""
 
 
+class Unpushed(NamedTuple):
+    """What residuals have to take before they are pushed: it may be large, and then has to be exact."""
+
+    added: Floats
+    """Shape (participants, MOST_SIDES)."""
+    at: Marked
+    """Whose residuals are to be looked at."""
+
+
 class Rooms(NamedTuple):
     """Room for what is needed meanwhile. When nobody works it is empty, or zero; `shares` and what stood before
     are of anything."""
@@ -110,6 +124,7 @@ class Rooms(NamedTuple):
     """For a column of Λ⁻¹."""
     other: Scratch
     """For another solve."""
+    unpushed: Unpushed
     people: Marked
     edges: Marked
     shares: Floats
@@ -142,7 +157,10 @@ class Workspace:
 
 def _rooms(people: int, edges: int) -> Rooms:
     before = np.zeros((people, len(NOT_TOLD))), np.zeros(edges)
-    return Rooms(scratch(people), scratch(people), marked(people), marked(edges), np.zeros(edges), *before)
+    unpushed = Unpushed(np.zeros((people, MOST_SIDES)), marked(people))
+    return Rooms(
+        scratch(people), scratch(people), unpushed, marked(people), marked(edges), np.zeros(edges), *before
+    )
 
 
 NO_ROOMS = _rooms(0, 0)

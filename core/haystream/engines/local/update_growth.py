@@ -19,11 +19,11 @@ from haystream.engines.local.edge_priors import (
 )
 from haystream.engines.local.healing import add_strain
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import RESIDUAL, VALUE, System, add_off_diagonal, touch
-from haystream.engines.local.state import OWN, SQUARE, Edges, People, State, Sums
-from haystream.engines.local.update_verdict import coefficient_of, push_side, regress
+from haystream.engines.local.solve import System, add_off_diagonal, touch
+from haystream.engines.local.state import OWN, SQUARE, People, State
+from haystream.engines.local.update_verdict import add_residual, coefficient_of, push_side, regress
 from haystream.models.base import Priors
-from haystream.overlay import Overlay, entry, put
+from haystream.overlay import Overlay, cell, entry, put
 
 
 class Rescaling(NamedTuple):
@@ -38,22 +38,17 @@ class Rescaling(NamedTuple):
 
 
 @compiled
-def follow_residuals(edges: Edges, people: People, sums: Sums, which: Ints, deltas: Floats) -> None:
-    """Bring r = b − Λx in line with the new Λ."""
-    sides, border = people.sides, sums.border
+def follow_residuals(state: State, which: Ints, deltas: Floats) -> None:
+    """Bring r = b − Λx in line with what is added to off-diagonal entries of Λ, for `push_ends` to push."""
+    edges, people, sums, unpushed = state.edges, state.people, state.sums, state.rooms.unpushed
     for i in range(len(which)):
         u, v = edges.tail[which[i]], edges.head[which[i]]
-        for side in range(len(sides)):
-            cells = sides[side]
-            x_u, x_v = cells[u, VALUE], cells[v, VALUE]
-            if x_v != 0.0:  # memory that is written to is the query's own from then on
-                cells[u, RESIDUAL] -= deltas[i] * x_v
-            if x_u != 0.0:
-                cells[v, RESIDUAL] -= deltas[i] * x_u
+        for side in range(people.residual.shape[1]):
+            x_u, x_v = cell(people.x, u, side), cell(people.x, v, side)
+            add_residual(unpushed, u, side, -deltas[i] * x_v)
+            add_residual(unpushed, v, side, -deltas[i] * x_u)
             sums.form[side] -= 2.0 * deltas[i] * x_u * x_v
-            if len(sides) > COMMON:
-                x_2 = sides[COMMON, :, VALUE]
-                border[side] += deltas[i] * (x_2[u] * x_v + x_2[v] * x_u)
+            sums.border[side] += deltas[i] * (at_common(people, u, x_v) + at_common(people, v, x_u))
 
 
 @compiled
@@ -62,29 +57,26 @@ def push_ends(state: State, which: Ints) -> None:
 
     Whoever is in `rooms.people`, which this empties, has moved first.
     """
-    system, edges, sides, moved = state.system, state.edges, state.people.sides, state.news.moved
-    room = state.rooms.other
+    edges, unpushed = state.edges, state.rooms.unpushed
     for u in members_of(state.rooms.people):
-        mark(moved, u)
+        mark(state.news.moved, u)
     unmark_all(state.rooms.people)
-    for side in range(len(sides)):
-        cells, limit = sides[side], state.tolerances.sides[side]
-        for e in which:
-            for t in (edges.tail[e], edges.head[e]):
-                if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
-                    touch(system, room, t, cells[t, RESIDUAL])
-        push_side(system, state.people, state.sums, side, limit, room, moved)
+    for e in which:
+        mark(unpushed.at, edges.tail[e])
+        mark(unpushed.at, edges.head[e])
+    for side in range(state.people.residual.shape[1]):
+        push_side(state, side, state.tolerances.sides[side])
+    unmark_all(unpushed.at)
 
 
 @compiled
 def push_everybody(state: State, side: int, participants: int) -> None:
     """Push the residuals of one side wherever they are above its tolerance."""
-    system, cells, limit = state.system, state.people.sides[side], state.tolerances.sides[side]
-    room = state.rooms.other
+    system, residual, limit = state.system, state.people.residual, state.tolerances.sides[side]
     for u in range(participants):
-        if abs(cells[u, RESIDUAL]) > limit * system.diagonal[u]:
-            touch(system, room, u, cells[u, RESIDUAL])
-    push_side(system, state.people, state.sums, side, limit, room, state.news.moved)
+        if abs(residual[u, side]) > limit * system.diagonal[u]:
+            touch(system, state.rooms.other, u, residual[u, side])
+    push_side(state, side, limit)
 
 
 @compiled
@@ -93,8 +85,8 @@ def offer_items(state: State, which: Ints) -> None:
 
     That changes no reading of theirs, but what is expected of what remains.
     """
-    system, edges, data, people, sums = state.system, state.edges, state.data, state.people, state.sums
-    cells, room, limit = people.sides[REMAINING], state.rooms.other, state.tolerances.sides[REMAINING]
+    edges, data, people, sums = state.edges, state.data, state.people, state.sums
+    unpushed = state.rooms.unpushed
     for e in which:
         prior = edge_prior(edges.prior, e)
         left = data.offered[e] * (1.0 - prior.residual * edges.weight[e])
@@ -103,29 +95,23 @@ def offer_items(state: State, which: Ints) -> None:
         own = data.offered[e] * left * prior.residual
         sums.data[OWN] += own - data.own[e]
         data.own[e] = own
-        if len(people.sides) > COMMON:
+        if people.residual.shape[1] > COMMON:
             sums.border[REMAINING] += change * edge_reach(edges, people, e)
         for t, beta in ((edges.tail[e], prior.on_tail), (edges.head[e], prior.on_head)):
-            cells[t, RESIDUAL] += change * beta
-            sums.form[REMAINING] += 2.0 * change * beta * cells[t, VALUE]
+            add_residual(unpushed, t, REMAINING, change * beta)
+            sums.form[REMAINING] += 2.0 * change * beta * cell(people.x, t, REMAINING)
         mark(state.news.stale, e)
-    for e in which:
-        for t in (edges.tail[e], edges.head[e]):
-            if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
-                touch(system, room, t, cells[t, RESIDUAL])
-    push_side(system, people, sums, REMAINING, limit, room, state.news.moved)
+    push_side(state, REMAINING, state.tolerances.sides[REMAINING])
+    unmark_all(unpushed.at)
 
 
 @compiled
 def near_data(system: System, people: People, participant: int) -> bool:
     """Whether a participant has a screened edge, or data have moved its mean or its reach by much (`MOVED_FAR`)."""
-    scale, sides = people.scale[participant], people.sides
     if system.diagonal[participant] != 1.0:  # as it is in Q: it was screened, or is no graph prior's
         return True
-    moved = abs(sides[MEAN, participant, VALUE])
-    if len(sides) > COMMON:
-        moved = max(moved, abs(sides[COMMON, participant, VALUE]))
-    return bool(scale * moved > MOVED_FAR)
+    moved = max(abs(cell(people.x, participant, MEAN)), abs(at_common(people, participant, 1.0)))
+    return bool(people.scale[participant] * moved > MOVED_FAR)
 
 
 @compiled
@@ -187,7 +173,7 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
     query's own from then on.
     """
     edges, people, data = state.edges, state.people, state.data
-    sides, sums, tolerances = people.sides, state.sums, state.inverse.tolerances
+    x, sums, tolerances, unpushed = people.x, state.sums, state.inverse.tolerances, state.rooms.unpushed
     V, covariance, diagonal = state.inverse.on_participant, state.inverse.on_edge, state.system.diagonal
     square, own = 0.0, 0.0
     for i in range(len(which)):
@@ -202,25 +188,25 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
         if max(abs(uu), abs(vv), abs(uv)) * max(V[u], V[v]) > state.tolerances.first_order:
             rough[i] = 1
             continue
-        for side in range(len(sides)):
-            cells = sides[side]
+        for side in range(len(sums.form)):
+            x_u, x_v = cell(x, u, side), cell(x, v, side)
             c, new_c = edges.coefficient[side, e], coefficient_of(side, weight, deviation, left)
             if new_c != c:
                 edges.coefficient[side, e] = new_c
             to_u, to_v = new_c * new_u - c * at_u, new_c * new_v - c * at_v
-            left_u = to_u - uu * cells[u, VALUE] - uv * cells[v, VALUE]
-            left_v = to_v - vv * cells[v, VALUE] - uv * cells[u, VALUE]
-            cells[u, RESIDUAL] += left_u
-            cells[v, RESIDUAL] += left_v
-            sums.form[side] += (to_u + left_u) * cells[u, VALUE] + (to_v + left_v) * cells[v, VALUE]
+            left_u = to_u - uu * x_u - uv * x_v
+            left_v = to_v - vv * x_v - uv * x_u
+            add_residual(unpushed, u, side, left_u)
+            add_residual(unpushed, v, side, left_v)
+            sums.form[side] += (to_u + left_u) * x_u + (to_v + left_v) * x_v
             sums.change[side] = new_c - c - at_common(people, u, to_u) - at_common(people, v, to_v)
-        if len(sides) > COMMON:
-            x_2 = sides[COMMON, :, VALUE]
-            moved_u = edges.coefficient[COMMON, e] * new_u - w * at_u - uu * x_2[u] - uv * x_2[v]
-            moved_v = edges.coefficient[COMMON, e] * new_v - w * at_v - vv * x_2[v] - uv * x_2[u]
-            for side in range(len(sides)):
+        if len(sums.form) > COMMON:
+            u_2, v_2 = cell(x, u, COMMON), cell(x, v, COMMON)
+            moved_u = edges.coefficient[COMMON, e] * new_u - w * at_u - uu * u_2 - uv * v_2
+            moved_v = edges.coefficient[COMMON, e] * new_v - w * at_v - vv * v_2 - uv * u_2
+            for side in range(len(sums.form)):
                 sums.border[side] += sums.change[side]
-                sums.border[side] -= sides[side, u, VALUE] * moved_u + sides[side, v, VALUE] * moved_v
+                sums.border[side] -= cell(x, u, side) * moved_u + cell(x, v, side) * moved_v
         if weight != 0.0:
             diagonal[u] += uu
             diagonal[v] += vv
@@ -253,7 +239,7 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
 @compiled
 def at_common(people: People, participant: int, value: float) -> float:
     """`value` times the solution of side COMMON at a participant; 0 without one."""
-    return value * people.sides[COMMON, participant, VALUE] if len(people.sides) > COMMON else 0.0
+    return value * cell(people.x, participant, COMMON) if people.residual.shape[1] > COMMON else 0.0
 
 
 @compiled

@@ -1,7 +1,7 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
-from haystream.arrays import Floats, Marked, mark
-from haystream.compiled import compiled
+from haystream.arrays import Floats, mark, members_of, unmark_all
+from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import OWED_FACTOR
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import add_strain
@@ -9,8 +9,6 @@ from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
     RESIDUAL,
     VALUE,
-    Scratch,
-    System,
     add_off_diagonal,
     begin,
     forget,
@@ -19,8 +17,8 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
-from haystream.engines.local.state import Data, People, State, Sums
-from haystream.overlay import entry, put
+from haystream.engines.local.state import Data, State, Unpushed
+from haystream.overlay import cell, entry, put, put_cell
 
 
 @compiled
@@ -41,32 +39,45 @@ def coefficient_of(side: int, weight: float, deviation: float, left: float) -> f
     return left if side == REMAINING else weight
 
 
+@inlined
+def add_residual(unpushed: Unpushed, participant: int, side: int, value: float) -> None:
+    """Have a residual take this before it is pushed."""
+    unpushed.added[participant, side] += value
+    mark(unpushed.at, participant)
+
+
 @compiled
-def push_side(
-    system: System, people: People, sums: Sums, side: int, limit: float, room: Scratch, moved: Marked
-) -> None:
-    """Push a right-hand side's residuals, down to `limit` from those touched in `room` on, and keep the sums in
-    step.
+def push_side(state: State, side: int, limit: float) -> None:
+    """Push a right-hand side's residuals, down to `limit` from those touched in `rooms.other` and the unpushed on,
+    and keep the sums in step. The unpushed stay listed, for another side.
 
     A step s at u moves bᵀx + rᵀx by s r_u, and bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whoever
     takes a step has moved, but for REMAINING, which moves no reading."""
-    cells, sides = people.sides[side], people.sides
-    first, last = (0, COMMON) if side == COMMON else (min(COMMON, len(sides)), len(sides))
-    along = room.along[: last - first + 1]
-    along[:] = 0.0
-    relax(system, cells, limit, room, sides[first:last], along)
-    sums.form[side] += along[-1]
-    for i in range(last - first):
-        sums.border[i if side == COMMON else side] -= along[i]
+    people, sums, room = state.people, state.sums, state.rooms.other
+    x, residual, unpushed = people.x, people.residual, state.rooms.unpushed
+    for u in members_of(unpushed.at):
+        added = unpushed.added[u, side]
+        unpushed.added[u, side] = 0.0
+        if abs(residual[u, side] + added) > limit * state.system.diagonal[u]:
+            touch(state.system, room, u, residual[u, side] + added)
+        elif added != 0.0:
+            residual[u, side] += added
+    along = relax(state.system, residual, side, limit, room)
+    sums.form[side] += along
+    sides, waiting = residual.shape[1], unpushed.at.size[0] > 0
     if side == COMMON:
-        sums.border[COMMON] -= along[-1]
+        sums.border[COMMON] -= along
     for u in touched_by(room):
         step = room.cells[u, VALUE]
-        cells[u, RESIDUAL] = room.cells[u, RESIDUAL]
-        if step != 0.0:
-            cells[u, VALUE] += step
-            if side != REMAINING:
-                mark(moved, u)
+        residual[u, side] = room.cells[u, RESIDUAL]
+        if step == 0.0:
+            continue
+        put_cell(x, u, side, cell(x, u, side) + step)
+        if side != REMAINING:
+            mark(state.news.moved, u)
+        for other in range(0 if side == COMMON else COMMON, COMMON if side == COMMON else sides):
+            left = residual[u, other] + (unpushed.added[u, other] if waiting else 0.0)
+            sums.border[other if side == COMMON else side] -= step * left
     forget(room)
 
 
@@ -78,75 +89,86 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     With K = Λ⁻¹β̃, γ = 1 + Δw β̃ᵀK and Δc the change of a coefficient, the solution moves by K (Δc − Δw β̃ᵀx) / γ
     and covariances by −K_u K_v Δw / γ (docs/method.md, "The local engine"). K is solved locally; what it leaves
     unsolved stays in the residuals, so the solutions' errors do not accumulate. Of side COMMON a part is owed."""
-    system, edges, people, inverse, sums = state.system, state.edges, state.people, state.inverse, state.sums
+    system, edges, people, sums = state.system, state.edges, state.people, state.sums
     u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
     beta_u, beta_v = prior.on_tail, prior.on_head
-    sides = people.sides
+    x, residual, unpushed = people.x, people.residual, state.rooms.unpushed
     column, room = state.rooms.column, state.rooms.other
-    dw = weight - edges.weight[edge]
     K, left, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 1.0
+    dw, sides = weight - edges.weight[edge], residual.shape[1]
     if dw != 0.0:
-        begin(system, column, u, beta_u)
-        begin(system, column, v, beta_v)
-        tolerance = inverse.tolerances.corrected
-        solve(system, tolerance, column)
-        gamma = 1.0 + dw * (beta_u * K[u] + beta_v * K[v])
-        shrink = dw / gamma
-        system.diagonal[u] += dw * beta_u * beta_u
-        system.diagonal[v] += dw * beta_v * beta_v
-        for t in touched_by(column):
-            if K[t] == 0.0:
-                continue
-            mark(state.news.moved, t)
-            least = 1.0 / system.diagonal[t]  # of an estimate too (`change_row`)
-            inverse.on_participant[t] = max(inverse.on_participant[t] - shrink * K[t] * K[t], least)
-            add_strain(inverse.healing, t, 2.0 * abs(shrink * K[t]) * tolerance, inverse.tolerances.strain)
-            first = system.start[t]
-            for j in range(first, first + system.degree[t]):
-                other = system.contact[j]
-                if other > t and K[other] != 0.0:
-                    e = system.incident[j]
-                    put(inverse.on_edge, e, entry(inverse.on_edge, e) - shrink * K[t] * K[other])
-        add_off_diagonal(system, edge, dw * beta_u * beta_v)
+        gamma = change_weight(state, edge, dw)
         edges.weight[edge] = weight
-    back, own = 0.0, 0.0
-    for side in range(len(sides)):
-        cells = sides[side]
+    for side in range(sides):
         dc = coefficients[side] - edges.coefficient[side, edge]
-        at_edge = beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE]
-        step = (dc - dw * at_edge) / gamma
-        back, own = 0.0, 0.0
-        for t in touched_by(column):
-            if K[t] != 0.0:
-                back += K[t] * cells[t, RESIDUAL]
-                own += K[t] * left[t]
-                cells[t, VALUE] += step * K[t]
-            cells[t, RESIDUAL] += step * left[t]
-        along = at_edge + back
-        if dw == 0.0:
-            along = 0.0  # there is no K
-            cells[u, RESIDUAL] += dc * beta_u
-            cells[v, RESIDUAL] += dc * beta_v
+        at_edge = beta_u * cell(x, u, side) + beta_v * cell(x, v, side)
+        sums.change[side], sums.step[side] = dc, (dc - dw * at_edge) / gamma
+        sums.along[side], sums.back[side] = at_edge, 0.0
         edges.coefficient[side, edge] += dc
-        at_ends = dc * (beta_u * cells[u, VALUE] + beta_v * cells[v, VALUE])
-        sums.form[side] += step * (along + back + step * own) + (2.0 if dw == 0.0 else 1.0) * at_ends
-        sums.step[side], sums.along[side], sums.change[side] = step, along, dc
-    if len(sides) > COMMON:
-        x_2, step = sides[COMMON, :, VALUE], sums.step[COMMON]
-        at_edge = beta_u * x_2[u] + beta_v * x_2[v]
-        for side in range(len(sides)):
+        if dw == 0.0:
+            sums.along[side] = 0.0  # there is no K
+            add_residual(unpushed, u, side, dc * beta_u)
+            add_residual(unpushed, v, side, dc * beta_v)
+    own = 0.0
+    for t in touched_by(column):
+        own += K[t] * left[t]
+        for side in range(sides):
+            step, r = sums.step[side], residual[t, side]
+            if K[t] != 0.0:
+                sums.back[side] += K[t] * r
+                put_cell(x, t, side, cell(x, t, side) + step * K[t])
+            residual[t, side] = r + step * left[t]
+    for side in range(sides):
+        step, back = sums.step[side], sums.back[side]
+        at_ends = sums.change[side] * (beta_u * cell(x, u, side) + beta_v * cell(x, v, side))
+        sums.along[side] += back
+        sums.form[side] += step * (sums.along[side] + back + step * own) + (2.0 if dw == 0.0 else 1.0) * at_ends
+    if sides > COMMON:
+        step, back = sums.step[COMMON], sums.back[COMMON]
+        at_edge = beta_u * cell(x, u, COMMON) + beta_v * cell(x, v, COMMON)
+        for side in range(sides):
             sums.border[side] += sums.change[side] * (1.0 - at_edge) - step * sums.along[side]
             sums.border[side] -= sums.step[side] * (back + step * own)
-    for side in range(len(sides)):
+    for side in range(sides):
         if dw == 0.0 and sums.change[side] == 0.0:
             continue
-        cells, limit = sides[side], state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0)
+        limit = state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0)
         for t in touched_by(column):
-            if abs(cells[t, RESIDUAL]) > limit * system.diagonal[t]:
-                touch(system, room, t, cells[t, RESIDUAL])
-        if dw == 0.0:
-            touch(system, room, u, cells[u, RESIDUAL])
-            touch(system, room, v, cells[v, RESIDUAL])
-        push_side(system, people, sums, side, limit, room, state.news.moved)
+            if abs(residual[t, side]) > limit * system.diagonal[t]:
+                touch(system, room, t, residual[t, side])
+        push_side(state, side, limit)
+    unmark_all(unpushed.at)
     forget(column)
     mark(state.news.stale, edge)
+
+
+@compiled
+def change_weight(state: State, edge: int, change: float) -> float:
+    """Have Λ and the entries of its inverse take a change of an edge's weight; return γ, and leave K in
+    `rooms.column` (`change_edge`)."""
+    system, edges, inverse, column = state.system, state.edges, state.inverse, state.rooms.column
+    u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
+    beta_u, beta_v, tolerance = prior.on_tail, prior.on_head, inverse.tolerances.corrected
+    K = column.cells[:, VALUE]
+    begin(system, column, u, beta_u)
+    begin(system, column, v, beta_v)
+    solve(system, tolerance, column)
+    gamma = 1.0 + change * (beta_u * K[u] + beta_v * K[v])
+    shrink = change / gamma
+    system.diagonal[u] += change * beta_u * beta_u
+    system.diagonal[v] += change * beta_v * beta_v
+    for t in touched_by(column):
+        if K[t] == 0.0:
+            continue
+        mark(state.news.moved, t)
+        least = 1.0 / system.diagonal[t]  # of an estimate too (`change_row`)
+        inverse.on_participant[t] = max(inverse.on_participant[t] - shrink * K[t] * K[t], least)
+        add_strain(inverse.healing, t, 2.0 * abs(shrink * K[t]) * tolerance, inverse.tolerances.strain)
+        first = system.start[t]
+        for j in range(first, first + system.degree[t]):
+            other = system.contact[j]
+            if other > t and K[other] != 0.0:
+                e = system.incident[j]
+                put(inverse.on_edge, e, entry(inverse.on_edge, e) - shrink * K[t] * K[other])
+    add_off_diagonal(system, edge, change * beta_u * beta_v)
+    return float(gamma)
