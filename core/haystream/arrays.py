@@ -77,26 +77,37 @@ class Marked(NamedTuple):
     members: Ints
     """Shape (bound,), of which the first `size[0]` are in use."""
     flags: Flags
-    """Shape (bound,): 1 for those that are in, or more where somebody has put more there."""
+    """Two bits a number, shape (bound / 4 + 1,): 1 for those that are in, or more (`mark_as`)."""
     size: Longs
     """Shape (1,)."""
 
 
 def marked(bound: int, members: Marked | None = None) -> Marked:
     """An empty set of numbers below `bound`; or one with the members of another, which may have had less room."""
-    larger = Marked(np.zeros(bound, np.int32), np.zeros(bound, np.uint8), np.zeros(1, np.int64))
+    larger = Marked(np.zeros(bound, np.int32), np.zeros(bound // 4 + 1, np.uint8), np.zeros(1, np.int64))
     if members is not None:
-        known = len(members.flags)
-        larger.members[:known], larger.flags[:known], larger.size[:] = members
+        larger.members[: len(members.members)], larger.flags[: len(members.flags)], larger.size[:] = members
     return larger
+
+
+@inlined
+def flag_of(numbers: Marked, number: int) -> int:
+    """The flag of a number, or 0."""
+    return (numbers.flags[number >> 2] >> (2 * (number & 3))) & 3  # type: ignore[no-any-return]
+
+
+@inlined
+def _put_flag(numbers: Marked, number: int, flag: int) -> None:
+    shift = 2 * (number & 3)
+    numbers.flags[number >> 2] = (numbers.flags[number >> 2] & ~(3 << shift)) | (flag << shift)
 
 
 @compiled
 def mark(numbers: Marked, number: int) -> bool:
     """Put a number in; False if it is in already."""
-    if numbers.flags[number] != 0:
+    if flag_of(numbers, number) != 0:
         return False
-    numbers.flags[number] = 1
+    _put_flag(numbers, number, 1)
     numbers.members[numbers.size[0]] = number
     numbers.size[0] += 1
     return True
@@ -104,9 +115,16 @@ def mark(numbers: Marked, number: int) -> bool:
 
 @compiled
 def mark_as(numbers: Marked, number: int, flag: int) -> None:
-    """Put a number in with a flag of its own, more than 1; or, if it is in already, give it that."""
+    """Put a number in with a flag of its own, 2 or 3; or, if it is in already, give it that."""
     mark(numbers, number)
-    numbers.flags[number] = flag
+    _put_flag(numbers, number, flag)
+
+
+@compiled
+def flag_again(numbers: Marked, number: int, flag: int) -> None:
+    """Give a number that is in another flag."""
+    if flag_of(numbers, number) != 0:
+        _put_flag(numbers, number, flag)
 
 
 @compiled
@@ -114,6 +132,13 @@ def mark_all(numbers: Marked, which: Ints) -> None:
     """Put all of these in."""
     for number in which:
         mark(numbers, number)
+
+
+@compiled
+def mark_all_as(numbers: Marked, which: Ints, flag: int) -> None:
+    """The same with a flag of their own."""
+    for number in which:
+        mark_as(numbers, number, flag)
 
 
 @inlined
@@ -125,9 +150,15 @@ def members_of(numbers: Marked) -> Ints:
 @compiled
 def unmark_all(numbers: Marked) -> None:
     """Empty the set, at the cost of its members."""
-    for number in members_of(numbers):
-        numbers.flags[number] = 0
-    numbers.size[0] = 0
+    unmark_last(numbers, 0)
+
+
+@compiled
+def unmark_last(numbers: Marked, begin: int) -> None:
+    """Take out all that came after the first `begin`."""
+    for number in numbers.members[begin : numbers.size[0]]:
+        _put_flag(numbers, number, 0)
+    numbers.size[0] = begin
 
 
 def take_all(numbers: Marked) -> Ints:
@@ -140,6 +171,5 @@ def take_last(numbers: Marked, most: int) -> Ints:
     count = int(numbers.size[0])
     begin = max(count - most, 0)
     taken = numbers.members[begin:count].copy()
-    numbers.flags[taken] = 0
-    numbers.size[0] = begin
+    unmark_last(numbers, begin)
     return taken

@@ -1,20 +1,35 @@
-"""Numbers most of which are somebody else's, with what differs laid over them, a line of a few at a time: eight
-neighbours of a column, or a row of a table.
+"""Numbers most of which are somebody else's, with what differs laid over them, a line at a time: two neighbours of
+a column, or a row of a table.
 
 The system makes memory one's own by pages of 512 numbers (`copies`). Where what is written to lies scattered, as
-the edges near some verdicts do, that is most pages; of lines of 8 it is a few.
+the edges near some verdicts do, that is most pages; of lines it is little more than what is written. To find them
+costs two bits a line: of 32 neighbours a number says by its bits which ones are laid over, and these lie together
+in a **chunk**, in their order, in room for a power of two.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haystream.arrays import Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
 from haystream.copies import zeros_as_needed
 
-LINE = 8
-"""Entries of a column: a line of the cache."""
+LINE = 2
+"""Entries of a column: with fewer it takes more to find them, with more more is laid over that does not differ."""
+
+GROUP = 32
+"""Lines that share a chunk: as many as a number has bits."""
+
+BITS, FIRST = 0, 1
+"""Columns of `Overlay.chunk`."""
+
+ROOMS = 6
+"""How many sizes of chunks there are: for 1, 2, 4 … GROUP lines."""
+
+USED = ROOMS
+"""A place in `Overlay.counts`."""
 
 WHOLE = -1
 """In place of a number of lines: nothing is laid over, `below` is the column's own."""
@@ -25,54 +40,85 @@ class Overlay(NamedTuple):
 
     below: Floats
     """One line after the other, shape (n,); only read, unless the overlay is WHOLE."""
-    place: Ints
-    """By line: 0, or where it lies in `own`, shape (lines,)."""
+    chunk: NDArray[np.uint32]
+    """By group: which of its lines are laid over, the first by the least bit, and where their chunk begins in
+    `own`; shape (groups, 2)."""
     own: Floats
-    """Shape (lines + 1, LINE or the table's columns), of which as many take memory as are in use; the first never
-    is."""
-    used: Longs
-    """How many lines are in use, or WHOLE, shape (1,)."""
+    """Shape (lines, LINE or the table's columns), of which as many take memory as have been in use. A chunk that
+    was too small is free again, and begins with where the next free one of its size does."""
+    counts: Longs
+    """By size of chunks, where the first free one begins, or 0; then how many lines of `own` have been in use, or
+    WHOLE. Shape (ROOMS + 1,)."""
 
 
 def whole(column: Floats) -> Overlay:
     """A column with nothing over it."""
-    return Overlay(column, np.zeros(0, np.int32), np.zeros((0, LINE)), np.array([WHOLE]))
+    return _whole(column, LINE)
 
 
 def whole_table(table: Floats) -> Overlay:
     """A table with nothing over it, shape (rows, columns)."""
-    return whole(table.reshape(-1))._replace(own=np.zeros((0, table.shape[1])))
+    return _whole(table.reshape(-1), table.shape[1])
+
+
+def _whole(numbers: Floats, width: int) -> Overlay:
+    counts = np.array([0] * ROOMS + [WHOLE])
+    return Overlay(numbers, np.zeros((0, 2), np.uint32), np.zeros((0, width)), counts)
 
 
 def over(below: Overlay) -> Overlay:
     """One that is as that whole one where it is not written to, and leaves it as it is."""
     width = below.own.shape[1]
-    lines = -(-len(below.below) // width)
-    own = zeros_as_needed(lines + 1, width)
-    return Overlay(below.below, np.zeros(lines, np.int32), own, np.zeros(1, np.int64))
+    groups = -(-len(below.below) // (width * GROUP))
+    # Each group may once have had a chunk of every size. No chunk begins at 0.
+    own = zeros_as_needed(1 + groups * (2 * GROUP - 1), width)
+    counts = np.array([0] * ROOMS + [1])
+    return Overlay(below.below, np.zeros((groups, 2), np.uint32), own, counts)
+
+
+def is_whole(overlay: Overlay) -> bool:
+    """Whether nothing can lie over it."""
+    return int(overlay.counts[USED]) == WHOLE
 
 
 def flat(overlay: Overlay) -> Floats:
     """All numbers, one line after the other, shape (n,): of a whole one without a copy."""
-    numbers, width = overlay.below, overlay.own.shape[1]
-    if overlay.used[0] == WHOLE:
-        return numbers
-    lines = np.append(numbers, np.zeros(-len(numbers) % width)).reshape(-1, width)
-    own = np.flatnonzero(overlay.place)
-    lines[own] = overlay.own[overlay.place[own]]
-    return lines.reshape(-1)[: len(numbers)]
+    if is_whole(overlay):
+        return overlay.below
+    width, count = overlay.own.shape[1], len(overlay.below)
+    lines = count // width
+    rest = [item(overlay, lines, column) for column in range(count % width)]
+    return np.append(rows(overlay, np.arange(lines, dtype=np.int32)), rest)
 
 
 def flattened(overlay: Overlay) -> Overlay:
     """The same as a whole one."""
-    return whole(flat(overlay))._replace(own=np.zeros((0, overlay.own.shape[1])))
+    return _whole(flat(overlay), overlay.own.shape[1])
+
+
+@inlined
+def ones(bits: int) -> int:
+    """How many bits are 1: compilers know this loop, and make one instruction of it."""
+    count = 0
+    while bits != 0:
+        bits &= bits - 1
+        count += 1
+    return count
+
+
+@inlined
+def place_of(overlay: Overlay, line: int) -> int:
+    """Where a line lies in `own`, or 0 where it is as below."""
+    group, bit = line // GROUP, 1 << (line % GROUP)
+    bits: int = overlay.chunk[group, BITS] + 0  # of 64 bits, as everything else
+    return overlay.chunk[group, FIRST] + ones(bits & (bit - 1)) if bits & bit else 0
 
 
 @inlined
 def cell(table: Overlay, row: int, column: int) -> float:
     """One cell."""
-    if table.used[0] != WHOLE:
-        at = table.place[row]
+    if table.counts[USED] != WHOLE:
+        at = place_of(table, row)
         if at > 0:
             return float(table.own[at, column])
     return float(table.below[row * table.own.shape[1] + column])
@@ -81,26 +127,83 @@ def cell(table: Overlay, row: int, column: int) -> float:
 @inlined
 def put_cell(table: Overlay, row: int, column: int, value: float) -> None:
     """Write one cell."""
-    width = table.own.shape[1]
-    first = row * width
-    if table.used[0] == WHOLE:
-        table.below[first + column] = value
+    below = row * table.own.shape[1] + column
+    if table.counts[USED] == WHOLE:
+        table.below[below] = value
         return
-    at = table.place[row]
+    at = place_of(table, row)
     if at == 0:
-        if table.below[first + column] == value:
+        if table.below[below] == value:
             return
-        table.used[0] += 1
-        at = table.place[row] = table.used[0]
-        for i in range(min(width, len(table.below) - first)):
-            table.own[at, i] = table.below[first + i]
+        at = lay_over(table, row)
     table.own[at, column] = value
+
+
+@compiled
+def lay_over(overlay: Overlay, line: int) -> int:
+    """Lay a line over that is as below until now; return where it lies in `own`."""
+    own, width = overlay.own, overlay.own.shape[1]
+    group, bit = line // GROUP, 1 << (line % GROUP)
+    bits: int = overlay.chunk[group, BITS] + 0  # of 64 bits, as everything else
+    begin: int = overlay.chunk[group, FIRST] + 0
+    count, before, first = ones(bits), ones(bits & (bit - 1)), begin
+    if count & (count - 1) == 0:  # none, or as many as there is room for
+        first = take_chunk(overlay, 2 * count)
+        for i in range(before):
+            copy_line(own, begin + i, first + i)
+    for i in range(count - 1, before - 1, -1):
+        copy_line(own, begin + i, first + i + 1)
+    if first != begin and count > 0:
+        give_chunk_back(overlay, count, begin)
+    at, below = first + before, line * width
+    for i in range(min(width, len(overlay.below) - below)):
+        own[at, i] = overlay.below[below + i]
+    overlay.chunk[group, BITS], overlay.chunk[group, FIRST] = bits | bit, first
+    return at
+
+
+@inlined
+def copy_line(own: Floats, here: int, there: int) -> None:
+    """Copy a line."""
+    for i in range(own.shape[1]):
+        own[there, i] = own[here, i]
+
+
+@inlined
+def size_of(room: int) -> int:
+    """The place in `Overlay.counts` of chunks with so much room: a power of two, or 0 for 1."""
+    return ones(max(room, 1) - 1)
+
+
+@compiled
+def take_chunk(overlay: Overlay, room: int) -> int:
+    """Where a free chunk for so many lines begins: one that was given back, or a new one."""
+    counts, size = overlay.counts, size_of(room)
+    begin = counts[size]
+    if begin != 0:
+        counts[size] = overlay.own[begin, 0]
+    else:
+        begin = counts[USED]
+        counts[USED] += 1 << size
+    return int(begin)
+
+
+@compiled
+def give_chunk_back(overlay: Overlay, room: int, begin: int) -> None:
+    """Have the chunk for so many lines that begins there be free."""
+    counts, size = overlay.counts, size_of(room)
+    overlay.own[begin, 0] = counts[size]
+    counts[size] = begin
 
 
 def item(table: Overlay, row: int, column: int) -> float:
     """One cell, for callers that are not compiled."""
-    at = table.place.item(row) if len(table.place) else 0
-    return table.own.item(at, column) if at else table.below.item(row * table.own.shape[1] + column)
+    if len(table.chunk):
+        bits, begin = table.chunk[row // GROUP].tolist()
+        bit = 1 << row % GROUP
+        if bits & bit:
+            return table.own.item(begin + (bits & (bit - 1)).bit_count(), column)
+    return table.below.item(row * table.own.shape[1] + column)
 
 
 @inlined

@@ -24,7 +24,7 @@ from haystream.engines.local.solve import (
     system,
 )
 from haystream.graph import Graph
-from haystream.overlay import flat, over, whole
+from haystream.overlay import BITS, flat, over, whole
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -71,6 +71,6 @@ def test_rows_of_priors_that_are_laid_over_others() -> None:
     np.testing.assert_array_equal(rows_of(ours)[:count], wanted)
     np.testing.assert_array_equal(rows_of(theirs)[:count], rows)
     assert edge_prior(ours, EDGES_A_LINE) == tuple(wanted[EDGES_A_LINE, : COLUMNS - 1])
-    assert ours.used[0] == len({edge // EDGES_A_LINE for edge in some.tolist()})
+    assert int(np.bitwise_count(ours.chunk[:, BITS]).sum()) == len({edge // EDGES_A_LINE for edge in some.tolist()})
     longer = whole_priors(rows_of(ours), 10 * count)
     np.testing.assert_array_equal(rows_of(longer)[:count], wanted)

@@ -6,7 +6,7 @@ One question has two answers: what is due now (`due`), and what there is when no
 
 from typing import NamedTuple
 
-from haystream.arrays import Floats, Ints, Marked, mark, mark_as, members_of, unmark_all
+from haystream.arrays import Floats, Ints, Marked, flag_of, mark, mark_as, members_of, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
 from haystream.engines.local.edge_ends import adjusted
@@ -68,7 +68,7 @@ def tell_people(
     unmark_all(told)
     last, of_people = news.told, news.told.people
     for u in members_of(news.moved):
-        closely = news.moved.flags[u] == CLOSELY
+        closely = flag_of(news.moved, u) == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
         spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
         was = cell(of_people, u, AT_REACH)
@@ -114,7 +114,7 @@ def tell_edges(
     unmark_all(told)
     last = news.told
     for e in members_of(news.stale):
-        if news.stale.flags[e] == COUNTED or scale * untold(edges, people, inverse, last, e) > tolerance:
+        if flag_of(news.stale, e) == COUNTED or scale * untold(edges, people, inverse, last, e) > tolerance:
             before[told.size[0]] = entry(last.covariance, e)
             put(last.covariance, e, covariance(edges, people, inverse, e))
             mark(told, e)

@@ -1,4 +1,4 @@
-"""What edges have by their prior, in rows that lie over somebody else's, a few neighbours at a time (`overlay`)."""
+"""What edges have by their prior, in rows that lie over somebody else's, two neighbours at a time (`overlay`)."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled, inlined
 from haystream.overlay import Overlay, cell, flat, put_cell, whole_table
 
-EDGES_A_LINE = 8
-"""So many edges become somebody's own together: if each did by itself, each would need a place among all edges."""
+EDGES_A_LINE = 2
+"""So many edges become somebody's own together."""
 
 
 class EdgePrior(NamedTuple):

@@ -10,7 +10,18 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Switches, mark_all, mark_as, members_of, take_all, take_last, unmark_all
+from haystream.arrays import (
+    Floats,
+    Ints,
+    Switches,
+    flag_again,
+    mark_all,
+    mark_all_as,
+    members_of,
+    take_all,
+    take_last,
+    unmark_all,
+)
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
@@ -112,8 +123,8 @@ class LocalEngine:
         if counted or offered != 0.0:
             self._follow_data(edge)
         self.may_leave |= screened < 0.0 or relevant < 0.0
-        if counted and news.stale.flags[edge]:  # an edge that is not let in is not
-            mark_as(news.stale, edge, COUNTED)
+        if counted:
+            flag_again(news.stale, edge, COUNTED)  # an edge that is not let in is not in
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update for all."""
@@ -484,9 +495,7 @@ class LocalEngine:
         """Give these edges new priors, and have readers told of them: who was told nothing has the new priors, too,
         whether or not these move the posterior."""
         self._renew(which)
-        stale = self._columns.state.news.stale
-        mark_all(stale, which)
-        stale.flags[which] = COUNTED
+        mark_all_as(self._columns.state.news.stale, which, COUNTED)
 
     def _renew(self, which: Ints) -> None:
         """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""

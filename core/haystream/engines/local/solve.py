@@ -14,7 +14,7 @@ import numpy as np
 from haystream.arrays import Flags, Floats, Ints, Longs, Singles
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
-from haystream.overlay import WHOLE, Overlay, entry, put
+from haystream.overlay import USED, WHOLE, Overlay, entry, put
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
 """Columns of a participant's cell: x, r, Λ_uu, and whether the participant waits in the ring or is listed. They lie
@@ -91,7 +91,7 @@ def add_off_diagonal(system: System, edge: int, change: float) -> None:
     if change == 0.0:
         return
     put(system.off, edge, entry(system.off, edge) + change)
-    if system.off.used[0] != WHOLE:
+    if system.off.counts[USED] != WHOLE:
         for end in (system.tail[edge], system.head[edge]):
             if system.laid_over[end] == 0:
                 system.laid_over[end] = 1
@@ -123,7 +123,7 @@ def relax(system: System, before: Singles, side: int, tolerance: float, room: Sc
     ring, touched, cells = room.ring, room.touched, room.cells
     size, listed, along = len(ring), room.listed[0], 0.0
     head, count, steps = 0, 0, room.steps[ALLOWED]
-    off, mixed = system.off, system.off.used[0] != WHOLE
+    off, mixed = system.off, system.off.counts[USED] != WHOLE
     for i in range(listed):
         u = touched[i]
         if abs(cells[u, RESIDUAL]) > tolerance * cells[u, DIAGONAL]:
