@@ -316,8 +316,7 @@ def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -
 
 @given(histories())
 def test_sums_that_are_kept_by_difference_are_those_over_the_graph(history: list[Event]) -> None:
-    """Whatever is left unsolved: bᵀx + rᵀx of each right-hand side, but for how r, which is large here, is rounded
-    to single precision at each step."""
+    """Whatever is left unsolved: bᵀx + rᵀx of each right-hand side."""
     state = State(tolerance=1e-2)
     for event in history:
         step(state, event)
@@ -328,14 +327,14 @@ def test_sums_that_are_kept_by_difference_are_those_over_the_graph(history: list
         if isinstance(engine, LocalEngine):
             columns, edges, people = engine._columns, engine._columns.state.edges, engine._columns.state.people
             count, m = columns.edge_count, columns.participants
-            x, r = rows(people.x, columns.everyone()).T, people.residual[:m].T.astype(np.float64)
+            x, r = rows(people.x, columns.everyone()).T, people.residual[:m].T
             c, beta = edges.coefficient[:, :count], rows_of(edges.prior)
             b = np.zeros((len(x), m))
             for side in range(len(b)):
                 np.add.at(b[side], edges.tail, c[side] * beta[:count, ON_TAIL])
                 np.add.at(b[side], edges.head, c[side] * beta[:count, ON_HEAD])
             sums = columns.state.sums
-            np.testing.assert_allclose(sums.form, ((b + r) * x).sum(axis=1), rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(sums.form, ((b + r) * x).sum(axis=1), rtol=1e-9, atol=1e-12)
             if len(b) > COMMON:
                 border = c.sum(axis=1) - b @ x[COMMON] - x @ r[COMMON]
-                np.testing.assert_allclose(sums.border, border, rtol=1e-6, atol=1e-7)
+                np.testing.assert_allclose(sums.border, border, rtol=1e-9, atol=1e-12)

@@ -93,9 +93,7 @@ class Columns:
             Inverse(none, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(
-                none, none, whole(none), np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides), np.float32)
-            ),
+            People(none, none, whole(none), np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides))),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
             News(Told(_no_rows(len(NOT_TOLD)), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,

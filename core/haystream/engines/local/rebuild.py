@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, mark_all, unmark_all
+from haystream.arrays import Floats, unmark_all
 from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import AT_ONCE, heal, healing, let_wait
@@ -10,7 +10,7 @@ from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import ALLOWED, ROUNDS
 from haystream.engines.local.state import OWN, SQUARE, State
-from haystream.engines.local.update_verdict import push_side
+from haystream.engines.local.update_growth import push_everybody
 from haystream.models.base import Priors
 from haystream.overlay import flattened, whole
 
@@ -46,7 +46,7 @@ def _weigh(state: State, priors: Priors) -> None:
 def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floats:
     """Λ and the right-hand sides anew, shape (sides, participants), and their solutions from the last ones."""
     m, count, state = columns.participants, columns.edge_count, columns.state
-    edges, room, unpushed = state.edges, state.rooms.other, state.rooms.unpushed
+    edges, room = state.edges, state.rooms.other
     people = state.people._replace(x=flattened(state.people.x))
     tail, head, weight = edges.tail, edges.head, edges.weight[:count]
     on_tail, on_head = priors.on_tail, priors.on_head
@@ -60,16 +60,13 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
     columns.state = state = state._replace(system=state.system._replace(off=whole(off)), people=people)
     state.system.diagonal[:m] = diagonal
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
-    people.residual[:m] = 0.0
     sides = np.empty((people.residual.shape[1], m))
-    mark_all(unpushed.at, columns.everyone())
     for side, x in enumerate(_solutions(columns)):
         c = edges.coefficient[side, :count]
         sides[side] = at_people(c * on_tail, c * on_head)
         applied = diagonal * x + at_people(off[:count] * x[head], off[:count] * x[tail])
-        unpushed.added[:m, side] = sides[side] - applied
-        push_side(state, side, state.tolerances.sides[side])
-    unmark_all(unpushed.at)
+        people.residual[:m, side] = sides[side] - applied
+        push_everybody(state, side, m)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
     return sides
 
@@ -103,7 +100,7 @@ def _sum_up(columns: Columns, sides: Floats) -> None:
     """The sums over the graph of these right-hand sides; and nobody has moved."""
     m, count, state = columns.participants, columns.edge_count, columns.state
     people, sums, news = state.people, state.sums, state.news
-    x, residual = _solutions(columns), people.residual[:m].T.astype(np.float64)
+    x, residual = _solutions(columns), people.residual[:m].T
     sums.form[:] = np.einsum("su,su->s", sides + residual, x)
     if len(sides) > COMMON:
         taken_back = sides @ x[COMMON] + x @ residual[COMMON]

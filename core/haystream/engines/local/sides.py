@@ -8,5 +8,3 @@ in the same way."""
 
 MEAN, REMAINING, COMMON = 0, 1, 2
 """Indexes of the sides; the last is there only for a model with a common mean."""
-
-MOST_SIDES = 3

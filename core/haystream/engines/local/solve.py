@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Longs, Singles
+from haystream.arrays import Flags, Floats, Ints, Longs
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
 from haystream.overlay import USED, WHOLE, Overlay, entry, put
@@ -75,7 +75,7 @@ class Scratch(NamedTuple):
     """How many are in `touched`, shape (1,)."""
     steps: Longs
     """Shape (2,): how many a solve is ALLOWED, and 1 once one has EXCEEDED that."""
-    none: Singles
+    none: Floats
     """Nobody's residuals, shape (0, 1)."""
 
 
@@ -109,11 +109,11 @@ def scratch(participants: int) -> Scratch:
     begin = -room.ctypes.data % line // 8
     cells = room[begin : begin + 4 * participants].reshape(participants, 4)
     ring, touched = np.zeros((2, participants), np.int32)
-    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps(), np.zeros((0, 1), np.float32))
+    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps(), np.zeros((0, 1)))
 
 
 @compiled
-def relax(system: System, before: Singles, side: int, tolerance: float, room: Scratch) -> float:
+def relax(system: System, before: Floats, side: int, tolerance: float, room: Scratch) -> float:
     """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up.
 
     Whoever is reached is put among the touched with his residual of `before`, shape (participants, sides), or 0

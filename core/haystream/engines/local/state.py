@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, Singles, marked
+from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, marked
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.edge_priors import COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
-from haystream.engines.local.sides import MOST_SIDES
 from haystream.engines.local.solve import Scratch, System, scratch
 from haystream.graph import Graph
 from haystream.overlay import Overlay
@@ -60,9 +59,8 @@ class People(NamedTuple):
     """1 where D has moved by less than is followed far from data, and more than near them."""
     x: Overlay
     """The solution of each right-hand side, a row a participant and a column a side."""
-    residual: Singles
-    """r of each, shape (participants, sides): in single precision, as it is small (`Unpushed`). The side itself is
-    Λx + r, and kept nowhere."""
+    residual: Floats
+    """r of each, shape (participants, sides). The side itself is Λx + r, and kept nowhere."""
 
 
 class Sums(NamedTuple):
@@ -107,15 +105,6 @@ NOT_TOLD = np.array([np.inf, 0.0, np.inf])
 """A row of it."""
 
 
-class Unpushed(NamedTuple):
-    """What residuals have to take before they are pushed: it may be large, and then has to be exact."""
-
-    added: Floats
-    """Shape (participants, MOST_SIDES)."""
-    at: Marked
-    """Whose residuals are to be looked at."""
-
-
 class Rooms(NamedTuple):
     """Room for what is needed meanwhile. When nobody works it is empty, or zero; `shares` and what stood before
     are of anything."""
@@ -124,7 +113,8 @@ class Rooms(NamedTuple):
     """For a column of Λ⁻¹."""
     other: Scratch
     """For another solve."""
-    unpushed: Unpushed
+    unpushed: Marked
+    """Participants whose residuals have changed, and are to be pushed."""
     people: Marked
     edges: Marked
     shares: Floats
@@ -157,9 +147,8 @@ class Workspace:
 
 def _rooms(people: int, edges: int) -> Rooms:
     before = np.zeros((people, len(NOT_TOLD))), np.zeros(edges)
-    unpushed = Unpushed(np.zeros((people, MOST_SIDES)), marked(people))
     return Rooms(
-        scratch(people), scratch(people), unpushed, marked(people), marked(edges), np.zeros(edges), *before
+        scratch(people), scratch(people), marked(people), marked(people), marked(edges), np.zeros(edges), *before
     )
 
 

@@ -45,8 +45,8 @@ def follow_residuals(state: State, which: Ints, deltas: Floats) -> None:
         u, v = edges.tail[which[i]], edges.head[which[i]]
         for side in range(people.residual.shape[1]):
             x_u, x_v = cell(people.x, u, side), cell(people.x, v, side)
-            add_residual(unpushed, u, side, -deltas[i] * x_v)
-            add_residual(unpushed, v, side, -deltas[i] * x_u)
+            add_residual(people, unpushed, u, side, -deltas[i] * x_v)
+            add_residual(people, unpushed, v, side, -deltas[i] * x_u)
             sums.form[side] -= 2.0 * deltas[i] * x_u * x_v
             sums.border[side] += deltas[i] * (at_common(people, u, x_v) + at_common(people, v, x_u))
 
@@ -62,11 +62,11 @@ def push_ends(state: State, which: Ints) -> None:
         mark(state.news.moved, u)
     unmark_all(state.rooms.people)
     for e in which:
-        mark(unpushed.at, edges.tail[e])
-        mark(unpushed.at, edges.head[e])
+        mark(unpushed, edges.tail[e])
+        mark(unpushed, edges.head[e])
     for side in range(state.people.residual.shape[1]):
         push_side(state, side, state.tolerances.sides[side])
-    unmark_all(unpushed.at)
+    unmark_all(unpushed)
 
 
 @compiled
@@ -98,11 +98,11 @@ def offer_items(state: State, which: Ints) -> None:
         if people.residual.shape[1] > COMMON:
             sums.border[REMAINING] += change * edge_reach(edges, people, e)
         for t, beta in ((edges.tail[e], prior.on_tail), (edges.head[e], prior.on_head)):
-            add_residual(unpushed, t, REMAINING, change * beta)
+            add_residual(people, unpushed, t, REMAINING, change * beta)
             sums.form[REMAINING] += 2.0 * change * beta * cell(people.x, t, REMAINING)
         mark(state.news.stale, e)
     push_side(state, REMAINING, state.tolerances.sides[REMAINING])
-    unmark_all(unpushed.at)
+    unmark_all(unpushed)
 
 
 @compiled
@@ -196,8 +196,8 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
             to_u, to_v = new_c * new_u - c * at_u, new_c * new_v - c * at_v
             left_u = to_u - uu * x_u - uv * x_v
             left_v = to_v - vv * x_v - uv * x_u
-            add_residual(unpushed, u, side, left_u)
-            add_residual(unpushed, v, side, left_v)
+            add_residual(people, unpushed, u, side, left_u)
+            add_residual(people, unpushed, v, side, left_v)
             sums.form[side] += (to_u + left_u) * x_u + (to_v + left_v) * x_v
             sums.change[side] = new_c - c - at_common(people, u, to_u) - at_common(people, v, to_v)
         if len(sums.form) > COMMON:

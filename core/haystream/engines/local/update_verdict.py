@@ -1,6 +1,6 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
-from haystream.arrays import Floats, mark, members_of, unmark_all
+from haystream.arrays import Floats, Marked, mark, members_of, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import OWED_FACTOR
 from haystream.engines.local.edge_priors import edge_prior
@@ -17,7 +17,7 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
-from haystream.engines.local.state import Data, State, Unpushed
+from haystream.engines.local.state import Data, People, State
 from haystream.overlay import cell, entry, put, put_cell
 
 
@@ -40,10 +40,11 @@ def coefficient_of(side: int, weight: float, deviation: float, left: float) -> f
 
 
 @inlined
-def add_residual(unpushed: Unpushed, participant: int, side: int, value: float) -> None:
-    """Have a residual take this before it is pushed."""
-    unpushed.added[participant, side] += value
-    mark(unpushed.at, participant)
+def add_residual(people: People, unpushed: Marked, participant: int, side: int, value: float) -> None:
+    """Add to a residual, and list the participant as unpushed."""
+    if value != 0.0:  # memory that is written to is the query's own from then on
+        people.residual[participant, side] += value
+    mark(unpushed, participant)
 
 
 @compiled
@@ -54,17 +55,13 @@ def push_side(state: State, side: int, limit: float) -> None:
     A step s at u moves bᵀx + rᵀx by s r_u, and bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whoever
     takes a step has moved, but for REMAINING, which moves no reading."""
     people, sums, room = state.people, state.sums, state.rooms.other
-    x, residual, unpushed = people.x, people.residual, state.rooms.unpushed
-    for u in members_of(unpushed.at):
-        added = unpushed.added[u, side]
-        unpushed.added[u, side] = 0.0
-        if abs(residual[u, side] + added) > limit * state.system.diagonal[u]:
-            touch(state.system, room, u, residual[u, side] + added)
-        elif added != 0.0:
-            residual[u, side] += added
+    x, residual = people.x, people.residual
+    for u in members_of(state.rooms.unpushed):
+        if abs(residual[u, side]) > limit * state.system.diagonal[u]:
+            touch(state.system, room, u, residual[u, side])
     along = relax(state.system, residual, side, limit, room)
     sums.form[side] += along
-    sides, waiting = residual.shape[1], unpushed.at.size[0] > 0
+    first, last = (0, COMMON) if side == COMMON else (COMMON, residual.shape[1])
     if side == COMMON:
         sums.border[COMMON] -= along
     for u in touched_by(room):
@@ -75,9 +72,8 @@ def push_side(state: State, side: int, limit: float) -> None:
         put_cell(x, u, side, cell(x, u, side) + step)
         if side != REMAINING:
             mark(state.news.moved, u)
-        for other in range(0 if side == COMMON else COMMON, COMMON if side == COMMON else sides):
-            left = residual[u, other] + (unpushed.added[u, other] if waiting else 0.0)
-            sums.border[other if side == COMMON else side] -= step * left
+        for other in range(first, last):
+            sums.border[other if side == COMMON else side] -= step * residual[u, other]
     forget(room)
 
 
@@ -107,8 +103,8 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
         edges.coefficient[side, edge] += dc
         if dw == 0.0:
             sums.along[side] = 0.0  # there is no K
-            add_residual(unpushed, u, side, dc * beta_u)
-            add_residual(unpushed, v, side, dc * beta_v)
+            add_residual(people, unpushed, u, side, dc * beta_u)
+            add_residual(people, unpushed, v, side, dc * beta_v)
     own = 0.0
     for t in touched_by(column):
         own += K[t] * left[t]
@@ -137,7 +133,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
             if abs(residual[t, side]) > limit * system.diagonal[t]:
                 touch(system, room, t, residual[t, side])
         push_side(state, side, limit)
-    unmark_all(unpushed.at)
+    unmark_all(unpushed)
     forget(column)
     mark(state.news.stale, edge)
 
