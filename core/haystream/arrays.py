@@ -121,8 +121,8 @@ def mark_as(numbers: Marked, number: int, flag: int) -> None:
 
 
 @compiled
-def flag_again(numbers: Marked, number: int, flag: int) -> None:
-    """Give a number that is in another flag."""
+def change_flag(numbers: Marked, number: int, flag: int) -> None:
+    """Give a number another flag if it is in."""
     if flag_of(numbers, number) != 0:
         _put_flag(numbers, number, flag)
 
@@ -136,7 +136,7 @@ def mark_all(numbers: Marked, which: Ints) -> None:
 
 @compiled
 def mark_all_as(numbers: Marked, which: Ints, flag: int) -> None:
-    """The same with a flag of their own."""
+    """Put all of these in with a flag of their own (`mark_as`)."""
     for number in which:
         mark_as(numbers, number, flag)
 

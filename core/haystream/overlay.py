@@ -16,19 +16,22 @@ from haystream.arrays import Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
 from haystream.copies import zeros_as_needed
 
-LINE = 2
+LINE_POWER, GROUP_POWER = 1, 5
+"""Powers of two, so that shifts find a line: a division takes longer than all else that a look-up does."""
+
+LINE = 1 << LINE_POWER
 """Entries of a column: with fewer it takes more to find them, with more more is laid over that does not differ."""
 
-GROUP = 32
+GROUP = 1 << GROUP_POWER
 """Lines that share a chunk: as many as a number has bits."""
 
 BITS, FIRST = 0, 1
-"""Columns of `Overlay.chunk`."""
+"""Columns of `Overlay.chunks`."""
 
-ROOMS = 6
+CHUNK_SIZES = GROUP_POWER + 1
 """How many sizes of chunks there are: for 1, 2, 4 … GROUP lines."""
 
-USED = ROOMS
+USED = CHUNK_SIZES
 """A place in `Overlay.counts`."""
 
 WHOLE = -1
@@ -40,7 +43,7 @@ class Overlay(NamedTuple):
 
     below: Floats
     """One line after the other, shape (n,); only read, unless the overlay is WHOLE."""
-    chunk: NDArray[np.uint32]
+    chunks: NDArray[np.uint32]
     """By group: which of its lines are laid over, the first by the least bit, and where their chunk begins in
     `own`; shape (groups, 2)."""
     own: Floats
@@ -48,7 +51,7 @@ class Overlay(NamedTuple):
     was too small is free again, and begins with where the next free one of its size does."""
     counts: Longs
     """By size of chunks, where the first free one begins, or 0; then how many lines of `own` have been in use, or
-    WHOLE. Shape (ROOMS + 1,)."""
+    WHOLE. Shape (CHUNK_SIZES + 1,)."""
 
 
 def whole(column: Floats) -> Overlay:
@@ -62,7 +65,7 @@ def whole_table(table: Floats) -> Overlay:
 
 
 def _whole(numbers: Floats, width: int) -> Overlay:
-    counts = np.array([0] * ROOMS + [WHOLE])
+    counts = np.array([0] * CHUNK_SIZES + [WHOLE])
     return Overlay(numbers, np.zeros((0, 2), np.uint32), np.zeros((0, width)), counts)
 
 
@@ -72,7 +75,7 @@ def over(below: Overlay) -> Overlay:
     groups = -(-len(below.below) // (width * GROUP))
     # Each group may once have had a chunk of every size. No chunk begins at 0.
     own = zeros_as_needed(1 + groups * (2 * GROUP - 1), width)
-    counts = np.array([0] * ROOMS + [1])
+    counts = np.array([0] * CHUNK_SIZES + [1])
     return Overlay(below.below, np.zeros((groups, 2), np.uint32), own, counts)
 
 
@@ -109,9 +112,9 @@ def ones(bits: int) -> int:
 @inlined
 def place_of(overlay: Overlay, line: int) -> int:
     """Where a line lies in `own`, or 0 where it is as below."""
-    group, bit = line // GROUP, 1 << (line % GROUP)
-    bits: int = overlay.chunk[group, BITS] + 0  # of 64 bits, as everything else
-    return overlay.chunk[group, FIRST] + ones(bits & (bit - 1)) if bits & bit else 0
+    group, bit = line >> GROUP_POWER, 1 << (line & (GROUP - 1))
+    bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
+    return overlay.chunks[group, FIRST] + ones(bits & (bit - 1)) if bits & bit else 0
 
 
 @inlined
@@ -143,9 +146,9 @@ def put_cell(table: Overlay, row: int, column: int, value: float) -> None:
 def lay_over(overlay: Overlay, line: int) -> int:
     """Lay a line over that is as below until now; return where it lies in `own`."""
     own, width = overlay.own, overlay.own.shape[1]
-    group, bit = line // GROUP, 1 << (line % GROUP)
-    bits: int = overlay.chunk[group, BITS] + 0  # of 64 bits, as everything else
-    begin: int = overlay.chunk[group, FIRST] + 0
+    group, bit = line >> GROUP_POWER, 1 << (line & (GROUP - 1))
+    bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
+    begin: int = overlay.chunks[group, FIRST] + 0
     count, before, first = ones(bits), ones(bits & (bit - 1)), begin
     if count & (count - 1) == 0:  # none, or as many as there is room for
         first = take_chunk(overlay, 2 * count)
@@ -158,7 +161,7 @@ def lay_over(overlay: Overlay, line: int) -> int:
     at, below = first + before, line * width
     for i in range(min(width, len(overlay.below) - below)):
         own[at, i] = overlay.below[below + i]
-    overlay.chunk[group, BITS], overlay.chunk[group, FIRST] = bits | bit, first
+    overlay.chunks[group, BITS], overlay.chunks[group, FIRST] = bits | bit, first
     return at
 
 
@@ -198,8 +201,8 @@ def give_chunk_back(overlay: Overlay, room: int, begin: int) -> None:
 
 def item(table: Overlay, row: int, column: int) -> float:
     """One cell, for callers that are not compiled."""
-    if len(table.chunk):
-        bits, begin = table.chunk[row // GROUP].tolist()
+    if len(table.chunks):
+        bits, begin = table.chunks[row // GROUP].tolist()
         bit = 1 << row % GROUP
         if bits & bit:
             return table.own.item(begin + (bits & (bit - 1)).bit_count(), column)
@@ -209,13 +212,13 @@ def item(table: Overlay, row: int, column: int) -> float:
 @inlined
 def entry(column: Overlay, number: int) -> float:
     """One entry."""
-    return cell(column, number // LINE, number % LINE)
+    return cell(column, number >> LINE_POWER, number & (LINE - 1))
 
 
 @inlined
 def put(column: Overlay, number: int, value: float) -> None:
     """Write one entry."""
-    put_cell(column, number // LINE, number % LINE, value)
+    put_cell(column, number >> LINE_POWER, number & (LINE - 1), value)
 
 
 @allocating

@@ -5,7 +5,6 @@ import pytest
 
 from haystream.engines.local.edge_priors import (
     COLUMNS,
-    EDGES_A_LINE,
     NOISE,
     edge_prior,
     numbers,
@@ -24,7 +23,7 @@ from haystream.engines.local.solve import (
     system,
 )
 from haystream.graph import Graph
-from haystream.overlay import BITS, flat, over, whole
+from haystream.overlay import BITS, LINE, flat, over, whole
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -56,11 +55,11 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
 
 
 def test_rows_of_priors_that_are_laid_over_others() -> None:
-    rng, count = np.random.default_rng(0), 3 * EDGES_A_LINE + 2
+    rng, count = np.random.default_rng(0), 3 * LINE + 2
     rows = rng.random((count, COLUMNS))
     below = whole_priors(rows, count)
     ours, theirs = over(below), over(below)
-    some = np.array([0, EDGES_A_LINE - 1, EDGES_A_LINE, count - 1], np.int32)
+    some = np.array([0, LINE - 1, LINE, count - 1], np.int32)
     values = rng.random(len(some))
     for edge, value in zip(some, values, strict=True):
         put_number(ours, edge, NOISE, value)
@@ -70,7 +69,7 @@ def test_rows_of_priors_that_are_laid_over_others() -> None:
     np.testing.assert_array_equal(numbers(ours, everywhere, NOISE), wanted[:, NOISE])
     np.testing.assert_array_equal(rows_of(ours)[:count], wanted)
     np.testing.assert_array_equal(rows_of(theirs)[:count], rows)
-    assert edge_prior(ours, EDGES_A_LINE) == tuple(wanted[EDGES_A_LINE, : COLUMNS - 1])
-    assert int(np.bitwise_count(ours.chunk[:, BITS]).sum()) == len({edge // EDGES_A_LINE for edge in some.tolist()})
+    assert edge_prior(ours, LINE) == tuple(wanted[LINE, : COLUMNS - 1])
+    assert int(np.bitwise_count(ours.chunks[:, BITS]).sum()) == len({edge // LINE for edge in some.tolist()})
     longer = whole_priors(rows_of(ours), 10 * count)
     np.testing.assert_array_equal(rows_of(longer)[:count], wanted)

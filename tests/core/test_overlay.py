@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haystream.overlay import (
+    BITS,
     GROUP,
     LINE,
     USED,
@@ -64,7 +65,8 @@ def test_so_does_a_table(size: int, columns: int, data: st.DataObject) -> None:
 def test_it_takes_the_lines_that_differ() -> None:
     column = over(whole(np.arange(100.0 * LINE)))
     put_all(column, np.array([3, 5, 70 * LINE, 9], np.int32), np.array([-1.0, -1.0, -1.0, 9.0]))
-    # What is as below takes none, and the chunk for one, which was too small for two, is another group's.
+    assert int(np.bitwise_count(column.chunks[:, BITS]).sum()) == 3  # what is as below takes none
+    # The chunk for one that was too small for two is another group's.
     assert column.counts[USED] == 1 + 3
 
 

@@ -77,16 +77,27 @@ def told_ends(edges: Edges, told: Told, which: Ints, common: Common, out: Ends) 
 
     As `edge_ends` has it, but for what the constraint does to variances and covariances.
     """
-    shift, variance, scale = common.mean_shift, common.variance, common.scale
+    shift, variance, scale, people = common.mean_shift, common.variance, common.scale, told.people
     for i in range(len(which)):
         e = which[i]
         u, v = edges.tail[e], edges.head[e]
-        reach_u, reach_v = cell(told.people, u, AT_REACH), cell(told.people, v, AT_REACH)
-        out.mean_tail[i] = cell(told.people, u, AT_MEAN) + shift * reach_u
-        out.mean_head[i] = cell(told.people, v, AT_MEAN) + shift * reach_v
-        out.variance_tail[i] = scale * (cell(told.people, u, AT_VARIANCE) + reach_u * reach_u * variance)
-        out.variance_head[i] = scale * (cell(told.people, v, AT_VARIANCE) + reach_v * reach_v * variance)
-        out.covariance[i] = scale * (entry(told.covariance, e) + reach_u * reach_v * variance)
+        # All is read before anything is written: the compiler then looks each row up once.
+        mean_u, reach_u, spread_u = (
+            cell(people, u, AT_MEAN),
+            cell(people, u, AT_REACH),
+            cell(people, u, AT_VARIANCE),
+        )
+        mean_v, reach_v, spread_v = (
+            cell(people, v, AT_MEAN),
+            cell(people, v, AT_REACH),
+            cell(people, v, AT_VARIANCE),
+        )
+        covariance = entry(told.covariance, e)
+        out.mean_tail[i] = mean_u + shift * reach_u
+        out.mean_head[i] = mean_v + shift * reach_v
+        out.variance_tail[i] = scale * (spread_u + reach_u * reach_u * variance)
+        out.variance_head[i] = scale * (spread_v + reach_v * reach_v * variance)
+        out.covariance[i] = scale * (covariance + reach_u * reach_v * variance)
         out.reach_tail[i] = reach_u
         out.reach_head[i] = reach_v
 

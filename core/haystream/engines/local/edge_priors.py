@@ -1,4 +1,4 @@
-"""What edges have by their prior, in rows that lie over somebody else's, two neighbours at a time (`overlay`)."""
+"""What edges have by their prior, in rows that lie over somebody else's, LINE neighbours at a time (`overlay`)."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled, inlined
-from haystream.overlay import Overlay, cell, flat, put_cell, whole_table
-
-EDGES_A_LINE = 2
-"""So many edges become somebody's own together."""
+from haystream.overlay import LINE, LINE_POWER, Overlay, cell, flat, put_cell, whole_table
 
 
 class EdgePrior(NamedTuple):
@@ -34,13 +31,13 @@ COLUMNS = 6
 @inlined
 def number(priors: Overlay, edge: int, column: int) -> float:
     """One number of an edge."""
-    return cell(priors, edge // EDGES_A_LINE, edge % EDGES_A_LINE * COLUMNS + column)
+    return cell(priors, edge >> LINE_POWER, (edge & (LINE - 1)) * COLUMNS + column)
 
 
 @inlined
 def put_number(priors: Overlay, edge: int, column: int, value: float) -> None:
     """Write one number of an edge."""
-    put_cell(priors, edge // EDGES_A_LINE, edge % EDGES_A_LINE * COLUMNS + column, value)
+    put_cell(priors, edge >> LINE_POWER, (edge & (LINE - 1)) * COLUMNS + column, value)
 
 
 @compiled
@@ -71,7 +68,7 @@ def rows_of(priors: Overlay) -> Floats:
 
 def whole_priors(rows: Floats, room: int) -> Overlay:
     """Rows of some edges, shape (edges, COLUMNS), with nothing over them, and room for so many edges at least."""
-    lines = -(-room // EDGES_A_LINE)
-    longer = np.zeros((lines * EDGES_A_LINE, COLUMNS))
+    lines = -(-room // LINE)
+    longer = np.zeros((lines * LINE, COLUMNS))
     longer[: len(rows)] = rows
-    return whole_table(longer.reshape(lines, EDGES_A_LINE * COLUMNS))
+    return whole_table(longer.reshape(lines, LINE * COLUMNS))

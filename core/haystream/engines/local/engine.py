@@ -14,7 +14,7 @@ from haystream.arrays import (
     Floats,
     Ints,
     Switches,
-    flag_again,
+    change_flag,
     mark_all,
     mark_all_as,
     members_of,
@@ -124,7 +124,7 @@ class LocalEngine:
             self._follow_data(edge)
         self.may_leave |= screened < 0.0 or relevant < 0.0
         if counted:
-            flag_again(news.stale, edge, COUNTED)  # an edge that is not let in is not in
+            change_flag(news.stale, edge, COUNTED)  # an edge that is not let in is not in
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update for all."""
