@@ -3,8 +3,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-INSTALLED := $(VENV)/.installed
 EXTRAS ?= dev
+COMMA := ,
+# One for each choice of extras: whoever asks for more of them later gets them.
+INSTALLED := $(VENV)/.installed-$(subst $(COMMA),-,$(EXTRAS))
 ARGS ?=
 SECONDS ?= 1200
 SEED ?=
