@@ -81,9 +81,12 @@ class Blank:
         self.rankings.use(self._engine.readings)
         return self
 
-    def engine(self) -> LocalEngine:
-        """An engine that has been offered the first `items` of the collection, but for those withdrawn."""
-        return self._engine.copy(self._template)
+    def engine(self, *, laid_over: bool = True) -> LocalEngine:
+        """An engine that has been offered the first `items` of the collection, but for those withdrawn.
+
+        `laid_over`: for one in which little will differ.
+        """
+        return self._engine.copy(self._template, laid_over=laid_over)
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +116,7 @@ class Blanks:
             return None
         collection, precision = self._collection, shared_precision(self._collection, prior.correlation, tolerance)
         if blank is not None:
-            return Blank(collection, precision, blank.engine(), blank)
+            return Blank(collection, precision, blank.engine(laid_over=False), blank)
         return Blank(collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance))
 
     def take(self, prior: Prior, tolerance: float, made: Blank) -> Blank:

@@ -125,16 +125,19 @@ class Columns:
         alone = _changed(alone, flattened)
         return Template((alone, flattened(self._priors), self._data_rows, self.coefficients, self.bound))
 
-    def copy(self, template: Template[Arrays], graph: Graph) -> "Columns":
-        """The columns as they were when the template was made, which take memory where they are changed.
+    def copy(self, template: Template[Arrays], graph: Graph, *, laid_over: bool) -> "Columns":
+        """The columns as they were when the template was made, which take memory where they are changed: by lines
+        where they are `laid_over` the template's, and else by pages, which is faster where most changes.
 
         They follow the graph (which is the same) from then on.
         """
         twin = copy(self)
         twin.state, priors, twin._data_rows, twin.coefficients, twin.bound = template.copy()
-        twin._priors = over(priors)
+        twin._priors = over(priors) if laid_over else priors
         twin._steps = self._steps.copy()
-        twin.state = _changed(twin._on(graph), over)
+        twin.state = twin._on(graph)
+        if laid_over:
+            twin.state = _changed(twin.state, over)
         return twin
 
     def move(self, graph: Graph, workspace: Workspace) -> None:

@@ -410,11 +410,12 @@ class LocalEngine:
         self._columns.move(graph, precision.workspace)
         self.readings.move(precision)
 
-    def copy(self, template: Template[Arrays]) -> "LocalEngine":
-        """An engine like this one when the template was made, on arrays that take memory where they change."""
+    def copy(self, template: Template[Arrays], *, laid_over: bool = True) -> "LocalEngine":
+        """An engine like this one when the template was made, on arrays that take memory where they change
+        (`Columns.copy`)."""
         twin = copy(self)
         twin._ahead, twin._doubtful = None, set(self._doubtful)
-        twin._columns = self._columns.copy(template, self._graph)
+        twin._columns = self._columns.copy(template, self._graph, laid_over=laid_over)
         twin.readings = self.readings.copy(twin._columns)
         self._precision.changes.follow(twin, self)
         return twin
