@@ -11,10 +11,12 @@ from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.budget import COMMON_SHIFT, DEFAULT_TOLERANCE
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, rows_of
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
+from haystream.engines.local.refer import refer
 from haystream.engines.local.sides import COMMON
+from haystream.engines.local.state import SQUARE
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -323,18 +325,54 @@ def test_sums_that_are_kept_by_difference_are_those_over_the_graph(history: list
         for query in state.queries.values():
             query.settle()
     for query in state.queries.values():
-        engine = query.engine
-        if isinstance(engine, LocalEngine):
-            columns, edges, people = engine._columns, engine._columns.state.edges, engine._columns.state.people
-            count, m = columns.edge_count, columns.participants
-            x, r = rows(people.x, columns.everyone()).T, people.residual[:m].T
-            c, beta = edges.coefficient[:, :count], rows_of(edges.prior)
-            b = np.zeros((len(x), m))
-            for side in range(len(b)):
-                np.add.at(b[side], edges.tail, c[side] * beta[:count, ON_TAIL])
-                np.add.at(b[side], edges.head, c[side] * beta[:count, ON_HEAD])
-            sums = columns.state.sums
-            np.testing.assert_allclose(sums.form, ((b + r) * x).sum(axis=1), rtol=1e-9, atol=1e-12)
-            if len(b) > COMMON:
-                border = c.sum(axis=1) - b @ x[COMMON] - x @ r[COMMON]
-                np.testing.assert_allclose(sums.border, border, rtol=1e-9, atol=1e-12)
+        assert_sums(query)
+
+
+def assert_sums(query: QueryState) -> None:
+    """What a local engine sums over the graph is what it would be if it were summed now."""
+    engine = query.engine
+    if not isinstance(engine, LocalEngine):
+        return
+    columns, edges, people = engine._columns, engine._columns.state.edges, engine._columns.state.people
+    count, m = columns.edge_count, columns.participants
+    x, r = rows(people.x, columns.everyone()).T, people.residual[:m].T
+    c, beta = edges.coefficient[:, :count], rows_of(edges.prior)
+    b = np.zeros((len(x), m))
+    for side in range(len(b)):
+        np.add.at(b[side], edges.tail, c[side] * beta[:count, ON_TAIL])
+        np.add.at(b[side], edges.head, c[side] * beta[:count, ON_HEAD])
+    sums = columns.state.sums
+    np.testing.assert_allclose(sums.form, ((b + r) * x).sum(axis=1), rtol=1e-9, atol=1e-12)
+    if len(b) > COMMON:
+        border = c.sum(axis=1) - b @ x[COMMON] - x @ r[COMMON]
+        np.testing.assert_allclose(sums.border, border, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(sums.data[SQUARE], columns.state.data.square[:count].sum(), rtol=1e-9, atol=1e-12)
+
+
+def test_another_reference_of_the_common_mean_says_the_same() -> None:
+    """One is taken where the base rate turns out far from the prior's; whatever is left unsolved."""
+    state, _ = step(State(tolerance=1e-2), Query("q"))
+    for number, (u, v) in enumerate(nx.random_regular_graph(4, 40, seed=1).edges):
+        step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+        if number < 30:
+            step(state, verdict(number, f"i{number}", Outcome.RELEVANT))
+    query = state.queries["q"]
+    query.settle()
+    engine = query.engine
+    assert isinstance(engine, LocalEngine)
+    columns, readings, screened = engine._columns, engine.readings, np.arange(30, dtype=np.int32)
+
+    def says() -> list[float]:
+        common = readings.known_common()
+        of_people = np.concatenate(readings.given_common(columns.everyone()))
+        of_all = common.mean_shift, common.variance, readings.discrepancy(), *readings.concentration()
+        shares = [share for _, share in readings.shares([35])]
+        return [*of_people, *of_all, *readings.deviations(screened), *shares]
+
+    reference, before = columns.state.people.reference, says()
+    assert abs(readings.known_common().mean_shift - reference.item()) <= COMMON_SHIFT < reference.item()
+    for another in (-0.3, 0.0, 0.7):
+        refer(columns.state, screened, columns.participants, another)
+        assert reference.item() == another
+        np.testing.assert_allclose(says(), before, rtol=1e-9, atol=1e-12)
+        assert_sums(query)

@@ -47,17 +47,17 @@ HUB_CONTACTS = 1024
 """A participant with more contacts than this may wait for longer, in proportion: its edges are as many."""
 
 COMMON_FACTOR = 5.0
-"""The right-hand side behind the common mean is solved so much less closely: what it leaves out moves a mean by Δ
-times as much, and Δ itself not to first order. COMMON_FACTOR × AMPLIFIED × |Δ| × tolerance ≤ 0.2 PROMISE up to
-COMMON_SHIFT, and beyond it the factor is the less (`for_shift`)."""
+"""The right-hand side behind the common mean is solved so much less closely: what it leaves out moves a mean by Δ −
+Δ₀ times as much, and Δ itself not to first order. COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.2
+PROMISE."""
 
 OWED_FACTOR = 3.0
 """A verdict has it solved so much less closely still; what is owed of that, about half of what the verdict would
-take, is done when there is time. OWED_FACTOR × COMMON_FACTOR × AMPLIFIED × |Δ| × tolerance ≤ 0.6 PROMISE, and 0.8
-is the most that was found: under load, and only then, a mean lags by that."""
+take, is done when there is time. OWED_FACTOR × COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.6 PROMISE,
+and 0.8 is the most that was found: under load, and only then, a mean lags by that."""
 
 COMMON_SHIFT = 0.1
-"""The largest |Δ| that is reckoned with at first: a base rate from 0.1, the default, to 0 or 0.2."""
+"""Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`)."""
 
 REMAINING_FACTOR = 25.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
@@ -210,17 +210,6 @@ def tolerances(tolerance: float, entries: EntryTolerances, sides: int) -> Tolera
 def for_items(of: Tolerances, items: float) -> None:
     """Have the variance of what remains solved as closely as so many items of a participant, in the mean, ask."""
     of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items))
-
-
-def for_shift(of: Tolerances, shift: float) -> bool:
-    """Have the solution behind the common mean as exact as a shift Δ of it asks for; True if that is more so."""
-    if len(of.sides) <= COMMON or abs(shift) <= COMMON_SHIFT:
-        return False
-    asked = float(of.sides[MEAN]) * COMMON_FACTOR * COMMON_SHIFT / abs(shift)
-    if of.sides[COMMON] <= asked:
-        return False
-    of.sides[COMMON] = asked / 2.0  # or every verdict would ask for a little more
-    return True
 
 
 def taken(tolerance: float = DEFAULT_TOLERANCE) -> dict[str, float]:

@@ -93,7 +93,9 @@ class Columns:
             Inverse(none, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(none, none, whole(none), np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides))),
+            People(
+                none, none, whole(none), np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides)), np.zeros(1)
+            ),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
             News(Told(_no_rows(len(NOT_TOLD)), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
@@ -182,6 +184,7 @@ class Columns:
                 lagging=_grown(people.lagging, room),
                 x=_longer_table(people.x, room),
                 residual=_longer(people.residual, room),
+                reference=people.reference,
             ),
             inverse=inverse._replace(
                 on_participant=_grown(inverse.on_participant, room, 1.0), healing=healing(room, inverse.healing)

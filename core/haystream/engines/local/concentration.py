@@ -108,17 +108,19 @@ def remaining_slope(
         own = prior.residual * weight
         by_ends = at_ends(edges, people, e, REMAINING)
         moves = edges.coefficient[REMAINING, e] * own / (1.0 - own) + weight * (by_ends + reach * through)
-        total += moves * (1.0 - own) * (fitted - edges.coefficient[MEAN, e] / weight)
+        deviation = people.reference[0] + edges.coefficient[MEAN, e] / weight
+        total += moves * (1.0 - own) * (fitted - deviation)
     return total
 
 
 @compiled
 def fit(edges: Edges, people: People, inverse: Inverse, e: int, common: Common) -> tuple[float, float, float]:
-    """What the ends make of an edge's P: β̃ᵀx̂ + reach Δ, β̃ᵀΛ⁻¹β̃ + reach² v_M, and reach = 1 − β̃ᵀx₂ (or 0)."""
+    """What the ends make of an edge's P: β̃ᵀ(x + Δ₀ x₂) + reach Δ, β̃ᵀΛ⁻¹β̃ + reach² v_M; and reach = 1 − β̃ᵀx₂, or
+    0 without a common mean."""
     u, v, prior = edges.tail[e], edges.head[e], edge_prior(edges.prior, e)
     on_u, on_v = prior.on_tail, prior.on_head
     reach = edge_reach(edges, people, e)
-    by_ends = at_ends(edges, people, e, MEAN)
+    by_ends = at_ends(edges, people, e, MEAN) + people.reference[0] * (1.0 - reach)
     own = on_u * on_u * inverse.on_participant[u] + on_v * on_v * inverse.on_participant[v]
     own += 2.0 * on_u * on_v * entry(inverse.on_edge, e)
     return by_ends + reach * common.mean_shift, own + reach * reach * common.variance, reach

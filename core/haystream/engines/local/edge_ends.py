@@ -16,12 +16,12 @@ from haystream.overlay import cell, entry
 @compiled
 def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
     """The adjusted mean of R at a shift of the common mean, and its reach (`models.base.Ends`)."""
-    scale = people.scale[participant]
+    scale, reference = people.scale[participant], people.reference[0]
     mean = people.prior_mean[participant] + scale * cell(people.x, participant, MEAN)
     if people.residual.shape[1] <= COMMON:
         return mean, 0.0
     reach = 1.0 - scale * cell(people.x, participant, COMMON)
-    return mean + shift * reach, reach
+    return mean + reference + (shift - reference) * reach, reach
 
 
 @compiled

@@ -27,10 +27,10 @@ from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
 from haystream.engines.local.announce import At, look_closely, tell_edges, tell_people
 from haystream.engines.local.budget import (
+    COMMON_SHIFT,
     DEFAULT_TOLERANCE,
     LEAST_SCALE,
     for_items,
-    for_shift,
     posterior_entries,
     tolerances,
 )
@@ -41,7 +41,8 @@ from haystream.engines.local.inverse_entries import change_entries, change_row, 
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
-from haystream.engines.local.sides import COMMON
+from haystream.engines.local.refer import refer
+from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import COUNTED, OWN, SQUARE, State
 from haystream.engines.local.update_growth import (
     Rescaling,
@@ -177,7 +178,8 @@ class LocalEngine:
         prior = edge_prior(edges.prior, edge)
         if prior.noise == 0.0:
             return  # not let in yet
-        weight, deviation, left = regress(data, edge, prior.mean, prior.noise, prior.residual)
+        level = prior.mean + state.people.reference.item()
+        weight, deviation, left = regress(data, edge, level, prior.noise, prior.residual)
         self._change(edge, weight, deviation, left)
         square, own = weight * deviation * deviation, float(data.offered[edge]) * left * prior.residual
         state.sums.data[SQUARE] += square - data.square[edge]
@@ -197,8 +199,10 @@ class LocalEngine:
         for_items(self._columns.state.tolerances, 2.0 * self._offered_total / max(len(self._graph), 1))
 
     def _reckon_shift(self) -> None:
-        if for_shift(self._columns.state.tolerances, self.readings.known_common().mean_shift):
-            push_everybody(self._columns.state, COMMON, self._columns.participants)
+        state, shift = self._columns.state, self.readings.known_common().mean_shift
+        if abs(shift - state.people.reference.item()) > COMMON_SHIFT:
+            refer(state, self.readings.concentrations.screened, self._columns.participants, shift)
+            push_everybody(state, MEAN, self._columns.participants)
 
     # ---- settling ----
 

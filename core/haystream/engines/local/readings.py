@@ -85,12 +85,15 @@ class LocalReadings:
         return mean, variance
 
     def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
-        """X = μ + D x̂, O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
+        """X = μ + D (x + Δ₀ x₂), O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
         state = self._columns.state
         people, D = state.people, state.people.scale[participants]
         x = rows(people.x, participants)
         mean = people.prior_mean[participants] + D * x[:, MEAN]
-        reach = 1.0 - D * x[:, COMMON] if x.shape[1] > COMMON else np.zeros(len(mean))
+        reach = np.zeros(len(mean))
+        if x.shape[1] > COMMON:
+            reach = 1.0 - D * x[:, COMMON]
+            mean += people.reference * (1.0 - reach)
         return mean, reach, D * D * state.inverse.on_participant[participants]
 
     def covariances(self, edges: Ints) -> Floats:
@@ -166,9 +169,17 @@ class LocalReadings:
         weight = self._model.common_weight
         if not weight:
             return self._rounded
-        border = self._columns.state.sums.border
-        variance = 1.0 / (weight + float(border[COMMON]))
-        return learned(self._prior.mean, weight, float(border[MEAN]) * variance, variance)
+        variance = 1.0 / (weight + float(self._columns.state.sums.border[COMMON]))
+        return learned(self._prior.mean, weight, self._reference + self._beyond(weight) * variance, variance)
+
+    @property
+    def _reference(self) -> float:
+        """Δ₀."""
+        return self._columns.state.people.reference.item()
+
+    def _beyond(self, weight: float) -> float:
+        """(Δ − Δ₀) / v_M, which is Σ w (d − Δ₀)(1 − β̃ᵀx₂) − k Δ₀. `weight`: k."""
+        return float(self._columns.state.sums.border[MEAN]) - weight * self._reference
 
     def rounded_common(self) -> Common:
         """As `scoring` takes it."""
@@ -202,10 +213,11 @@ class LocalReadings:
     # ---- of the whole graph ----
 
     def discrepancy(self) -> float:
-        """q = (Σ w d² − bᵀx̂ − what the common mean explains) / σ²."""
-        common, sums = self.known_common(), self._columns.state.sums
-        explained = float(sums.form[MEAN]) + float(sums.border[MEAN]) * common.mean_shift
-        return max(float(sums.data[SQUARE]) - explained, 0.0) / common.scale
+        """q = (Σ w (d − Δ₀)² + k Δ₀² − bᵀx − what the common mean explains beyond the reference) / σ²."""
+        common, sums, reference = self.known_common(), self._columns.state.sums, self._reference
+        weight = self._model.common_weight
+        explained = float(sums.form[MEAN]) + self._beyond(weight) * (common.mean_shift - reference)
+        return max(float(sums.data[SQUARE]) + weight * reference * reference - explained, 0.0) / common.scale
 
     def remaining_variance(self) -> float:
         """σ² [Σ L² Var(η)(1 − ρ) + hᵀ Λ⁻¹ h + a² v_M], a what a move of the common mean moves the sum by."""
@@ -243,15 +255,17 @@ class LocalReadings:
         """One local solve for each set."""
         start = np.cumsum([0, *map(len, sets)])
         which = np.fromiter(chain.from_iterable(sets), np.int32, start[-1])
-        largest, shift = room_for_largest(len(sets), most), self.known_common().mean_shift
+        largest, shift = room_for_largest(len(sets), most), self.known_common().mean_shift - self._reference
         collect_largest(self._columns.state, self.concentrations.screened, start, which, shift, largest)
         self.check_solves()
         rows = zip(*(column.tolist() for column in largest), strict=True)
         return [list(zip(edges[:count], shares[:count], strict=True)) for edges, shares, count in rows]
 
     def deviations(self, edges: Ints) -> Floats:
-        """The right-hand side's coefficient over the weight; NaN of an edge whose verdicts have been retracted."""
+        """The right-hand side's coefficient over the weight, and what that counts from; NaN of an edge whose
+        verdicts have been retracted."""
         of = self._columns.state.edges
         weight = of.weight[edges]
         none = np.full_like(weight, np.nan)
-        return np.asarray(np.divide(of.coefficient[MEAN, edges], weight, out=none, where=weight != 0.0))
+        beyond = np.divide(of.coefficient[MEAN, edges], weight, out=none, where=weight != 0.0)
+        return np.asarray(self._reference + beyond)

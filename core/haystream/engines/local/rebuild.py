@@ -34,7 +34,8 @@ def _weigh(state: State, priors: Priors) -> None:
     count, edges = len(priors.noise), state.edges
     n, y, offered = state.data.n[:count], state.data.y[:count], state.data.offered[:count]
     weight = n / (n * priors.residual + priors.noise)
-    deviation = np.divide(y, n, out=priors.prior_mean.copy(), where=n > 0) - priors.prior_mean
+    level = priors.prior_mean + state.people.reference
+    deviation = np.divide(y, n, out=level.copy(), where=n > 0) - level
     free = 1.0 - priors.residual * weight
     edges.weight[:count] = weight
     coefficients = weight * deviation, offered * free, weight

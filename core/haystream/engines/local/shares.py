@@ -34,7 +34,7 @@ def collect_largest(
 ) -> None:
     """Put into `largest` the largest shares that are not 0, in the mean of P over the edges of each set.
 
-    The edges of set s are which[start[s] : start[s + 1]].
+    The edges of set s are which[start[s] : start[s + 1]]. `shift`: Δ, less what side MEAN counts from.
     """
     found, shares, most = state.rooms.edges, state.rooms.shares, largest.edge.shape[1]
     for s in range(len(start) - 1):

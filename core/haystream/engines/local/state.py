@@ -29,7 +29,7 @@ class Edges(NamedTuple):
     weight: Floats
     """w_e = 1 / (Var(η_e) + s_e / n_e)."""
     coefficient: Floats
-    """Shape (sides, edges): w_e d_e, then L_e (1 − ρ_e) with ρ_e = Var(η_e) w_e, then w_e."""
+    """Shape (sides, edges): w_e (d_e − Δ₀), then L_e (1 − ρ_e) with ρ_e = Var(η_e) w_e, then w_e."""
 
 
 class Data(NamedTuple):
@@ -42,7 +42,7 @@ class Data(NamedTuple):
     offered: Floats
     """L, the unscreened items on offer."""
     square: Floats
-    """What the edge adds to Σ w d²."""
+    """What the edge adds to Σ w (d − Δ₀)²."""
     own: Floats
     """What the edge's own η adds to the variance of what remains: L² Var(η)(1 − ρ)."""
 
@@ -61,6 +61,8 @@ class People(NamedTuple):
     """The solution of each right-hand side, a row a participant and a column a side."""
     residual: Floats
     """r of each, shape (participants, sides). The side itself is Λx + r, and kept nowhere."""
+    reference: Floats
+    """Δ₀, the shift of the common mean that side MEAN counts from (`sides`), shape (1,)."""
 
 
 class Sums(NamedTuple):
@@ -73,7 +75,7 @@ class Sums(NamedTuple):
     mean adds to Λ. Zero without one. Σ_e c_e β̃_eᵀ x₂ = bᵀx₂ is taken as bᵀx₂ + xᵀr₂, which is bᵀΛ⁻¹b₂ to second
     order in what the solves leave out."""
     data: Floats
-    """Shape (2,): SQUARE, Σ w d², and OWN, Σ L² Var(η)(1 − ρ)."""
+    """Shape (2,): SQUARE, Σ w (d − Δ₀)², and OWN, Σ L² Var(η)(1 − ρ)."""
     change: Floats
     """This and the rest: scratch. Of an edge's change, that of the coefficients, Δc."""
     step: Floats

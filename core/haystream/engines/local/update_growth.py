@@ -110,7 +110,8 @@ def near_data(system: System, people: People, participant: int) -> bool:
     """Whether a participant has a screened edge, or data have moved its mean or its reach by much (`MOVED_FAR`)."""
     if system.diagonal[participant] != 1.0:  # as it is in Q: it was screened, or is no graph prior's
         return True
-    moved = max(abs(cell(people.x, participant, MEAN)), abs(at_common(people, participant, 1.0)))
+    by_common = at_common(people, participant, 1.0)
+    moved = max(abs(cell(people.x, participant, MEAN) + people.reference[0] * by_common), abs(by_common))
     return bool(people.scale[participant] * moved > MOVED_FAR)
 
 
@@ -180,7 +181,8 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
         e = which[i]
         u, v = edges.tail[e], edges.head[e]
         w = edges.weight[e]
-        weight, deviation, left = regress(data, e, priors.prior_mean[i], priors.noise[i], priors.residual[i])
+        level = priors.prior_mean[i] + people.reference[0]
+        weight, deviation, left = regress(data, e, level, priors.noise[i], priors.residual[i])
         before = edge_prior(edges.prior, e)
         at_u, at_v, new_u, new_v = before.on_tail, before.on_head, priors.on_tail[i], priors.on_head[i]
         uu, vv = weight * new_u * new_u - w * at_u * at_u, weight * new_v * new_v - w * at_v * at_v

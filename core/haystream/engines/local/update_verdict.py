@@ -22,18 +22,19 @@ from haystream.overlay import cell, entry, put, put_cell
 
 
 @compiled
-def regress(data: Data, edge: int, prior_mean: float, noise: float, residual: float) -> tuple[float, float, float]:
-    """An edge's weight w, its deviation d = Ȳ − E[P], and L (1 − ρ), what its items on offer weigh."""
+def regress(data: Data, edge: int, level: float, noise: float, residual: float) -> tuple[float, float, float]:
+    """An edge's weight w, its deviation d − Δ₀ from the `level` E[P] + Δ₀, and L (1 − ρ), what its items on offer
+    weigh."""
     n = data.n[edge]
     if n <= 0.0:
         return 0.0, 0.0, data.offered[edge]
     weight = n / (n * residual + noise)
-    return weight, data.y[edge] / n - prior_mean, data.offered[edge] * (1.0 - residual * weight)
+    return weight, data.y[edge] / n - level, data.offered[edge] * (1.0 - residual * weight)
 
 
 @compiled
 def coefficient_of(side: int, weight: float, deviation: float, left: float) -> float:
-    """What an edge adds to a right-hand side, over β̃: w d, L (1 − ρ), or w."""
+    """What an edge adds to a right-hand side, over β̃: w (d − Δ₀), L (1 − ρ), or w."""
     if side == MEAN:
         return weight * deviation
     return left if side == REMAINING else weight
