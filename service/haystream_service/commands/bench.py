@@ -3,12 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +21,7 @@ from haystream_service.bench.names import GraphName
 from haystream_service.bench.stress import Stress
 from haystream_service.commands.console import notes, upright, write_json
 from haystream_service.errors import UserError
+from haystream_service.processes import pool
 
 T = TypeVar("T")
 
@@ -193,8 +192,8 @@ def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Table:
 
 def alone(work: Callable[[], T]) -> T:
     """Do it in a process of its own: its peak of memory is its own, and what it leaves behind slows nobody."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(work).result()
+    with pool(1) as executor:
+        return executor.submit(work).result()
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -1,10 +1,10 @@
 """Repetitions in several processes, with results that do not depend on how many."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
+
+from haystream_service.processes import pool
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -27,8 +27,8 @@ def workers(processes: int, advance: Callable[[], None]) -> Iterator[Spread]:
     if processes == 1:
         yield _over(map, advance)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield _over(pool.map, advance)
+    with pool(processes) as executor:
+        yield _over(executor.map, advance)
 
 
 def _over(each: Callable[..., Any], advance: Callable[[], None]) -> Spread:

@@ -1,18 +1,16 @@
 """Runs a plan's searches, in processes of their own, and keeps what is finished."""
 
-import os
 import signal
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from threading import Thread
 
 import numpy as np
 
 from haystream_service.errors import UserError
+from haystream_service.processes import pool
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Network
 from haystream_service.study.plan import Plan, Task, policy, seed_of
@@ -91,17 +89,15 @@ def simulate(tasks: Sequence[Task], searches: Searches, *, processes: int) -> It
     for network in searches.networks.values():
         # What models made here have left for others on this network can go to no other process.
         network.collection.shared.clear()
-    pool = ProcessPoolExecutor(
-        min(processes, len(tasks)), get_context("spawn"), initializer=_prepare, initargs=(searches,)
-    )
+    executor = pool(min(processes, len(tasks)), _prepare, searches)
     try:
-        futures = {pool.submit(_search, task): task for task in tasks}
+        futures = {executor.submit(_search, task): task for task in tasks}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
     except BrokenProcessPool:
         raise UserError("a process of the simulation came to an early end: too little memory, perhaps") from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
 
 
 _searches: list[Searches] = []
@@ -110,16 +106,7 @@ _searches: list[Searches] = []
 
 def _prepare(searches: Searches) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    Thread(target=_end_with_parent, daemon=True).start()
     _searches.append(searches)
-
-
-def _end_with_parent() -> None:
-    """A pool's process whose parent was killed would wait for work for ever."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _search(task: Task) -> Outcome:
