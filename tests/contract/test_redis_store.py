@@ -65,6 +65,26 @@ async def test_a_snapshot_is_let_go_when_that_was_asked_for(
     assert 0 < await client.ttl(keys.snapshot("mail", "inverse:0.9:1e-05:0a")) <= 1000
 
 
+@pytest.mark.parametrize("name", ["generation", "{q:q}:meta"])
+async def test_a_key_of_another_type_that_is_mended_before_anybody_looks_at_it_is_tried_again(
+    store: RedisStore, client: Any, redis_prefix: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    key = f"{redis_prefix}:{name}"
+    await client.rpush(key, "junk")
+    look = store._redis.type
+
+    async def mended(key: str) -> bytes:
+        await client.delete(key)
+        return await look(key)
+
+    monkeypatch.setattr(store._redis, "type", mended)
+    with pytest.raises(StoreUnavailable, match="had something else under a key of ours: WRONGTYPE") as caught:
+        await (store.generation() if name == "generation" else store.load_query("q"))
+    assert type(caught.value) is StoreUnavailable
+    assert await store.generation() is None
+    assert await store.load_query("q") is None
+
+
 async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix: str) -> None:
     store = RedisStore.connect(redis_url, prefix=f"{redis_prefix}*[a-z]")
     other = f"{redis_prefix}xyza:generation"

@@ -7,17 +7,18 @@ the topics have it.
 from collections.abc import Collection
 from typing import Any
 
-from haystream_service.store.base import SharedDamaged, StoreDamaged
+from haystream_service.store.base import SharedDamaged, StoreDamaged, StoreUnavailable
 from haystream_service.store.keys import Keys, type_of
 
 REBUILD = "put back what was there, or stop the workers and run `haystream rebuild`"
 
 
-async def damage(redis: Any, names: Keys, keys: Collection[str], said: str) -> StoreDamaged | SharedDamaged:
+async def damage(redis: Any, names: Keys, keys: Collection[str], said: str) -> StoreDamaged | StoreUnavailable:
     """What to raise where one of the keys holds something of another type; `said` is the server's word on it.
 
     What is about one query or one collection is their trouble alone. What is shared has to be mended before
-    anything can be done, and is waited for. May raise what the client raises.
+    anything can be done, and is waited for. Where nothing is wrong any more, it is tried again. May raise what the
+    client raises.
     """
     for key in keys:
         wanted, found = type_of(key, names.prefix), (await redis.type(key)).decode()
@@ -30,4 +31,6 @@ async def damage(redis: Any, names: Keys, keys: Collection[str], said: str) -> S
         if names.is_shared(key):
             return SharedDamaged(f"{what}: {REBUILD}")
         return StoreDamaged(f"{what}: {REBUILD}")
+    if keys:
+        return StoreUnavailable(f"Redis had something else under a key of ours: {said}")
     return StoreDamaged(f"Redis has something else under a key of ours: {said}")
