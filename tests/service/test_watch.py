@@ -112,6 +112,18 @@ async def test_an_agent_that_has_ended_is_told_and_ends_the_process_unless_it_co
     assert len(world.failures) == 1
 
 
+async def test_the_time_until_the_first_look_ends_nothing() -> None:
+    """What is compiled for minutes on a busy machine is compiled before that."""
+    world = World(since=1000.0)
+    watching = watch(world, set())
+    world.time += RESTART_SECONDS + 1.0
+    await watching.look()
+    assert world.failures == []
+    world.time += AGENT_SECONDS + 1.0
+    await watching.look()
+    assert len(world.failures) == 1
+
+
 async def test_a_server_that_is_silent_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

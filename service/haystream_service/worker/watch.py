@@ -42,7 +42,8 @@ class Watch:
         self._clock = clock
         self._kafka = Question("Kafka", self._ask_kafka, clock)
         self._store = Question("Redis", self._ask_store, clock)
-        self._well_since = self._all_alive = clock.monotonic()
+        self._well_since = self._all_alive = float("inf")
+        """Since when; before the first look nothing counts, as whoever starts may compile for minutes."""
 
     @property
     def troubles(self) -> list[str]:
@@ -60,6 +61,7 @@ class Watch:
         """Bring `troubles` and the metrics up to date."""
         await asyncio.gather(self._kafka.ask(), self._store.ask())
         now = self._clock.monotonic()
+        self._well_since, self._all_alive = min(self._well_since, now), min(self._all_alive, now)
         if self._kafka.troubles or self._store.troubles:
             self._well_since = now  # it is no wonder that nothing moves
         if not self._dead():
