@@ -1,5 +1,6 @@
 """After a rebalance the consumer goes back to what is committed: what was fetched and thrown away comes again."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
@@ -10,7 +11,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, IllegalStateError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 from intervaltree import IntervalTree
-from support.pipeline import Pipeline
+from support.pipeline import PATIENCE, Pipeline
 
 from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.worker import consumer as module
@@ -62,6 +63,27 @@ async def test_it_goes_back_to_what_is_committed_or_to_the_beginning(
         await reader.commit({tp: committed})
     assert (await back_to_committed(reader))[tp] == committed
     assert await offsets(reader) == list(range(committed or 0, RECORDS))
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+async def test_going_back_to_the_beginning_does_not_wait_for_a_fetch_that_waits_for_records(
+    pipeline: Pipeline,
+) -> None:
+    settings = pipeline.settings
+    consumer = AIOKafkaConsumer(
+        settings.topic("verdicts"),
+        **consumer_arguments(settings),
+        group_id=settings.group,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=900_000,
+        request_timeout_ms=1_000_000,
+    )
+    async with consumer:
+        assert not await consumer.getmany(timeout_ms=1000)  # so there is such a fetch
+        async with asyncio.timeout(PATIENCE):
+            await back_to_committed(consumer)
+            assert [await consumer.position(tp) for tp in consumer.assignment()] == [0, 0]
 
 
 @pytest.mark.kafka

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 import faust
+from faust.tables.manager import TableManager
 from faust.types import TP
 
 from haystream_service.kafka_connection import faust_arguments
@@ -25,7 +26,8 @@ COMMIT_SECONDS = 0.5
 """What is committed less often comes again after a crash; it changes nothing, but it takes time."""
 SESSION_SECONDS = 10.0
 """After so long without a heartbeat a worker is given up. Less, and a pause of a large rebuild would do."""
-HEARTBEAT_SECONDS = 3.0
+HEARTBEAT_SECONDS = 1.0
+"""The answer to a heartbeat says that somebody joins or leaves, and all wait until everybody has heard of it."""
 REQUEST_SECONDS = 30.0
 
 
@@ -59,6 +61,7 @@ def build_app(
         stream_wait_empty=False,
         consumer_auto_offset_reset="earliest",
         consumer_group_instance_id=settings.instance_id,
+        TableManager=_NoTables,
         broker_commit_interval=COMMIT_SECONDS,
         broker_session_timeout=SESSION_SECONDS,
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
@@ -93,6 +96,14 @@ def build_app(
     app.on_partitions_assigned.connect(assigned)
     app.on_partitions_revoked.connect(revoked)
     return app
+
+
+class _NoTables(TableManager):  # type: ignore[misc]  # Faust has no types
+    """Faust's, without the second that it waits for an app's tables before it subscribes: this app has none."""
+
+    async def on_start(self) -> None:
+        await self._update_channels()
+        await self.recovery.start()
 
 
 def _reader(kind: Kind, worker: Worker, partitions: Partitions, flow: "Flow") -> Callable[[Any], Awaitable[None]]:

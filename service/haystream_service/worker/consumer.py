@@ -32,9 +32,10 @@ async def back_to_committed(consumer: AIOKafkaConsumer) -> Mapping[TopicPartitio
     Returns the committed offsets, None where there is none. Raises what aiokafka's `seek_to_committed` does.
     """
     committed: Mapping[TopicPartition, int | None] = await consumer.seek_to_committed()
-    begins = [tp for tp, offset in committed.items() if not offset and tp in consumer.assignment()]
-    if begins:
-        await consumer.seek_to_beginning(*begins)
+    for tp in {tp for tp, offset in committed.items() if not offset} & consumer.assignment():
+        # Where that is gone, Kafka says so and aiokafka goes to what is there (`auto_offset_reset`). Asking for the
+        # beginning would first wait for a fetch that is under way, for as long as that finds no record.
+        consumer.seek(tp, 0)
     return committed
 
 

@@ -38,15 +38,18 @@ class KafkaEnds:
         self, partitions: Iterable[TopicPartition], how: Callable[[AIOKafkaConsumer], Any], what: str
     ) -> Mapping[TopicPartition, int]:
         wanted = list(partitions)
+        topics = sorted({tp.topic for tp in wanted})
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return dict(await how(await self._started())(wanted))
+                consumer = await self._started()
+                # All at once: else it finds out of one topic after the other, and pauses after each.
+                await asyncio.gather(*[consumer._client.add_topic(topic) for topic in topics])
+                return dict(await how(consumer)(wanted))
         except TimeoutError:
             reason = f"within {ANSWER_SECONDS:g} s"
         except (KafkaError, OSError) as error:
             reason = f"{error!r}"
-        topics = ", ".join(sorted({tp.topic for tp in wanted}))
-        raise BrokerUnavailable(f"Kafka did not say {what.format(topics)}: {reason}")
+        raise BrokerUnavailable(f"Kafka did not say {what.format(', '.join(topics))}: {reason}")
 
     async def close(self) -> None:
         """Let go of the connection."""

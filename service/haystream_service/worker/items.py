@@ -40,7 +40,8 @@ IDLE_COMMIT_SECONDS = 5.0
 """The same where no items come: the position may still move, past a transaction that was given up."""
 AGAIN_SECONDS = 1.0
 SESSION_MS = 10_000
-HEARTBEAT_MS = 3000
+HEARTBEAT_MS = 1000
+"""The answer to a heartbeat says that somebody joins or leaves, and all wait until everybody has heard of it."""
 
 
 class ItemsReader:
