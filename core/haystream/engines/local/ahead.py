@@ -59,11 +59,11 @@ class Ahead:
             return 1.0
         columns, listed, common = self._columns, self._prior.participants, self._readings.rounded_common()
         state, at_most = columns.state, common.base_rate
-        x, beyond = state.people.x, common.mean_shift - state.people.reference.item()
+        x, shift = state.people.x, common.mean_shift - state.people.reference.item()
         for participant in participants:
             lift = self._listed_by(participant) if listed else 0.0
             if participant < columns.participants:
-                moved = item(x, participant, MEAN) - beyond * item(x, participant, COMMON)
+                moved = item(x, participant, MEAN) - shift * item(x, participant, COMMON)
                 if moved > 0.0 or listed:
                     lift += moved * state.people.scale.item(participant)
             if lift > state.tolerances.told:

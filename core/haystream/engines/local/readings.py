@@ -170,15 +170,15 @@ class LocalReadings:
         if not weight:
             return self._rounded
         variance = 1.0 / (weight + float(self._columns.state.sums.border[COMMON]))
-        return learned(self._prior.mean, weight, self._reference + self._beyond(weight) * variance, variance)
+        return learned(self._prior.mean, weight, self._reference + self._border(weight) * variance, variance)
 
     @property
     def _reference(self) -> float:
         """Δ₀."""
         return self._columns.state.people.reference.item()
 
-    def _beyond(self, weight: float) -> float:
-        """(Δ − Δ₀) / v_M, which is Σ w (d − Δ₀)(1 − β̃ᵀx₂) − k Δ₀. `weight`: k."""
+    def _border(self, weight: float) -> float:
+        """Side MEAN's border with the prior's pull, Σ w (d − Δ₀)(1 − β̃ᵀx₂) − k Δ₀: (Δ − Δ₀) / v_M. `weight`: k."""
         return float(self._columns.state.sums.border[MEAN]) - weight * self._reference
 
     def rounded_common(self) -> Common:
@@ -216,7 +216,7 @@ class LocalReadings:
         """q = (Σ w (d − Δ₀)² + k Δ₀² − bᵀx − what the common mean explains beyond the reference) / σ²."""
         common, sums, reference = self.known_common(), self._columns.state.sums, self._reference
         weight = self._model.common_weight
-        explained = float(sums.form[MEAN]) + self._beyond(weight) * (common.mean_shift - reference)
+        explained = float(sums.form[MEAN]) + self._border(weight) * (common.mean_shift - reference)
         return max(float(sums.data[SQUARE]) + weight * reference * reference - explained, 0.0) / common.scale
 
     def remaining_variance(self) -> float:
@@ -267,5 +267,5 @@ class LocalReadings:
         of = self._columns.state.edges
         weight = of.weight[edges]
         none = np.full_like(weight, np.nan)
-        beyond = np.divide(of.coefficient[MEAN, edges], weight, out=none, where=weight != 0.0)
-        return np.asarray(self._reference + beyond)
+        deviation = np.divide(of.coefficient[MEAN, edges], weight, out=none, where=weight != 0.0)
+        return np.asarray(self._reference + deviation)
