@@ -10,11 +10,13 @@ from support.histories import MODELS, item, verdict
 from support.told import Stored
 
 from haystream.arrays import Ints
-from haystream.engines.local import budget
+from haystream.engines.local import LocalEngine, budget
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
+from haystream.engines.local.state import AT_MEAN, AT_REACH
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
+from haystream.overlay import rows
 from haystream.query_state import QueryState
 
 SLACK = 1.0 + 1e-12
@@ -127,3 +129,27 @@ def test_the_variance_of_what_remains_is_near_that_of_a_dense_solve(model: Model
     query.settle()
     expected, got = dense_of(query), query.engine.readings.remaining_variance()
     assert np.sqrt(got) == pytest.approx(np.sqrt(expected.remaining_variance), rel=0.01)
+
+
+def test_what_readers_were_told_holds_wherever_the_common_mean_goes_until_the_next_reference() -> None:
+    """Who was told of by little more than nothing is not looked at again when Δ moves: only when Δ₀ does."""
+    state, _ = step(State(), Query("q"))
+    for number in range(50):
+        step(state, item(f"i{number}", f"p{number}", f"p{(number + 1) % 50}"))
+    query, everybody, references = state.queries["q"], np.arange(50, dtype=np.int32), set()
+    for number in range(7):
+        step(state, verdict(number, f"i{7 * number}", Outcome.RELEVANT))
+        query.ranking()
+        query.finish()
+        engine = query.engine
+        assert isinstance(engine, LocalEngine)
+        news, reference = engine._columns.state.news, engine._columns.state.people.reference.item()
+        references.add(reference)
+        mean, reach, _ = engine.readings.given_common(everybody)
+        told = rows(news.told.people, everybody)
+        off_mean, off_reach = mean - told[:, AT_MEAN], reach - told[:, AT_REACH]
+        known = engine.readings.known_common().mean_shift
+        assert abs(known - reference) <= budget.COMMON_SHIFT
+        for shift in (reference - budget.COMMON_SHIFT, known, reference + budget.COMMON_SHIFT):
+            assert np.abs(off_mean + shift * off_reach).max() <= budget.TOLD_FACTOR * DEFAULT_TOLERANCE
+    assert len(references) > 2

@@ -29,10 +29,11 @@ from haystream.overlay import cell, entry, put, put_cell
 class At(NamedTuple):
     """The common quantities at which it counts by how much readings are off."""
 
-    shift: float
-    """The rounded Δ, at which scores are made."""
-    exact_shift: float
-    """The exact one, at which tables are read."""
+    least_shift: float
+    """Δ at the least until there is another reference, when all are looked at again: the exact one, at which tables
+    are read, and the rounded one, at which scores are made."""
+    most_shift: float
+    """Δ at the most. In between a difference is no larger than at either."""
     variance: float
     """The rounded v_M."""
     scale: float
@@ -73,7 +74,7 @@ def tell_people(
         spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
         was = cell(of_people, u, AT_REACH)
         off_mean, off_reach = mean - cell(of_people, u, AT_MEAN), reach - was
-        off_mean = max(abs(off_mean + at.shift * off_reach), abs(off_mean + at.exact_shift * off_reach))
+        off_mean = max(abs(off_mean + at.least_shift * off_reach), abs(off_mean + at.most_shift * off_reach))
         off_spread = spread - cell(of_people, u, AT_VARIANCE) + at.variance * (reach * reach - was * was)
         difference = max(off_mean, at.scale * max(abs(off_spread), abs(off_reach)))
         differs = difference > tolerances.told

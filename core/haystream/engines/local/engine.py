@@ -200,9 +200,13 @@ class LocalEngine:
 
     def _reckon_shift(self) -> None:
         state, shift = self._columns.state, self.readings.known_common().mean_shift
-        if abs(shift - state.people.reference.item()) > COMMON_SHIFT:
-            refer(state, self.readings.concentrations.screened, self._columns.participants, shift)
-            push_everybody(state, MEAN, self._columns.participants)
+        if abs(shift - state.people.reference.item()) <= COMMON_SHIFT:
+            return
+        everybody = self._columns.participants
+        push_everybody(state, COMMON, everybody)  # what it leaves out goes over to side MEAN
+        self._owed = False
+        refer(state, self.readings.concentrations.screened, everybody, shift)
+        push_everybody(state, MEAN, everybody)
 
     # ---- settling ----
 
@@ -252,8 +256,10 @@ class LocalEngine:
         return Moved(people, between, scores)
 
     def _told_at(self) -> At:
-        rounded, exact = self.readings.rounded_common(), self.readings.known_common()
-        return At(rounded.mean_shift, exact.mean_shift, rounded.variance, max(rounded.scale, LEAST_SCALE))
+        rounded, reference = self.readings.rounded_common(), self._columns.state.people.reference.item()
+        least = min(rounded.mean_shift, reference - COMMON_SHIFT)
+        most = max(rounded.mean_shift, reference + COMMON_SHIFT)
+        return At(least, most, rounded.variance, max(rounded.scale, LEAST_SCALE))
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; return the edges whose variance they moved.
@@ -305,7 +311,7 @@ class LocalEngine:
         mean, reach, spread = self.readings.given_common(participants)
         off_mean, off_reach = mean - values[0], reach - values[1]
         off_spread = spread - values[2] + at.variance * (reach * reach - values[1] * values[1])
-        off = [off_mean + at.shift * off_reach, off_mean + at.exact_shift * off_reach]
+        off = [off_mean + at.least_shift * off_reach, off_mean + at.most_shift * off_reach]
         off += [at.scale * off_spread, at.scale * off_reach]
         left = np.abs(off).max(axis=0) <= tolerance  # as `tell_people` compares
         self._tell_people_without_data(participants[left], np.column_stack(values)[left])

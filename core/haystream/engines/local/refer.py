@@ -1,6 +1,6 @@
 """Another reference Δ₀ for side MEAN (`sides`), which says the same."""
 
-from haystream.arrays import Ints
+from haystream.arrays import Ints, mark
 from haystream.compiled import compiled
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import SQUARE, State
@@ -13,7 +13,8 @@ def refer(state: State, screened: Ints, participants: int, reference: float) -> 
 
     With δ the move of the reference, and o and x₂ side COMMON and its solution, b' = b − δ o is solved by
     x' = x − δ x₂ up to r' = r − δ r₂. In b'ᵀx' + r'ᵀx', δ has the factor −2 (bᵀx₂ + xᵀr₂), which the border takes
-    from Σ c. No reading changes, but residuals may be above their tolerance then.
+    from Σ c. No reading changes, but residuals may be above their tolerance then. Whoever has a reach has moved, as
+    readers may have been told of it well enough for another shift only.
     """
     edges, data, people, sums = state.edges, state.data, state.people, state.sums
     move, coefficients = reference - people.reference[0], 0.0
@@ -33,6 +34,7 @@ def refer(state: State, screened: Ints, participants: int, reference: float) -> 
         moved, left = cell(people.x, u, COMMON), people.residual[u, COMMON]
         if moved != 0.0:
             put_cell(people.x, u, MEAN, cell(people.x, u, MEAN) - move * moved)
+            mark(state.news.moved, u)
         if left != 0.0:
             people.residual[u, MEAN] -= move * left
     people.reference[0] = reference
