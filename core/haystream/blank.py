@@ -109,6 +109,11 @@ class Blanks:
         self._collection = collection
         self._known: dict[Hashable, Blank] = collection.shared.setdefault(Blank, {})
 
+    def due(self, prior: Prior, tolerance: float) -> bool:
+        """Whether there is one that is outdated."""
+        blank = self._known.get(without_watch_list(prior, tolerance))
+        return blank is not None and blank.outdated
+
     def begun(self, prior: Prior, tolerance: float) -> Blank | None:
         """One that is still to be made, and then to be handed to `take`; None where there is one that will do."""
         of_all, blank = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))

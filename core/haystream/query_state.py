@@ -361,6 +361,11 @@ class QueryState:
             return None
         return Blanks(self.collection).begun(self.settings.prior, self._tolerance)
 
+    @property
+    def original_due(self) -> bool:
+        """Whether what queries with this prior begin as copies of is to be made anew before the next one opens."""
+        return not self.better_at_once(0) and Blanks(self.collection).due(self.settings.prior, self._tolerance)
+
     def begin_with(self, made: Blank) -> None:
         """Have the original that was made kept for this query, and for others that open soon."""
         Blanks(self.collection).take(self.settings.prior, self._tolerance, made)

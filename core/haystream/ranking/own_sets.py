@@ -164,6 +164,10 @@ class OwnSets:
         """Whether own sets may be without an entry."""
         return self._places is not None
 
+    def keep_no_rest(self) -> None:
+        """Have every set that comes be own and have the entry of its number; none is there yet."""
+        self._places = None
+
     def enter_all(self) -> None:
         """Keep no rest from now on: every set is own, and has the entry of its number, DUE."""
         self.own_all()

@@ -98,7 +98,7 @@ class Queue:
         """Who leads, as it was last asked for; None where that may have changed."""
         self._reasons = Reasons(collection)
         if prior is None:
-            self._enter_all()
+            self._own.keep_no_rest()
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""

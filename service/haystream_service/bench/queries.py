@@ -133,7 +133,7 @@ def measure(job: Job) -> Measured:
     before = resident()
     notes.print(f"  {job.graph} {job.edges:,}: what all queries share")
     step(state, Query(FIRST_QUERY))
-    state.queries.pop(FIRST_QUERY).finish()
+    _rest(state.queries.pop(FIRST_QUERY))
     rows: list[Row] = []
     failed: list[str] = []
     bench = _Bench(job, state)
@@ -324,6 +324,11 @@ def _rest(query: QueryState) -> None:
     while query.foresee():
         pass
     query.drain()
+    if query.original_due:
+        original = query.original(0)
+        assert original is not None
+        original.make(query.settings.policy)
+        query.begin_with(original)
 
 
 def milliseconds(seconds: SupportsFloat) -> float:

@@ -17,6 +17,7 @@ from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
 from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn
+from haystream_service.worker.originals import Originals
 from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.snapshots import Snapshots
@@ -147,10 +148,7 @@ class Follower:
         self.collection = collection
         self.exclusive = Exclusive()
         """For whoever works with the collection, or with the state of one of its queries."""
-        self.originals = asyncio.Lock()
-        """Held while what queries begin as copies of is made, one at a time."""
-        self.making = Exclusive()
-        """For that, in a thread of its own."""
+        self.originals = Originals(shared, self.exclusive)
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
         self.listeners: dict[str, Listener] = {}
         """By query."""
@@ -219,7 +217,7 @@ class Follower:
             self._totals.cancel()
         if self._coming is not None:
             self._coming.cancel()
-        self.making.close()
+        self.originals.close()
         self.exclusive.close()
 
     async def _follow(self) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from haystream.errors import QueryFailed, Rejected
@@ -67,7 +66,7 @@ class Opening:
         async with troubles.attempt(stored.position):
             with computing():
                 state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
-                await self._make_original(state, follower, verdicts=len(stored.verdicts))
+                await follower.originals.make(state, verdicts=len(stored.verdicts))
                 parts = restore(state, stored.verdicts, stored.leases)
                 # One part a turn: verdicts of other queries of the collection go between.
                 while await follower.exclusive(lambda: next(parts, False), in_thread=True, turn=Turn.GROWTH):
@@ -117,7 +116,7 @@ class Opening:
             follower = await self._follow(settings)
             with computing():
                 state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
-                await self._make_original(state, follower, verdicts=0)
+                await follower.originals.make(state, verdicts=0)
                 return Loaded(state, saved=Position(history=self._shared.written.history))
         return None
 
@@ -126,19 +125,6 @@ class Opening:
         if self.follower is not None:
             self._followers.leave(self.follower, self._query_id)
             self.follower = None
-
-    async def _make_original(self, state: QueryState, follower: Follower, *, verdicts: int) -> None:
-        """Return when what the query begins as a copy of is there, if it begins so.
-
-        Making that takes seconds on a large graph, for which others go on with the collection.
-        """
-        async with follower.originals:
-            begin = partial(state.original, verdicts)
-            original = await follower.exclusive(begin, in_thread=True, turn=Turn.GROWTH)
-            if original is not None:
-                await follower.making(partial(original.make, state.settings.policy), in_thread=True)
-                begin_with = partial(state.begin_with, original)
-                await follower.exclusive(begin_with, in_thread=True, turn=Turn.GROWTH)
 
     async def _follow(self, settings: Query, *, at_least: int = 0) -> Follower:
         """The query's collection, with all that its log holds now."""

@@ -465,6 +465,7 @@ class QueryOwner:
                 (limits.item_publish_seconds if unfinished else limits.totals_seconds) if stays else 0.0
             )
         await follower.snapshots.keep(state.settings)
+        follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self.away = _away(state.settings, loaded.revision, loaded.cursor)
             self._let_go()

@@ -1,0 +1,69 @@
+"""What a collection's queries begin as copies of: made for a query that opens, or ahead, when nobody waits."""
+
+import asyncio
+import logging
+from contextvars import Context
+from functools import partial
+
+from haystream.errors import QueryFailed
+from haystream.query_state import QueryState
+from haystream_service.worker.exclusive import Exclusive, Turn
+from haystream_service.worker.shared import Shared
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""It is looked at most so often whether one is to be made ahead: many queries come to rest at once."""
+
+
+class Originals:
+    """Makes them, one at a time. That takes seconds on a large graph, and others go on with the collection."""
+
+    def __init__(self, shared: Shared, exclusive: Exclusive) -> None:
+        self._shared = shared
+        self._exclusive = exclusive
+        self._making = Exclusive()
+        """Has a thread of its own."""
+        self._one = asyncio.Lock()
+        self._ahead: asyncio.Task[None] | None = None
+        self._looked = float("-inf")
+
+    async def make(self, state: QueryState, *, verdicts: int, turn: Turn = Turn.GROWTH) -> None:
+        """Return when what a query with so many verdicts begins as a copy of is there, if it begins so.
+
+        Raises:
+            QueryFailed: TOO_MUCH_WORK.
+        """
+        async with self._one:
+            original = await self._exclusive(partial(state.original, verdicts), in_thread=True, turn=turn)
+            if original is not None:
+                await self._making(partial(original.make, state.settings.policy), in_thread=True)
+                await self._exclusive(partial(state.begin_with, original), in_thread=True, turn=turn)
+
+    def make_ahead(self, state: QueryState) -> None:
+        """Begin to make a newer one for whoever opens next with this query's prior, where one is due.
+
+        To be called when the query has nothing left to do. Nobody waits for it; who opens meanwhile does.
+        """
+        now = self._shared.clock.monotonic()
+        if self._one.locked() or now < self._looked + LOOK_SECONDS:
+            return
+        self._looked = now
+        if state.original_due:
+            self._ahead = asyncio.create_task(self._make_ahead(state), context=Context())
+
+    async def _make_ahead(self, state: QueryState) -> None:
+        try:
+            await self.make(state, verdicts=0, turn=Turn.REST)
+        except QueryFailed as failure:  # so will who opens, and tells of it
+            log.warning("what queries with the prior of %r begin with: %s", state.settings.query_id, failure)
+        except Exception:
+            # Other queries are none the worse for it; it is who opens, and is made one for, that may be stopped.
+            log.exception("what queries with the prior of %r begin with", state.settings.query_id)
+            self._looked = float("inf")
+
+    def close(self) -> None:
+        """Make no more, and let go of the thread."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+        self._making.close()

@@ -1,0 +1,79 @@
+"""What queries begin as copies of is made anew when nobody waits, so that the next one to open need not wait for it."""
+
+import asyncio
+
+import pytest
+from support.world import Process, World
+
+from haystream.blank import Blank
+from haystream.events import Event, Item, Query
+from haystream_service.worker import originals
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Blank]:
+    """All that were made; one is outdated by ten items, and it is looked for one all the time."""
+    monkeypatch.setattr("haystream.blank.MOST_ITEMS", 10)
+    monkeypatch.setattr(originals, "LOOK_SECONDS", 0.0)
+    every: list[Blank] = []
+    whole = Blank.make
+
+    def make(self, *arguments):
+        whole(self, *arguments)
+        every.append(self)
+
+    monkeypatch.setattr(Blank, "make", make)
+    return every
+
+
+def ring(begin: int, end: int) -> list[Event]:
+    return [Item(f"r{n}", "default", f"p{n % 40}", (f"p{(n + 1) % 40}",)) for n in range(begin, end)]
+
+
+async def up_to_date(process: Process, query_id: str) -> None:
+    """Return when one that opens would find what it begins with."""
+    state = process.worker.state(query_id)
+    assert state is not None
+    while state.original_due:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+async def test_it_is_made_ahead_as_the_collection_grows(world: World, made: list[Blank]) -> None:
+    process = await world.process()
+    world.say(*ring(0, 100))
+    world.say(Query("q"))
+    await process.settled()
+    assert len(made) == 1
+    world.say(*ring(100, 140))
+    await process.settled()
+    await process.wait(up_to_date(process, "q"))
+    assert len(made) == 2
+    world.say(Query("another"))
+    await process.settled()
+    assert len(made) == 2
+    await world.check_equals_fold([Query("q"), Query("another"), *ring(0, 140)])
+
+
+async def test_where_it_cannot_be_made_the_worker_goes_on(
+    world: World, made: list[Blank], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = await world.process()
+    world.say(*ring(0, 100))
+    world.say(Query("q"))
+    await process.settled()
+
+    def fail(*_: object) -> None:
+        raise ArithmeticError("no such thing")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Blank, "make", fail)
+        world.say(*ring(100, 140))
+        await process.settled()
+        while "no such thing" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        world.say(*ring(140, 150))
+        await process.settled()
+    assert caplog.text.count("ArithmeticError: no such thing") == 1
+    await world.check_equals_fold([Query("q"), *ring(0, 150)])
