@@ -1,4 +1,4 @@
-"""What queries begin as copies of is made anew when nobody waits, so that the next one to open need not wait for it."""
+"""What queries begin as copies of is made anew when nobody waits, so that who opens next need not wait for it."""
 
 import asyncio
 
