@@ -46,6 +46,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: of several processes none has a long one when the others are done."""
+    counts: dict[Path, list[int]] = {}
+    for item in items:
+        count = counts.setdefault(item.path, [0, 0, 0])
+        for number, is_one in enumerate((item.get_closest_marker("slow"), item.get_closest_marker("kafka"), True)):
+            count[number] -= bool(is_one)
+    items.sort(key=lambda item: counts[item.path])
+
+
 SHOWN = "shown"
 
 

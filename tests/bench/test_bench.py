@@ -51,6 +51,7 @@ def small() -> State:
 
 
 @pytest.mark.usefixtures("nothing_real")
+@pytest.mark.slow
 def test_the_command_prints_one_object_of_the_contracts_shape(monkeypatch, capfdbinary, tmp_path):
     code = run(
         *("--edges", 200, "--edges", 100, "--items-per-edge", 6, "--seconds", 0, "--json"),

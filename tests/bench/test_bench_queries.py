@@ -36,6 +36,7 @@ def row(**changes: object) -> Row:
     return Row(**(fields | {"following": "random items", "queries": 1} | changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_object_with_a_row_for_each_number_of_queries(monkeypatch, capfdbinary, tmp_path):
     arguments = ("--edges", 120, "--items-per-edge", 4, "--queries", 3, "--queries", 1, "--verdicts", 60)
     options = ("--seconds", 0, "--memory", 64, "--png", tmp_path / "queries.png", "--json")

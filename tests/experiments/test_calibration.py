@@ -26,6 +26,7 @@ def drawn():
     return calibration.run(size=size, seed=1)["results"]
 
 
+@pytest.mark.slow
 def test_the_sd_is_complete_where_the_model_is_true(drawn):
     """Errors over the sd given have a mean square of 1: over 30 draws, 0.39 to 2.0 in 999 of 1,000 tries (χ²)."""
     assert {row["policy"] for row in drawn} == {"look-ahead-by-set", "look-ahead", "greedy", "random"}

@@ -39,11 +39,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seeds", pieces, ids=[f"{piece.start}-{piece.stop - 1}" for piece in pieces])
 
 
+@pytest.mark.slow
 def test_every_schedule_ends_in_what_replay_says(seeds: range) -> None:
     for seed in seeds:
         schedule.run(seed)
 
 
+@pytest.mark.slow
 def test_a_seed_brings_back_the_same_run() -> None:
     """In another process, too, whatever order its hashes give."""
     here = schedule.run(7)
@@ -73,6 +75,7 @@ def test_a_process_writes_to_kafka_in_order_however_long_one_of_it_takes() -> No
         assert landed == sorted(landed), f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_is_drawn_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule in which nothing fails would prove nothing; nor would one in which nothing is contradicted."""
     afresh, stale = Collection.afresh, []
