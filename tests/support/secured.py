@@ -6,6 +6,7 @@ import secrets
 import socket
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ RESOURCES = {"topic": 2, "group": 3, "cluster": 4}
 PATTERNS = {"literal": 3, "prefixed": 4}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10, "IdempotentWrite": 12}
 ALLOW = 3
+ASKED_SECONDS = 20.0
 
 
 class Right(NamedTuple):
@@ -93,11 +95,20 @@ class SecuredKafka(KafkaServer):
         assert struct.unpack(">iiih", answer[:14])[2:] == (1, 0), answer
 
     def _ask(self, request: bytes) -> bytes:
-        with socket.create_connection((HOST, self.port), timeout=10) as connection:
+        # A broker that has not heard from its controller yet what that takes hangs up on whatever is meant for it.
+        give_up = time.monotonic() + ASKED_SECONDS
+        while not (answer := self._answer(request)):
+            assert time.monotonic() < give_up, "the broker hangs up"
+            time.sleep(0.1)
+        return answer
+
+    def _answer(self, request: bytes) -> bytes:
+        """What the broker answers; nothing where it hangs up."""
+        with socket.create_connection((HOST, self.port), timeout=ASKED_SECONDS) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             with connection.makefile("rb") as stream:
-                (size,) = struct.unpack(">i", stream.read(4))
-                return stream.read(size)
+                size = stream.read(4)
+                return stream.read(*struct.unpack(">i", size)) if size else b""
 
     def _properties(self) -> dict[str, str]:
         plain = super()._properties()
