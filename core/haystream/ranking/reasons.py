@@ -1,12 +1,11 @@
 """Whose verdicts made the means of the first sets what they are, kept from one ranking to the next."""
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Ints
+from haystream.arrays import Floats, Ints
 from haystream.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.ranking.ranked import Share
@@ -14,19 +13,26 @@ from haystream.ranking.ranked import Share
 SHARES_NAMED = 5
 """How many shares an item's `because` names: the largest ones."""
 
+SHARES_KEPT = 64
+"""So many of a set are kept, the largest ones: where it has fewer, who leads at another common mean is known without a
+solve."""
+
 REASONS_SHIFT = 0.01
-"""By how much the common mean may move until it is looked again whose shares are the largest."""
+"""By how much the common mean may move until it is looked again whose shares are the largest, where it may have
+more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Largest:
-    """The largest shares of a set, (screened edge, share), and the shift of the common mean that they were read at.
+class _Largest(NamedTuple):
+    """The largest shares of a set, largest first, and the shift of the common mean that they were read at.
 
     A share is in proportion to d − Δ, d the edge's own deviation, so that it follows a move of Δ without a solve.
     """
 
     shift: float
-    shares: list[tuple[int, float]]
+    edges: Ints
+    """Screened ones, shape (k,)."""
+    shares: Floats
+    """Shape (k,)."""
 
 
 class Reasons:
@@ -47,36 +53,38 @@ class Reasons:
 
     def of(self, engine: Engine, sets: Sequence[int]) -> list[tuple[Share, ...]]:
         """The largest shares of each set, largest first."""
-        readings, edges_of, names = engine.readings, self._collection.sets.edges, self._collection.graph.names
-        shift = readings.known_common().mean_shift
+        edges_of, names = self._collection.sets.edges, self._collection.graph.names
+        shift = engine.readings.known_common().mean_shift
         new = [which for which in sets if not self._holds(which, shift)]
         if new:
-            largest = readings.largest_shares([edges_of(which) for which in new], SHARES_NAMED)
-            self._known.update((which, _Largest(shift, shares)) for which, shares in zip(new, largest, strict=True))
-        known = [self._known[which] for which in sets]
-        self._known = dict(zip(sets, known, strict=True))
-        moved = self._moved(engine, [largest for largest in known if largest.shift != shift], shift)
+            largest = engine.readings.largest_shares([edges_of(which) for which in new], SHARES_KEPT)
+            for which, shares in zip(new, largest, strict=True):
+                edges = np.array([edge for edge, _ in shares], np.int32)
+                self._known[which] = _Largest(shift, edges, np.array([share for _, share in shares]))
+        self._known = {which: self._known[which] for which in sets}
         return [
-            tuple(
-                Share(names(edge), share)
-                for edge, share in (largest.shares if largest.shift == shift else next(moved))
-            )
-            for largest in known
+            tuple(Share(names(edge), share) for edge, share in named)
+            for named in _named(engine, list(self._known.values()), shift)
         ]
 
     def _holds(self, which: int, shift: float) -> bool:
         known = self._known.get(which)
-        return known is not None and abs(shift - known.shift) <= REASONS_SHIFT
+        return known is not None and (len(known.edges) < SHARES_KEPT or abs(shift - known.shift) <= REASONS_SHIFT)
 
-    def _moved(self, engine: Engine, known: Sequence[_Largest], shift: float) -> Iterator[list[tuple[int, float]]]:
-        """What shares that were read at other shifts come to at this one."""
-        edges = [edge for largest in known for edge, _ in largest.shares]
-        deviations = iter(engine.readings.deviations(np.array(edges, dtype=np.int32)).tolist() if edges else ())
-        for largest in known:
-            moved = []
-            for edge, share in largest.shares:
-                before = next(deviations) - largest.shift
-                now = share * ((before + largest.shift - shift) / before if before else 1.0)
-                if math.isfinite(now):
-                    moved.append((edge, now))
-            yield sorted(moved, key=lambda pair: -abs(pair[1]))
+
+def _named(engine: Engine, known: Sequence[_Largest], shift: float) -> list[list[tuple[int, float]]]:
+    """Those to name of some sets, (screened edge, share), as they are at this shift."""
+    if not known:
+        return []
+    edges, shares = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
+    count = [len(each.edges) for each in known]
+    of, deviation = np.repeat(np.arange(len(known)), count), engine.readings.deviations(edges)
+    with np.errstate(all="ignore"):
+        before = deviation - np.repeat([each.shift for each in known], count)
+        now = np.where(before == 0.0, shares, shares * ((deviation - shift) / before))
+    order = np.lexsort((-np.abs(now), of))
+    order = order[np.isfinite(now[order])]
+    begin = np.searchsorted(of[order], np.arange(len(known)))
+    end = np.minimum(np.append(begin[1:], len(order)), begin + SHARES_NAMED)
+    columns = edges[order].tolist(), now[order].tolist()
+    return [list(zip(*(column[a:b] for column in columns), strict=True)) for a, b in zip(begin, end, strict=True)]
