@@ -414,17 +414,19 @@ class Queue:
     def _best_entries(self, due: Ints) -> Ints:
         """The places of the best entries, as many as may lead, and of those that are `due`, ascending."""
         score = self._scores[: self._own.entries]
-        least = np.partition(score, -CANDIDATES)[-CANDIDATES] if len(score) > CANDIDATES else -np.inf
-        best = (score >= least) & (score > -np.inf)
+        best = (score >= self._last_of_best()) & (score > -np.inf)
         best[due] = True
         return np.flatnonzero(best).astype(np.int32)
 
     def _least_of_best(self) -> float:
-        """What the last of as many entries as may lead scores; −inf where there are fewer, or no rest is kept."""
+        """The same as `_last_of_best`; −inf where no rest is kept."""
+        return self._last_of_best() if self._own.keeps_rest else -math.inf
+
+    def _last_of_best(self) -> float:
+        """What the last of as many entries as may lead scores; −inf where there are fewer."""
         score = self._scores[: self._own.entries]
-        if not self._own.keeps_rest or len(score) < CANDIDATES:
-            return -math.inf
-        return float(np.partition(score, -CANDIDATES)[-CANDIDATES])
+        score = score[score > -np.inf]  # to find it among many that are alike takes twenty times as long
+        return float(np.partition(score, -CANDIDATES)[-CANDIDATES]) if len(score) >= CANDIDATES else -math.inf
 
     def _thin_out(self) -> None:
         """Where there are many more entries than may lead, make the others rest, but for those that are counted,

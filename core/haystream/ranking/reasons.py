@@ -14,8 +14,8 @@ SHARES_NAMED = 5
 """How many shares an item's `because` names: the largest ones."""
 
 SHARES_KEPT = 64
-"""So many of a set are kept, the largest ones: where it has fewer, who leads at another common mean is known without a
-solve."""
+"""So many of a set are kept, the largest ones: where there are no more, who leads at another common mean is known
+without a solve."""
 
 REASONS_SHIFT = 0.01
 """By how much the common mean may move until it is looked again whose shares are the largest, where it may have
