@@ -93,6 +93,28 @@ async def test_where_memory_is_short_queries_are_put_away(world: World, monkeypa
     await gone(process, "a", "b")
 
 
+async def test_who_has_followed_its_collection_for_long_and_is_not_touched_is_put_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residents, "FOLLOWED_SECONDS", 0.0)
+    process = await world.process(refresh_seconds=0.1)
+    events: list[Event] = [Query("q"), item(1), item(2), verdict(1, "q")]
+    world.say(*events)
+    await process.settled()
+    await asyncio.sleep(0.15)  # it is untouched, and has nothing to follow
+    assert process.worker.state("q")
+    events.append(item(3))
+    world.say(events[-1])
+    await process.wait(process.consumer.drained())
+    await gone(process, "q")
+    assert len(world.rankings("q")[-1].items) == 2
+    events.append(item(4))
+    world.say(events[-1])
+    await come_true(process, lambda: len(world.rankings("q")[-1].items) == 3)
+    await gone(process, "q")
+    await world.check_equals_fold(events)
+
+
 async def test_new_items_reach_queries_that_are_put_away_and_they_stay_there(world: World) -> None:
     process = await world.process(idle_seconds=0.0, refresh_seconds=0.05)
     events: list[Event] = [Query("q"), Query("r"), Query("closed", status=Status.CLOSED), item(1), verdict(1, "r")]

@@ -64,6 +64,8 @@ class Loaded:
     """When items that are folded in are to be saved and published, on the monotonic clock, where that can wait."""
     took: float = 0.0
     """Seconds that folding in the last batch took."""
+    followed: float = 0.0
+    """The same of all batches since anything came for the query: those took in what its collection got."""
 
     def __post_init__(self) -> None:
         self.settings_offset = self.saved.queries_offset
@@ -188,6 +190,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
         change = _change(loaded, batch, partition, clock) if loaded.put_off is None else None
         folded = Folded(change, seconds, touched)
     loaded.took, loaded.pairs = clock.monotonic() - began, state.collection.graph.edges
+    loaded.followed = 0.0 if batch.deliveries else loaded.followed + loaded.took
     return folded
 
 

@@ -131,6 +131,11 @@ class QueryOwner:
         return self._loaded is not None
 
     @property
+    def followed(self) -> float:
+        """Seconds that its collection's growth took since anything came for the query, while it is in memory."""
+        return self._loaded.followed if self._loaded is not None else 0.0
+
+    @property
     def stopped(self) -> bool:
         """Whether the query is in quarantine."""
         return self._troubles.stopped is not None

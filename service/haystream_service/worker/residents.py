@@ -24,6 +24,9 @@ REST = 4.0
 takes a fifth of a core, unless a server keeps it waiting: then `refresh_seconds` are enough."""
 LEAST_IDLE_SECONDS = 5.0
 """Touched more recently than this, a query is not put away for want of memory: it would come back at once."""
+FOLLOWED_SECONDS = 1.0
+"""A query that nobody touches has followed its collection for so long in all when it is put away: to load it takes
+less, rests counted, and it knows all that the collection has by then."""
 A_PART = 8
 """Where there is too little memory, one in so many queries is put away at a look."""
 
@@ -54,13 +57,19 @@ class Residents:
             self._shared.on_bug(bug)
 
     def _leaving(self) -> list[QueryOwner]:
-        """Those nobody has touched for `idle_seconds`; more, the longest untouched first, where memory is short."""
+        """Those nobody has touched for `idle_seconds`, or for less while that took much work; more, the longest
+        untouched first, where memory is short."""
         limits, now = self._shared.limits, self._shared.clock.monotonic()
         there = sorted((owner for owner in self._owners() if owner.in_memory), key=lambda owner: owner.touched)
         too_many = max(0, len(there) - limits.queries_in_memory)
         if limits.memory_bytes and resident_bytes() > limits.memory_bytes:
             too_many = max(too_many, 1 + len(there) // A_PART)
-        idle = [owner for owner in there if now - owner.touched >= limits.idle_seconds]
+        idle = [
+            owner
+            for owner in there
+            if now - owner.touched >= limits.idle_seconds
+            or (owner.followed > FOLLOWED_SECONDS and now - owner.touched >= limits.refresh_seconds)
+        ]
         unlucky = [owner for owner in there[:too_many] if now - owner.touched >= LEAST_IDLE_SECONDS]
         return list(dict.fromkeys(idle + unlucky))
 
