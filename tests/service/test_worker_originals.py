@@ -17,6 +17,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Blank]:
     """All that were made; one is outdated by ten items, and it is looked for one all the time."""
     monkeypatch.setattr("haystream.blank.MOST_ITEMS", 10)
     monkeypatch.setattr(originals, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(originals, "REST", 0.0)
     every: list[Blank] = []
     whole = Blank.make
 

@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """It is looked at most so often whether one is to be made ahead: many queries come to rest at once."""
+REST = 20.0
+"""After one was made ahead none is for so many times as long as that took: a graph that grows all the time takes a
+twentieth of a core, whether or not anybody opens a query."""
 
 
 class Originals:
@@ -26,19 +29,20 @@ class Originals:
         """Has a thread of its own."""
         self._one = asyncio.Lock()
         self._ahead: asyncio.Task[None] | None = None
-        self._looked = float("-inf")
+        self._next_look = float("-inf")
 
-    async def make(self, state: QueryState, *, verdicts: int, turn: Turn = Turn.GROWTH) -> None:
+    async def make(self, state: QueryState, *, verdicts: int) -> None:
         """Return when what a query with so many verdicts begins as a copy of is there, if it begins so.
 
         Raises:
             QueryFailed: TOO_MUCH_WORK.
         """
         async with self._one:
-            original = await self._exclusive(partial(state.original, verdicts), in_thread=True, turn=turn)
+            # Also where it is ahead, at rest: somebody may be waiting to open a query by now.
+            original = await self._exclusive(partial(state.original, verdicts), in_thread=True, turn=Turn.GROWTH)
             if original is not None:
                 await self._making(partial(original.make, state.settings.policy), in_thread=True)
-                await self._exclusive(partial(state.begin_with, original), in_thread=True, turn=turn)
+                await self._exclusive(partial(state.begin_with, original), in_thread=True, turn=Turn.GROWTH)
 
     def make_ahead(self, state: QueryState) -> None:
         """Begin to make a newer one for whoever opens next with this query's prior, where one is due.
@@ -46,21 +50,24 @@ class Originals:
         To be called when the query has nothing left to do. Nobody waits for it; who opens meanwhile does.
         """
         now = self._shared.clock.monotonic()
-        if self._one.locked() or now < self._looked + LOOK_SECONDS:
+        if self._one.locked() or now < self._next_look:
             return
-        self._looked = now
+        self._next_look = now + LOOK_SECONDS
         if state.original_due:
             self._ahead = asyncio.create_task(self._make_ahead(state), context=Context())
 
     async def _make_ahead(self, state: QueryState) -> None:
+        clock = self._shared.clock
+        began = clock.monotonic()
         try:
-            await self.make(state, verdicts=0, turn=Turn.REST)
+            await self.make(state, verdicts=0)
+            self._next_look = clock.monotonic() + REST * (clock.monotonic() - began)
         except QueryFailed as failure:  # so will who opens, and tells of it
             log.warning("what queries with the prior of %r begin with: %s", state.settings.query_id, failure)
         except Exception:
             # Other queries are none the worse for it; it is who opens, and is made one for, that may be stopped.
             log.exception("what queries with the prior of %r begin with", state.settings.query_id)
-            self._looked = float("inf")
+            self._next_look = float("inf")
 
     def close(self) -> None:
         """Make no more, and let go of the thread."""
