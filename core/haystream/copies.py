@@ -23,7 +23,7 @@ LINE = 64
 """Bytes: arrays begin at a line of the cache."""
 
 _sizes: dict[int, int] = {}
-"""Bytes of the templates that there are, by memfd."""
+"""Bytes of what templates and copies have, by memfd."""
 
 FAILED = ctypes.c_void_p(-1).value
 """What mmap(2) returns where it could not."""
@@ -40,15 +40,12 @@ class Template(Generic[_T]):
         self._begin: list[int] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
         self._arrays: list[Array] = []
         """The arrays themselves, where there is no memfd."""
-        self._memory = _memory_without_address() if self._begin[-1] else -1
-        if self._memory < 0:
+        self._memory = _memory_without_address(self._begin[-1])
+        if self._memory is None:
             self._arrays = [array.copy() for array in arrays]
             return
-        finalize(self, _close, self._memory)
-        os.ftruncate(self._memory, self._begin[-1])
-        for here, array in zip(self._views(mmap.MAP_SHARED), arrays, strict=True):
+        for here, array in zip(self._views(self._memory, mmap.MAP_SHARED), arrays, strict=True):
             here[...] = array
-        _sizes[self._memory] = self._begin[-1]
 
     @property
     def nbytes(self) -> int:
@@ -57,21 +54,23 @@ class Template(Generic[_T]):
 
     def copy(self) -> _T:
         """The tree with arrays of its own, which may be written to."""
-        own = self._arrays and [array.copy() for array in self._arrays]
-        arrays = iter(own or self._views(mmap.MAP_PRIVATE))
+        if self._memory is None:
+            arrays = iter([array.copy() for array in self._arrays])
+        else:
+            arrays = iter(self._views(self._memory, mmap.MAP_PRIVATE))
         return cast(_T, _with_leaves(self._tree, lambda _: next(arrays)))
 
-    def _views(self, flags: int) -> list[Array]:
+    def _views(self, of: "_Memory", flags: int) -> list[Array]:
         # Python's own `mmap` keeps a file descriptor for every mapping: there may be thousands.
         length, libc = self._begin[-1], ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
         libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-        address = libc.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, self._memory, 0)
+        address = libc.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, of.number, 0)
         if address is None or address == FAILED:
             raise MemoryError(f"mmap of {length:,} bytes: {os.strerror(ctypes.get_errno())}")
         memory: Any = (ctypes.c_byte * length).from_address(address)
-        unmap = finalize(memory, libc.munmap, address, length)
+        unmap = finalize(memory, _unmap, address, length, of)
         unmap.atexit = False  # another thread may still be at work there
         return [
             np.frombuffer(memory, dtype, count=prod(shape), offset=begin).reshape(shape)
@@ -87,22 +86,36 @@ def zeros_as_needed(*shape: int) -> NDArray[np.float64]:
     return np.frombuffer(memory, np.float64, count=prod(shape)).reshape(shape)
 
 
-def _memory_without_address() -> int:
-    """A memfd, or −1 where the system has none, or does not let this process have one."""
+class _Memory:
+    """A memfd, for as long as a template or a copy of it has the memory."""
+
+    def __init__(self, number: int, nbytes: int) -> None:
+        self.number = number
+        os.ftruncate(number, nbytes)
+        _sizes[number] = nbytes
+        finalize(self, _close, number)
+
+
+def _memory_without_address(nbytes: int) -> _Memory | None:
+    """So many bytes; None where that is 0, the system has no memfd, or it does not let this process have one."""
     try:
-        return os.memfd_create("haystream") if hasattr(os, "memfd_create") else -1
+        return _Memory(os.memfd_create("haystream"), nbytes) if nbytes and hasattr(os, "memfd_create") else None
     except OSError:
-        return -1
+        return None
 
 
 def held_bytes() -> int:
-    """How much memory all templates hold that processes' statistics count for each copy, or not at all."""
+    """How much memory there is that processes' statistics count for each copy, or not at all."""
     return sum(list(_sizes.values()))
 
 
-def _close(memory: int) -> None:
-    _sizes.pop(memory, None)
-    os.close(memory)
+def _unmap(address: int, length: int, _: _Memory) -> None:
+    ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(length))
+
+
+def _close(number: int) -> None:
+    _sizes.pop(number, None)
+    os.close(number)
 
 
 def _leaves(tree: Any) -> Iterator[Array]:

@@ -1,5 +1,6 @@
 """Queries start as copies of one that nobody has judged anything in, and are each as if it were alone."""
 
+import gc
 from dataclasses import replace
 from unittest import mock
 
@@ -11,7 +12,7 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
 
 from haystream import blank
-from haystream.copies import Template
+from haystream.copies import Template, held_bytes
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.engine import LocalEngine
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
@@ -32,6 +33,23 @@ def memory(request, monkeypatch):
         monkeypatch.delattr("os.memfd_create", raising=False)
     if request.param == "forbidden":
         monkeypatch.setattr("os.memfd_create", mock.Mock(side_effect=PermissionError), raising=False)
+
+
+def test_memory_counts_until_the_last_copy_is_gone() -> None:
+    gc.collect()  # of other tests
+    before = held_bytes()
+    template = Template((np.arange(5000.0),))
+    held = held_bytes() - before
+    assert held >= 40_000
+    (first,), (second,) = template.copy(), template.copy()
+    del template, first
+    assert held_bytes() - before == held
+    part = second[10:20]
+    del second
+    assert held_bytes() - before == held
+    np.testing.assert_array_equal(part, np.arange(10.0, 20.0))
+    del part
+    assert held_bytes() == before
 
 
 @pytest.mark.usefixtures("memory")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from gc import collect
-from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple, SupportsFloat
 
@@ -24,6 +23,7 @@ from haystream_service.bench import graphs
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.search import Arrivals, Search
 from haystream_service.commands.console import notes
+from haystream_service.process_memory import resident_bytes
 
 FIRST = 50
 """Verdicts of a query that are timed apart: the common mean that it learns moves most with these."""
@@ -130,7 +130,7 @@ def measure(job: Job) -> Measured:
         if job.graph == GraphName.THREADS and collection.graph.edges >= job.edges:
             break
     size = collection.graph.edges, len(collection.graph), len(collection)
-    before = resident()
+    before = resident_bytes()
     notes.print(f"  {job.graph} {job.edges:,}: what all queries share")
     step(state, Query(FIRST_QUERY))
     _rest(state.queries.pop(FIRST_QUERY))
@@ -180,7 +180,7 @@ class _Bench:
         rng = np.random.default_rng([job.seed, 1])
         self._arrivals = Arrivals(self._collection, rng)
         collect()
-        self.before = resident()
+        self.before = resident_bytes()
         """Bytes, with no query open."""
         self._per_query = 0.0
 
@@ -196,7 +196,7 @@ class _Bench:
         stored_bytes = stored.nbytes()
         del stored
         collect()
-        self._per_query = (resident() - self.before) / queries
+        self._per_query = (resident_bytes() - self.before) / queries
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
         return Row(
@@ -334,17 +334,3 @@ def _rest(query: QueryState) -> None:
 def milliseconds(seconds: SupportsFloat) -> float:
     """Rounded to a microsecond."""
     return round(1e3 * float(seconds), 3)
-
-
-def resident() -> int:
-    """Memory of this process in bytes; what it maps several times, or shares with others, counts once (PSS).
-
-    Where the system does not say that, all of its resident pages; 0 where it does not say that either.
-    """
-    for name, key in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
-        path = Path("/proc/self") / name
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                if line.startswith(key):
-                    return int(line.split()[1]) * 1024
-    return 0
