@@ -8,6 +8,7 @@ import pytest
 from support.dense import TIGHT, dense_of
 from support.histories import MODELS, item, verdict
 
+from haystream.engines.local.budget import PROMISE
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -43,6 +44,33 @@ def test_an_item_names_the_pairs_that_count_most(model: ModelName) -> None:
         np.testing.assert_allclose([abs(share) for _, share in named], largest, atol=1e-9)
         adjusted = (dense.linear_mean - dense.prior_mean)[on].mean() - dense.shift
         assert shares.sum() == pytest.approx(adjusted, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_kept_of_shares_from_one_ranking_to_the_next_is_right(seed: int) -> None:
+    """By a dense solve, while the base rate moves far and analysts change their minds."""
+    rng = np.random.default_rng(seed)
+    state, _ = step(State(), Query("q", top=1000))
+    for number in range(60):
+        step(state, item(f"i{number}", *(f"p{p:02d}" for p in rng.choice(20, 2, replace=False))))
+    query = state.queries["q"]
+    collection, number = query.collection, 0
+    for rate in (0.9, 0.1, 0.5):
+        for _ in range(40):
+            outcome = Outcome.RELEVANT if rng.random() < rate else Outcome.IRRELEVANT
+            step(state, verdict(number, f"i{rng.integers(50)}", outcome))
+            number += 1
+            ranked = query.ranking().items
+        dense = dense_of(query)
+        row_of = {pair: row for row, pair in enumerate(dense.pairs)}
+        for each in ranked:
+            on = [
+                row_of[collection.graph.names(e)]
+                for e in collection.sets.edges(collection.set_of(collection.index(each.item_id) or 0))
+            ]
+            shares = dense.share_matrix[on].mean(axis=0)
+            for share in each.because:
+                assert share.share == pytest.approx(shares[row_of[share.participants]], abs=8.0 * PROMISE)
 
 
 @pytest.mark.parametrize("engine", ["local", "reference"])

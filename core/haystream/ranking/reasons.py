@@ -1,6 +1,6 @@
 """Whose verdicts made the means of the first sets what they are, kept from one ranking to the next."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +31,8 @@ class _Largest(NamedTuple):
     shift: float
     edges: Ints
     """Screened ones, shape (k,)."""
-    shares: Floats
-    """Shape (k,)."""
+    factors: Floats
+    """A share over d − Δ, shape (k,)."""
 
 
 class Reasons:
@@ -53,19 +53,27 @@ class Reasons:
 
     def of(self, engine: Engine, sets: Sequence[int]) -> list[tuple[Share, ...]]:
         """The largest shares of each set, largest first."""
-        edges_of, names = self._collection.sets.edges, self._collection.graph.names
-        shift = engine.readings.known_common().mean_shift
+        names, shift = self._collection.graph.names, engine.readings.known_common().mean_shift
         new = [which for which in sets if not self._holds(which, shift)]
         if new:
-            largest = engine.readings.largest_shares([edges_of(which) for which in new], SHARES_KEPT)
-            for which, shares in zip(new, largest, strict=True):
-                edges = np.array([edge for edge, _ in shares], np.int32)
-                self._known[which] = _Largest(shift, edges, np.array([share for _, share in shares]))
+            self._known.update(zip(new, self._read(engine, new, shift), strict=True))
         self._known = {which: self._known[which] for which in sets}
         return [
             tuple(Share(names(edge), share) for edge, share in named)
             for named in _named(engine, list(self._known.values()), shift)
         ]
+
+    def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> Iterator[_Largest]:
+        on = list(map(self._collection.sets.edges, sets))
+        for shares in engine.readings.largest_shares(on, SHARES_KEPT):
+            edges, largest = (
+                np.array([edge for edge, _ in shares], np.int32),
+                np.array([share for _, share in shares]),
+            )
+            apart = engine.readings.deviations(edges) - shift
+            with np.errstate(over="ignore"):
+                factors = np.divide(largest, apart, out=np.zeros_like(apart), where=apart != 0.0)
+            yield _Largest(shift, edges, factors)
 
     def _holds(self, which: int, shift: float) -> bool:
         known = self._known.get(which)
@@ -76,14 +84,12 @@ def _named(engine: Engine, known: Sequence[_Largest], shift: float) -> list[list
     """Those to name of some sets, (screened edge, share), as they are at this shift."""
     if not known:
         return []
-    edges, shares = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
-    count = [len(each.edges) for each in known]
-    of, deviation = np.repeat(np.arange(len(known)), count), engine.readings.deviations(edges)
-    with np.errstate(all="ignore"):
-        before = deviation - np.repeat([each.shift for each in known], count)
-        now = np.where(before == 0.0, shares, shares * ((deviation - shift) / before))
+    edges, factors = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
+    with np.errstate(over="ignore", invalid="ignore"):
+        now = factors * (engine.readings.deviations(edges) - shift)
+    of = np.repeat(np.arange(len(known)), [len(each.edges) for each in known])
     order = np.lexsort((-np.abs(now), of))
-    order = order[np.isfinite(now[order])]
+    order = order[np.isfinite(now[order])]  # but for those whose verdicts have been retracted
     begin = np.searchsorted(of[order], np.arange(len(known)))
     end = np.minimum(np.append(begin[1:], len(order)), begin + SHARES_NAMED)
     columns = edges[order].tolist(), now[order].tolist()
