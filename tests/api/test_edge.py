@@ -171,9 +171,11 @@ async def test_a_bucket_fills_at_its_rate() -> None:
 
 async def test_guessing_tokens_is_slowed_down(address: str) -> None:
     async with calling(address, "guess") as client:
-        answers = [(await client.get("/v1/me")).status_code for _ in range(40)]
-    assert answers[0] == 401
-    assert answers[-1] == 429
+        assert (await client.get("/v1/me")).status_code == 401
+        answers = await asyncio.gather(
+            *(client.get("/v1/me") for _ in range(80))
+        )  # one by one they may be slow enough
+    assert {answer.status_code for answer in answers} == {401, 429}
 
 
 async def test_the_page_of_the_routes_is_for_whoever_has_a_token(address: str, lead: httpx.AsyncClient) -> None:

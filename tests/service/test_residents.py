@@ -98,10 +98,13 @@ async def test_who_has_followed_its_collection_for_long_and_is_not_touched_is_pu
 ) -> None:
     monkeypatch.setattr(residents, "FOLLOWED_SECONDS", 0.0)
     process = await world.process(refresh_seconds=0.1)
-    events: list[Event] = [Query("q"), item(1), item(2), verdict(1, "q")]
+    events: list[Event] = [Query("q"), item(1), item(2)]
     world.say(*events)
     await process.settled()
-    await asyncio.sleep(0.15)  # it is untouched, and has nothing to follow
+    events.append(verdict(1, "q"))
+    world.say(events[-1])
+    await process.settled()
+    await asyncio.sleep(0.3)  # it is untouched, and has nothing to follow
     assert process.worker.state("q")
     events.append(item(3))
     world.say(events[-1])

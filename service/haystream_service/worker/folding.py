@@ -65,7 +65,7 @@ class Loaded:
     took: float = 0.0
     """Seconds that folding in the last batch took."""
     followed: float = 0.0
-    """The same of all batches since anything came for the query: those took in what its collection got."""
+    """The same of those that took in what its collection got, since anything came for the query."""
 
     def __post_init__(self) -> None:
         self.settings_offset = self.saved.queries_offset
@@ -169,7 +169,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
     `batch` learns what was applied and what was rejected.
     """
     began = clock.monotonic()
-    state = loaded.state
+    state, follows = loaded.state, bool(loaded.state.behind)
     batch.applied.clear()  # of a try that was fenced
     batch.stale.clear()
     batch.quiet.clear()
@@ -190,7 +190,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
         change = _change(loaded, batch, partition, clock) if loaded.put_off is None else None
         folded = Folded(change, seconds, touched)
     loaded.took, loaded.pairs = clock.monotonic() - began, state.collection.graph.edges
-    loaded.followed = 0.0 if batch.deliveries else loaded.followed + loaded.took
+    loaded.followed = 0.0 if batch.deliveries else loaded.followed + follows * loaded.took
     return folded
 
 
