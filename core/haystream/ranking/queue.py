@@ -425,7 +425,7 @@ class Queue:
     def _last_of_best(self) -> float:
         """What the last of as many entries as may lead scores; −inf where there are fewer."""
         score = self._scores[: self._own.entries]
-        score = score[score > -np.inf]  # to find it among many that are alike takes twenty times as long
+        score = score[score > -np.inf]  # among many that are alike it takes much longer to find
         return float(np.partition(score, -CANDIDATES)[-CANDIDATES]) if len(score) >= CANDIDATES else -math.inf
 
     def _thin_out(self) -> None:
