@@ -48,26 +48,25 @@ def test_an_item_names_the_pairs_that_count_most(model: ModelName) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_of_shares_from_one_ranking_to_the_next_is_right(seed: int) -> None:
-    """By a dense solve, while the base rate moves far and analysts change their minds."""
+    """By a dense solve, as verdicts among others move the base rate far and by themselves nobody here."""
     rng = np.random.default_rng(seed)
     state, _ = step(State(), Query("q", top=1000))
-    for number in range(60):
-        step(state, item(f"i{number}", *(f"p{p:02d}" for p in rng.choice(20, 2, replace=False))))
-    query = state.queries["q"]
-    collection, number = query.collection, 0
-    for rate in (0.9, 0.1, 0.5):
-        for _ in range(40):
+    for number in range(120):
+        here = "near" if number < 60 else "far"
+        step(state, item(f"i{number}", *(f"{here}{p:02d}" for p in rng.choice(12, 2, replace=False))))
+    query, verdicts = state.queries["q"], 0
+    collection = query.collection
+    for rate, items in ((0.5, range(40)), (0.9, range(60, 100)), (0.1, range(60, 100)), (0.6, range(60, 100))):
+        for number in items:
             outcome = Outcome.RELEVANT if rng.random() < rate else Outcome.IRRELEVANT
-            step(state, verdict(number, f"i{rng.integers(50)}", outcome))
-            number += 1
+            step(state, verdict(verdicts, f"i{number}", outcome))
+            verdicts += 1
             ranked = query.ranking().items
         dense = dense_of(query)
         row_of = {pair: row for row, pair in enumerate(dense.pairs)}
         for each in ranked:
-            on = [
-                row_of[collection.graph.names(e)]
-                for e in collection.sets.edges(collection.set_of(collection.index(each.item_id) or 0))
-            ]
+            sets = collection.set_of(collection.index(each.item_id) or 0)
+            on = [row_of[collection.graph.names(e)] for e in collection.sets.edges(sets)]
             shares = dense.share_matrix[on].mean(axis=0)
             for share in each.because:
                 assert share.share == pytest.approx(shares[row_of[share.participants]], abs=8.0 * PROMISE)

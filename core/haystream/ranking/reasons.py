@@ -1,6 +1,7 @@
 """Whose verdicts made the means of the first sets what they are, kept from one ranking to the next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -63,17 +64,16 @@ class Reasons:
             for named in _named(engine, list(self._known.values()), shift)
         ]
 
-    def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> Iterator[_Largest]:
-        on = list(map(self._collection.sets.edges, sets))
-        for shares in engine.readings.largest_shares(on, SHARES_KEPT):
-            edges, largest = (
-                np.array([edge for edge, _ in shares], np.int32),
-                np.array([share for _, share in shares]),
-            )
-            apart = engine.readings.deviations(edges) - shift
-            with np.errstate(over="ignore"):
-                factors = np.divide(largest, apart, out=np.zeros_like(apart), where=apart != 0.0)
-            yield _Largest(shift, edges, factors)
+    def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> list[_Largest]:
+        """The largest shares of each of these sets, afresh."""
+        found = engine.readings.largest_shares(list(map(self._collection.sets.edges, sets)), SHARES_KEPT)
+        edges = np.array([edge for shares in found for edge, _ in shares], np.int32)
+        largest = np.array([share for shares in found for _, share in shares])
+        apart = engine.readings.deviations(edges) - shift
+        with np.errstate(over="ignore"):
+            factors = np.divide(largest, apart, out=np.zeros_like(apart), where=apart != 0.0)
+        ends = np.cumsum([0, *map(len, found)]).tolist()
+        return [_Largest(shift, edges[a:b].copy(), factors[a:b].copy()) for a, b in pairwise(ends)]
 
     def _holds(self, which: int, shift: float) -> bool:
         known = self._known.get(which)
