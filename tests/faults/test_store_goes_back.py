@@ -9,7 +9,7 @@ from support.store_copy import Copy, noted
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.demo.stage import WorkerProcess
-from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.local import KafkaServer, ServerUnavailable, ValkeyServer
 from haystream_service.settings import Settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
@@ -54,14 +54,26 @@ async def with_what_came_before(pipeline: Pipeline) -> WorkerProcess:
 
 
 async def started_again(worker: WorkerProcess) -> None:
+    """Start the worker again as whoever looks after it does: once it has ended, and, where it saved a query
+    between the store's going back and its end, once more.
+    """
+
     async def ended() -> bool:
         return not worker.running
 
     await until(ended, "the worker ends")
     assert "the store has gone back to an earlier state" in worker.log.read_text()
-    assert "Traceback" not in worker.log.read_text()
     worker.kill()  # what is left of the process
-    await asyncio.to_thread(worker.start)
+    await started_until_it_stays(worker)
+
+
+async def started_until_it_stays(worker: WorkerProcess) -> None:
+    try:
+        await asyncio.to_thread(worker.start)
+    except ServerUnavailable:
+        assert "Reading all items again" in worker.log.read_text()
+        await asyncio.to_thread(worker.start)
+    assert "Traceback" not in worker.log.read_text()
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing comes", "verdicts come", "nobody works"])
@@ -136,6 +148,26 @@ async def test_what_was_lost_before_it_was_noted_is_read_again(
     await started_again(worker)
     await pipeline.say(Query("nobody"))
     await pipeline.assert_is_the_fold([*BEFORE, *since, Query("nobody")])
+
+
+async def test_a_query_that_was_saved_when_the_store_had_gone_back_is_right_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    """Its worker had not noticed yet, and what it saved is of a log that is no more."""
+    worker = await with_what_came_before(pipeline)
+    since: list[Event] = [item(20), verdict(20, "q"), verdict(14, "s")]
+    async with Redis.from_url(own_valkey.url) as redis:
+        await noted(redis, pipeline.settings)
+        copy = Copy(redis)
+        await copy.take()
+        await pipeline.say(*since)
+        await pipeline.assert_is_the_fold([*BEFORE, *since])
+        worker.kill()
+        await copy.put_back(but=f"{pipeline.settings.redis_prefix}:{{q:s}}:*")
+    await started_until_it_stays(worker)  # unless the item is in the log again before it looks, it ends once
+    await pipeline.say(*LATER[:4])
+    await pipeline.assert_is_the_fold([*BEFORE, *since, *LATER[:4]])
+    await until(lambda: is_ready(worker), "the worker is ready")
 
 
 async def test_a_query_that_is_gone_from_the_store_is_read_again(

@@ -18,10 +18,12 @@ class Copy:
     async def take(self) -> None:
         self._keys = {key: await self._redis.dump(key) async for key in self._redis.scan_iter()}
 
-    async def put_back(self) -> None:
+    async def put_back(self, *, but: str | None = None) -> None:
+        """Put it back; all keys `but` those of a pattern, which stay as they are now."""
+        stay = {key: await self._redis.dump(key) async for key in self._redis.scan_iter(but)} if but else {}
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.flushall()
-            for key, value in self._keys.items():
+            for key, value in (self._keys | stay).items():
                 pipeline.restore(key, 0, value)
             await pipeline.execute()
 
