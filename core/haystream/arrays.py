@@ -173,3 +173,24 @@ def take_last(numbers: Marked, most: int) -> Ints:
     taken = numbers.members[begin:count].copy()
     unmark_last(numbers, begin)
     return taken
+
+
+@compiled
+def put_largest(values: Floats, begin: int, end: int, rows: Ints | Longs) -> int:
+    """Put into `rows` which of values[begin:end] are the largest by size, largest first, as many as fit; return how
+    many. Zeros, and what is not finite, are left out."""
+    count = 0
+    for row in range(begin, end):
+        size = abs(values[row])
+        if size == 0.0 or not np.isfinite(size):
+            continue
+        at = count
+        while at > 0 and abs(values[rows[at - 1]]) < size:
+            at -= 1
+        if at == len(rows):
+            continue
+        count = min(count + 1, len(rows))
+        for below in range(count - 1, at, -1):
+            rows[below] = rows[below - 1]
+        rows[at] = row
+    return count

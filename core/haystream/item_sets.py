@@ -3,11 +3,13 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from haystream.arrays import Floats, Growing, Ints, Longs
 from haystream.chains import Chains
+from haystream.compiled import allocating
 
 SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
@@ -22,6 +24,52 @@ def share_of(edges: int) -> float:
 def shares_of(edges: Longs) -> Floats:
     """1/k, as counted, of items of so many edges each, in the same shape."""
     return np.asarray(np.round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT)
+
+
+class SetEdges(NamedTuple):
+    """The edges of set s are edge[start[s] : start[s + 1]]."""
+
+    start: Longs
+    """Shape (sets + 1,)."""
+    edge: Ints
+
+    def of(self, which: Ints) -> "tuple[SetEdges, Ints]":
+        """The same of some sets, with the edges that they lie on numbered anew; and these, shape (edges,).
+
+        An edge that several of them lie on is there for each.
+        """
+        start, edges = edges_of(self, which)
+        return SetEdges(start, np.arange(len(edges), dtype=np.int32)), edges
+
+    @property
+    def sizes(self) -> Longs:
+        """How many edges each set has, shape (sets,)."""
+        return np.diff(self.start)
+
+    def sums(self, of_edges: Iterable[Floats]) -> list[Floats]:
+        """The sum over each set's edges of some columns that have a row for each edge; of shape (sets,) each."""
+        first = self.start[:-1]
+        return [np.add.reduceat(column, first) if len(first) else np.zeros(0) for column in of_edges]
+
+    def stretch(self, which: slice) -> "tuple[SetEdges, Ints]":
+        """The same of sets that follow each other."""
+        start = self.start[which.start : which.stop + 1]
+        edges = self.edge[start[0] : start[-1]]
+        return SetEdges(start - start[0], np.arange(len(edges), dtype=np.int32)), edges
+
+
+@allocating
+def edges_of(sets: SetEdges, which: Ints) -> tuple[Longs, Ints]:
+    """The edges of some sets one after the other, and where each set's begin: `SetEdges.start`."""
+    start = np.zeros(len(which) + 1, np.int64)
+    for i in range(len(which)):
+        start[i + 1] = start[i] + sets.start[which[i] + 1] - sets.start[which[i]]
+    edges = np.empty(start[-1], np.int32)
+    for i in range(len(which)):
+        first = sets.start[which[i]]
+        for j in range(start[i], start[i + 1]):
+            edges[j] = sets.edge[first + j - start[i]]
+    return start, edges
 
 
 class ItemSets:
@@ -49,6 +97,11 @@ class ItemSets:
     def edge(self) -> Growing[np.int32]:
         """The edges of all sets, one set after the other."""
         return self.links.of
+
+    @property
+    def layout(self) -> SetEdges:
+        """The edges of all sets, as they are now: views."""
+        return SetEdges(self.start.view(), self.edge.view())
 
     def edges(self, which: int) -> tuple[int, ...]:
         """The edges of a set, ascending."""

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Switches
+from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.events import Prior
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
@@ -26,6 +26,17 @@ class Moved(NamedTuple):
 
 
 NOTHING_MOVED = Moved(*np.zeros((3, 0), np.int32))
+
+
+class LargestShares(NamedTuple):
+    """The largest `Readings.shares` of some sets of edges; those of set s are in rows start[s] : start[s + 1]."""
+
+    start: Longs
+    """Shape (sets + 1,)."""
+    edge: Ints
+    """The screened edge, shape (rows,)."""
+    share: Floats
+    """The same shape; largest first, by size."""
 
 
 class Readings(Protocol):
@@ -126,8 +137,8 @@ class Readings(Protocol):
         rate."""
         ...
 
-    def largest_shares(self, sets: Sequence[Sequence[int]], most: int) -> list[list[tuple[int, float]]]:
-        """For the edges of each of these sets the first `most` of its `shares`."""
+    def largest_shares(self, start: Longs, edges: Ints, most: int) -> LargestShares:
+        """The first `most` of the `shares` of each of some sets: set s is edges[start[s] : start[s + 1]]."""
         ...
 
     def deviations(self, edges: Ints) -> Floats:

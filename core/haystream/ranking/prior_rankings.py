@@ -14,10 +14,11 @@ import numpy as np
 from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.collection import Collection
 from haystream.events import Policy
+from haystream.item_sets import SetEdges
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
 from haystream.ranking.scoring import Scored, Source, score_all
-from haystream.ranking.set_scores import SetCounts, SetEdges, moved_on
+from haystream.ranking.set_scores import SetCounts, moved_on
 from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes
 
 MOST_RANKINGS = 256

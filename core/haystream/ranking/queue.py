@@ -9,7 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
+from haystream.arrays import Floats, Ints, Switches
 from haystream.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
@@ -32,7 +32,7 @@ from haystream.ranking.prior_rankings import (
 from haystream.ranking.ranked import Estimate, RankedItem
 from haystream.ranking.reasons import Reasons
 from haystream.ranking.scoring import Scored, Source, score_all, terms_of
-from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, SetCounts, SetEdges, moved_on
+from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, SetCounts, moved_on
 from haystream.ranking.tournament import LAST_HASH, TERMS, Tournament, ties_of
 from haystream.ranking.turns import Turns
 
@@ -377,7 +377,7 @@ class Queue:
     def _score(self, which: Ints, counts: SetCounts) -> tuple[Scored, Switches]:
         """The scores of some sets, and whether pending screenings are in them (False where no rest is kept)."""
         (engine, step), sets, own = self._read, self._collection.sets, self._own
-        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(which)
+        layout, edges = sets.layout.of(which)
         readings, near = engine.readings, np.zeros(len(which), np.bool_)
         if own.keeps_rest and isinstance(engine, LocalEngine) and engine.readings.pending and len(which):
             near = np.logical_or.reduceat(engine.readings.near_pending(edges), layout.start[:-1])
@@ -395,7 +395,7 @@ class Queue:
         common = self._common if seen else self._rest_common
         if not len(which) or common is None or not isinstance(engine, LocalEngine):
             return np.zeros((0, TERMS))
-        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(which)
+        layout, edges = sets.layout.of(which)
         with self._as_scored():
             of_edges = engine.readings.counts(edges)
             moments = engine.readings.scoring_at(edges, common, of_edges)
@@ -525,26 +525,19 @@ class Queue:
         """What items that are held add to the totals (`score_sets`)."""
         if not self._holding:
             return np.zeros(TERMS)
-        sets = sorted(self._holding)
-        edges, first, k = self._edges_of(sets)
-        mean, variance, slope = (np.add.reduceat(column, first) / k for column in engine.readings.scoring(edges))
-        flips = np.maximum(mean - mean * mean - variance / k, 0.0)
-        held = self._own.counts(self._own.places(np.array(sets, np.int32))).pending
+        sets = np.array(sorted(self._holding), np.int32)
+        layout, edges = self._collection.sets.layout.of(sets)
+        (mean, variance, slope), k = layout.sums(engine.readings.scoring(edges)), layout.sizes
+        mean, slope = mean / k, slope / k
+        flips = np.maximum(mean - mean * mean - variance / (k * k), 0.0)
+        held = self._own.counts(self._own.places(sets)).pending
         return np.asarray(held @ np.column_stack([mean, flips, slope]))
-
-    def _edges_of(self, sets: Sequence[int]) -> tuple[Ints, Longs, Longs]:
-        """The edges of the sets one after the other, at which of them each set begins, and how many each has."""
-        edges = [self._collection.sets.edges(which) for which in sets]
-        k = np.array([len(on) for on in edges])
-        return np.array([e for on in edges for e in on], dtype=np.int32), np.cumsum(k) - k, k
 
     def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
         """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""
-        if not sets:
-            return np.zeros(0), np.zeros(0)
-        edges, first, k = self._edges_of(sets)
-        mean, variance = engine.readings.edges(edges)
-        return np.add.reduceat(mean, first) / k, np.add.reduceat(variance, first) / (k * k)
+        layout, edges = self._collection.sets.layout.of(np.array(sets, np.int32))
+        (mean, variance), k = layout.sums(engine.readings.edges(edges)), layout.sizes
+        return mean / k, variance / (k * k)
 
     def items(self, most: int | None = None) -> Iterator[tuple[int, int, float]]:
         """(item, its set, score) in rank order: best score first, ties by the items' hashes.
@@ -624,7 +617,7 @@ class Queue:
         For a policy whose scores do not move by themselves; shape (len(which),).
         """
         sets = self._collection.sets
-        layout, edges = SetEdges(sets.start.view(), sets.edge.view()).of(which)
+        layout, edges = sets.layout.of(which)
         moments, (screened, relevant, left) = ahead.scoring(edges)
         keys, base_rate = self._collection.graph.edge_key, ahead.base_rate
         source = Source(moments, (screened, relevant, left + more), edges, keys, base_rate)
@@ -697,12 +690,9 @@ class Queue:
         items = self.first(top)
         sets = list(dict.fromkeys(which for _, which, _ in items))
         mean, variance = self.moments(engine, sets)
-        told = {
-            which: (m, s, self._collection.set_participants(which), because)
-            for which, m, s, because in zip(
-                sets, mean.tolist(), np.sqrt(variance).tolist(), self._reasons.of(engine, sets), strict=True
-            )
-        }
+        reasons, people = self._reasons.of(engine, sets), map(self._collection.set_participants, sets)
+        columns = mean.tolist(), np.sqrt(variance).tolist(), people, reasons
+        told = dict(zip(sets, zip(*columns, strict=True), strict=True))
         details = self._collection.details
         for rank, (item, which, score) in enumerate(items, start=1):
             yield RankedItem(self._collection.item_ids[item], rank, score, *told[which], *details.of(item))

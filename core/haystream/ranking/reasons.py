@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
+from haystream.arrays import Floats, Ints, Longs, put_largest
 from haystream.collection import Collection
+from haystream.compiled import allocating
 from haystream.engines.contract import Engine
 from haystream.ranking.ranked import Share
 
@@ -54,43 +55,46 @@ class Reasons:
 
     def of(self, engine: Engine, sets: Sequence[int]) -> list[tuple[Share, ...]]:
         """The largest shares of each set, largest first."""
-        names, shift = self._collection.graph.names, engine.readings.known_common().mean_shift
+        shift = engine.readings.known_common().mean_shift
         new = [which for which in sets if not self._holds(which, shift)]
         if new:
             self._known.update(zip(new, self._read(engine, new, shift), strict=True))
         self._known = {which: self._known[which] for which in sets}
-        return [
-            tuple(Share(names(edge), share) for edge, share in named)
-            for named in _named(engine, list(self._known.values()), shift)
-        ]
+        return self._named(engine, shift) if sets else []
 
     def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> list[_Largest]:
         """The largest shares of each of these sets, afresh."""
-        found = engine.readings.largest_shares(list(map(self._collection.sets.edges, sets)), SHARES_KEPT)
-        edges = np.array([edge for shares in found for edge, _ in shares], np.int32)
-        largest = np.array([share for shares in found for _, share in shares])
-        apart = engine.readings.deviations(edges) - shift
+        layout, edges = self._collection.sets.layout.of(np.array(sets, np.int32))
+        start, edge, share = engine.readings.largest_shares(layout.start, edges, SHARES_KEPT)
+        apart = engine.readings.deviations(edge) - shift
         with np.errstate(over="ignore"):
-            factors = np.divide(largest, apart, out=np.zeros_like(apart), where=apart != 0.0)
-        ends = np.cumsum([0, *map(len, found)]).tolist()
-        return [_Largest(shift, edges[a:b].copy(), factors[a:b].copy()) for a, b in pairwise(ends)]
+            factors = np.divide(share, apart, out=np.zeros_like(apart), where=apart != 0.0)
+        return [_Largest(shift, edge[a:b].copy(), factors[a:b].copy()) for a, b in pairwise(start.tolist())]
 
     def _holds(self, which: int, shift: float) -> bool:
         known = self._known.get(which)
         return known is not None and (len(known.edges) < SHARES_KEPT or abs(shift - known.shift) <= REASONS_SHIFT)
 
+    def _named(self, engine: Engine, shift: float) -> list[tuple[Share, ...]]:
+        """Those to name of each set that is known, as they are at this shift."""
+        known, names = self._known.values(), self._collection.graph.names
+        edges, factors = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):  # no number where all verdicts have been retracted
+            shares = factors * (engine.readings.deviations(edges) - shift)
+        rows, ends = rows_to_name(np.array([len(each.edges) for each in known]), shares)
+        named = list(map(Share, map(names, edges[rows].tolist()), shares[rows].tolist()))
+        return [tuple(named[a:b]) for a, b in pairwise([0, *ends.tolist()])]
 
-def _named(engine: Engine, known: Sequence[_Largest], shift: float) -> list[list[tuple[int, float]]]:
-    """Those to name of some sets, (screened edge, share), as they are at this shift."""
-    if not known:
-        return []
-    edges, factors = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
-    with np.errstate(over="ignore", invalid="ignore"):
-        now = factors * (engine.readings.deviations(edges) - shift)
-    of = np.repeat(np.arange(len(known)), [len(each.edges) for each in known])
-    order = np.lexsort((-np.abs(now), of))
-    order = order[np.isfinite(now[order])]  # but for those whose verdicts have been retracted
-    begin = np.searchsorted(of[order], np.arange(len(known)))
-    end = np.minimum(np.append(begin[1:], len(order)), begin + SHARES_NAMED)
-    columns = edges[order].tolist(), now[order].tolist()
-    return [list(zip(*(column[a:b] for column in columns), strict=True)) for a, b in zip(begin, end, strict=True)]
+
+@allocating
+def rows_to_name(sizes: Longs, shares: Floats) -> tuple[Longs, Longs]:
+    """The rows of the largest shares of each set, largest first, and where those of each set end.
+
+    The first sizes[0] of `shares` are those of the first set, and so on.
+    """
+    rows, ends, begin, count = np.empty(SHARES_NAMED * len(sizes), np.int64), np.empty_like(sizes), 0, 0
+    for s in range(len(sizes)):
+        count += put_largest(shares, begin, begin + sizes[s], rows[count : count + SHARES_NAMED])
+        begin += sizes[s]
+        ends[s] = count
+    return rows[:count], ends

@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from haystream.arrays import Floats, Ints
 from haystream.events import Policy
+from haystream.item_sets import SetEdges
 from haystream.models.base import EdgeCounts
 from haystream.models.base import Posteriors as Moments
 from haystream.ranking.policies import POLICIES, Posteriors
-from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
+from haystream.ranking.set_scores import EdgeReadings, SetCounts, score_sets
 from haystream.ranking.tournament import TERMS
 
 

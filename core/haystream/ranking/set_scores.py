@@ -11,6 +11,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
+from haystream.item_sets import SetEdges
 
 SET_CONCENTRATION = 3.0
 """How many screenings of a set what its edges say is worth: κ's default, since a set of one edge is that edge."""
@@ -29,42 +30,6 @@ above the mediocre that some do, until a verdict says otherwise."""
 
 ONE_MATTER = 0.01
 """Of what is expected of a set, the share that is due to all of its items being relevant: mail to a list, say."""
-
-
-class SetEdges(NamedTuple):
-    """The edges of set s are edge[start[s] : start[s + 1]]."""
-
-    start: Longs
-    """Shape (sets + 1,)."""
-    edge: Ints
-
-    def of(self, which: Ints) -> "tuple[SetEdges, Ints]":
-        """The same of some sets, with the edges that they lie on numbered anew; and these, shape (edges,).
-
-        An edge that several of them lie on is there for each.
-        """
-        start, edges = edges_of(self, which)
-        return SetEdges(start, np.arange(len(edges), dtype=np.int32)), edges
-
-    def stretch(self, which: slice) -> "tuple[SetEdges, Ints]":
-        """The same of sets that follow each other."""
-        start = self.start[which.start : which.stop + 1]
-        edges = self.edge[start[0] : start[-1]]
-        return SetEdges(start - start[0], np.arange(len(edges), dtype=np.int32)), edges
-
-
-@allocating
-def edges_of(sets: SetEdges, which: Ints) -> tuple[Longs, Ints]:
-    """The edges of some sets one after the other, and where each set's begin: `SetEdges.start`."""
-    start = np.zeros(len(which) + 1, np.int64)
-    for i in range(len(which)):
-        start[i + 1] = start[i] + sets.start[which[i] + 1] - sets.start[which[i]]
-    edges = np.empty(start[-1], np.int32)
-    for i in range(len(which)):
-        first = sets.start[which[i]]
-        for j in range(start[i], start[i + 1]):
-            edges[j] = sets.edge[first + j - start[i]]
-    return start, edges
 
 
 class EdgeReadings(NamedTuple):

@@ -7,11 +7,12 @@ import numpy as np
 from haystream.arrays import Flags, Floats
 from haystream.engines.local.budget import TOLD_FACTOR
 from haystream.events import Policy, Prior
+from haystream.item_sets import SetEdges
 from haystream.models import MODELS
 from haystream.models.base import Ends
 from haystream.models.common import Common
 from haystream.ranking.scoring import Source, score_all
-from haystream.ranking.set_scores import RESOLUTION, SetCounts, SetEdges
+from haystream.ranking.set_scores import RESOLUTION, SetCounts
 
 STEPS = 20
 """How far somebody stands above the others is rounded up to a multiple of the prior's mean over so many."""

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.events import Policy
-from haystream.item_sets import share_of
+from haystream.item_sets import SetEdges, share_of
 from haystream.ranking.policies import POLICIES, Posteriors
-from haystream.ranking.set_scores import EdgeReadings, SetCounts, SetEdges, score_sets
+from haystream.ranking.set_scores import EdgeReadings, SetCounts, score_sets
 from haystream.ranking.tournament import TERMS
 from haystream_service.study.models.base import Learning, Model
 from haystream_service.study.network import Ints, Network

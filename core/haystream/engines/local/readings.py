@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Switches
+from haystream.arrays import Floats, Ints, Longs, Switches
+from haystream.engines.contract import LargestShares
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit
 from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
-from haystream.engines.local.shares import collect_largest, room_for_largest
+from haystream.engines.local.shares import collect_largest
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import EXCEEDED
 from haystream.engines.local.state import OWN, SQUARE
@@ -249,17 +249,21 @@ class LocalReadings:
 
     def shares(self, edges: Sequence[int]) -> list[tuple[int, float]]:
         """All of them: a screened edge has one at most."""
-        return self.largest_shares([edges], self.concentrations.screened.size)[0]
+        start, which = np.array([0, len(edges)]), np.array(edges, np.int32)
+        largest = self.largest_shares(start, which, self.concentrations.screened.size)
+        return list(zip(largest.edge.tolist(), largest.share.tolist(), strict=True))
 
-    def largest_shares(self, sets: Sequence[Sequence[int]], most: int) -> list[list[tuple[int, float]]]:
+    def largest_shares(self, start: Longs, edges: Ints, most: int) -> LargestShares:
         """One local solve for each set."""
-        start = np.cumsum([0, *map(len, sets)])
-        which = np.fromiter(chain.from_iterable(sets), np.int32, start[-1])
-        largest, shift = room_for_largest(len(sets), most), self.known_common().mean_shift - self._reference
-        collect_largest(self._columns.state, self.concentrations.screened, start, which, shift, largest)
+        sets = len(start) - 1
+        largest = LargestShares(
+            np.empty(sets + 1, np.int64), np.empty(sets * most, np.int32), np.empty(sets * most)
+        )
+        shift = self.known_common().mean_shift - self._reference
+        collect_largest(self._columns.state, self.concentrations.screened, start, edges, shift, most, largest)
         self.check_solves()
-        rows = zip(*(column.tolist() for column in largest), strict=True)
-        return [list(zip(edges[:count], shares[:count], strict=True)) for edges, shares, count in rows]
+        found = largest.start[-1]
+        return LargestShares(largest.start, largest.edge[:found], largest.share[:found])
 
     def deviations(self, edges: Ints) -> Floats:
         """The right-hand side's coefficient over the weight, and what that counts from; NaN of an edge whose

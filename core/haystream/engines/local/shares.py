@@ -1,42 +1,24 @@
 """What each screened edge adds to an expectation: its additive share, from one local solve."""
 
-from typing import NamedTuple
-
-import numpy as np
-
-from haystream.arrays import Floats, Ints, Longs, Marked, mark, members_of, unmark_all
+from haystream.arrays import Floats, Ints, Longs, Marked, mark, members_of, put_largest, unmark_all
 from haystream.compiled import compiled
+from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
 from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve, touched_by
 from haystream.engines.local.state import Edges, State
 
 
-class Largest(NamedTuple):
-    """Of each of some sets the screened edges with the largest shares, largest first."""
-
-    edge: Ints
-    """Shape (sets, most)."""
-    share: Floats
-    """The same shape."""
-    found: Longs
-    """How many there are, shape (sets,)."""
-
-
-def room_for_largest(sets: int, most: int) -> Largest:
-    """Return room for at most so many shares of each of so many sets; none is in it."""
-    return Largest(np.empty((sets, most), np.int32), np.empty((sets, most)), np.zeros(sets, np.int64))
-
-
 @compiled
 def collect_largest(
-    state: State, screened: Ints, start: Longs, which: Ints, shift: float, largest: Largest
+    state: State, screened: Ints, start: Longs, which: Ints, shift: float, most: int, largest: LargestShares
 ) -> None:
-    """Put into `largest` the largest shares that are not 0, in the mean of P over the edges of each set.
+    """Put into `largest` up to `most` shares that are not 0, in the mean of P over the edges of each set.
 
     The edges of set s are which[start[s] : start[s + 1]]. `shift`: Δ, less what side MEAN counts from.
     """
-    found, shares, most = state.rooms.edges, state.rooms.shares, largest.edge.shape[1]
+    found, shares = state.rooms.edges, state.rooms.shares
+    largest.start[0] = 0
     for s in range(len(start) - 1):
         of = which[start[s] : start[s + 1]]
         collect_shares(
@@ -50,20 +32,13 @@ def collect_largest(
             state.tolerances.share,
             shares,
         )
-        edge, share, count = largest.edge[s], largest.share[s], 0
-        for i, f in enumerate(members_of(found)):
-            if shares[i] == 0.0:
-                continue
-            at = count
-            while at > 0 and abs(share[at - 1]) < abs(shares[i]):
-                at -= 1
-            if at == most:
-                continue
-            count = min(count + 1, most)
-            for below in range(count - 1, at, -1):
-                edge[below], share[below] = edge[below - 1], share[below - 1]
-            edge[at], share[at] = f, shares[i]
-        largest.found[s] = count
+        first = largest.start[s]
+        rows = largest.edge[first : first + most]
+        count = put_largest(shares, 0, found.size[0], rows)
+        for i in range(count):
+            largest.share[first + i] = shares[rows[i]]
+            rows[i] = found.members[rows[i]]
+        largest.start[s + 1] = first + count
         unmark_all(found)
 
 

@@ -9,11 +9,12 @@ expected of it. Means are those of the first, variances those of the second.
 """
 
 from collections.abc import Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 
 from haystream.arrays import Floats, Ints, Longs, Switches
-from haystream.engines.contract import NEVER, Moved
+from haystream.engines.contract import NEVER, LargestShares, Moved
 from haystream.engines.reference.adjustment import Adjustment, Observations, adjust, adjusted_common
 from haystream.events import Prior
 from haystream.graph import Graph
@@ -266,9 +267,12 @@ class ReferenceEngine:
         order = np.argsort(-np.abs(shares), kind="stable")
         return [(int(screened[i]), float(shares[i])) for i in order if shares[i] != 0.0]
 
-    def largest_shares(self, sets: Sequence[Sequence[int]], most: int) -> list[list[tuple[int, float]]]:
+    def largest_shares(self, start: Longs, edges: Ints, most: int) -> LargestShares:
         """A solve for each."""
-        return [self.shares(edges)[:most] for edges in sets]
+        found = [self.shares(edges[a:b].tolist())[:most] for a, b in pairwise(start)]
+        rows = list(chain.from_iterable(found))
+        edge, share = (np.array([row[i] for row in rows], kind) for i, kind in enumerate((np.int32, np.float64)))
+        return LargestShares(np.cumsum([0, *map(len, found)]), edge, share)
 
     def deviations(self, edges: Ints) -> Floats:
         """Of the counts as they stand."""
