@@ -71,10 +71,10 @@ class News:
         self._of = sets
 
     def at_most(self, queue: Queue, kind: Hashable, mean: float, sets: tuple[int, ...]) -> float:
-        """What these sets score at most (`Queue.most_by_prior`), in the queues of all queries of the kind."""
+        """What these sets score at most (`Prospects.most_by_prior`), in the queues of all queries of the kind."""
         known = self._at_most.get((kind, mean, sets))
         if known is None:
-            known = max(queue.most_by_prior(which, mean) for which in sets)
+            known = max(queue.prospects.most_by_prior(which, mean) for which in sets)
             self._at_most[kind, mean, sets] = known
         return known
 
@@ -127,18 +127,18 @@ def concerns(
     if not first.sets.isdisjoint(sets) or (news.withdrawn and not first.places.isdisjoint(news.withdrawn)):
         return True
     ahead, enough = engine.ahead, first.least - MARGIN
-    most, others, own = ahead.mean_at_most(news.ends), *queue.not_own(sets, ahead.known_edges)
+    most, others, own = ahead.mean_at_most(news.ends), *queue.prospects.not_own(sets, ahead.known_edges)
     if by_set and not news.withdrawn:
         if others and news.at_most(queue, kind, most, others) < enough:
             others = ()
         if own:
-            own = [which for which in own if not queue.stays_below(which, enough)]
+            own = [which for which in own if not queue.prospects.stays_below(which, enough)]
     if not (others or own):
         return False
     if others:
         of_kind = kind, most, others, engine.readings.rounded_common(), more
         if of_kind not in news.best:
-            news.best[of_kind] = float(queue.score_ahead(ahead, np.array(others, np.int32), more).max())
+            news.best[of_kind] = float(queue.prospects.score_ahead(ahead, np.array(others, np.int32), more).max())
         if news.best[of_kind] >= enough:
             return True
-    return len(own) > 0 and bool(queue.score_ahead(ahead, np.array(own, np.int32), more).max() >= enough)
+    return len(own) > 0 and bool(queue.prospects.score_ahead(ahead, np.array(own, np.int32), more).max() >= enough)

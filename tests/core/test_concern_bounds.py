@@ -52,21 +52,21 @@ def test_what_is_plain_of_sets_is_a_bound_of_their_scores(model: str, horizon: i
         world.item(*world.some(2, PEOPLE + 40))
         world.item("p3", f"new{len(world.items)}")
     sets = tuple(range(len(world.collection.sets)))
-    others, own = queue.not_own(sets, known)
+    others, own = queue.prospects.not_own(sets, known)
     assert sorted([*others, *own]) == list(sets)
     assert len(own) > 20
-    score = queue.score_ahead(engine.ahead, np.array(sets, np.int32), len(world.items) - 600)
+    score = queue.prospects.score_ahead(engine.ahead, np.array(sets, np.int32), len(world.items) - 600)
     plain = 0
     for which in others:
         edges = world.collection.sets.edges(which)
         ends = {end for edge in edges if edge >= known for end in world.collection.graph.ends(edge)}
-        bound = queue.most_by_prior(which, engine.ahead.mean_at_most(sorted(ends)))
+        bound = queue.prospects.most_by_prior(which, engine.ahead.mean_at_most(sorted(ends)))
         assert score[which] <= bound + 1e-9
         plain += bound < 1.0
     assert plain > 20 or model == "relevance"
     for which in own:
         above = score[which] - 1e-6
-        assert not queue.stays_below(which, above)
+        assert not queue.prospects.stays_below(which, above)
 
 
 def test_queries_say_the_same_whether_or_not_others_were_asked_before() -> None:

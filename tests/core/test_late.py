@@ -10,7 +10,7 @@ from haystream.engines.local.budget import PROMISE
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream.fold import State, step
 from haystream.query_state import QueryState
-from haystream.ranking import queue
+from haystream.ranking import set_ranking
 
 ITEMS, PEOPLE, VERDICTS, FIRST = 1200, 150, 60, 5
 
@@ -45,7 +45,7 @@ def close(some: tuple[float, float], others: tuple[float, float], share: float) 
     return bool(np.allclose(some, others, rtol=share, atol=0.0))
 
 
-late = mock.patch.multiple(queue, AT_ONCE=0, CANDIDATES=200, LATE_AT_ONCE=64, MADE_AT_ONCE=0)
+late = mock.patch.multiple(set_ranking, AT_ONCE=0, CANDIDATES=200, LATE_AT_ONCE=64, MADE_AT_ONCE=0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.9])

@@ -9,13 +9,13 @@ from haystream.collection import Collection
 from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
-from haystream.ranking import queue
+from haystream.ranking import set_ranking
 from haystream.ranking.ranked import Ranking
 from haystream.ranking.set_scores import RESOLUTION
 
 PEOPLE, AT_FIRST, EVENTS, TOP = 120, 600, 120, 3
 TIGHT = 1e-9
-few = mock.patch.multiple(queue, CANDIDATES=6, LATE_AT_ONCE=11, THIN_OUT_EVERY=2)
+few = mock.patch.multiple(set_ranking, CANDIDATES=6, LATE_AT_ONCE=11, THIN_OUT_EVERY=2)
 
 
 class Twins:
@@ -87,7 +87,7 @@ class Twins:
         rests = bool(self.rng.random() < 0.3)
         with few:
             sparing = self.look(self.sparing, rests=rests)
-            own, late = self.sparing.queue._own, self.sparing.queue.late
+            own, late = self.sparing.queue._ranking.own, self.sparing.queue.late
             self.rested = max(self.rested, own.count - own.uncounted_entries - own._number.size)
         whole = self.look(self.whole, rests=rests)
         assert [item.item_id for item in sparing.items] == [item.item_id for item in whole.items]

@@ -240,7 +240,7 @@ def test_what_a_set_without_verdicts_scores_at_most_is_a_bound_and_near_what_it_
         everyone = np.arange(len(collection.graph), dtype=np.int32)
         height = unreached.heights(*engine.told(everyone, np.zeros(0, np.int32))[:2]).astype(np.int64)
         sets = range(len(collection.sets))
-        score = queue.score_ahead(engine.ahead, np.array(sets, np.int32), number)
+        score = queue.prospects.score_ahead(engine.ahead, np.array(sets, np.int32), number)
         for which, scored in zip(sets, score.tolist(), strict=True):
             edges = collection.sets.edges(which)
             if engine.readings.counts(np.array(edges, np.int32))[0].any():

@@ -3,7 +3,7 @@
 A query's own sets are those that differ from what the prior says of them. They are many: whoever an analyst's
 verdicts have moved a little has hundreds. So there is a bit for each set. An **entry** is where the query keeps a
 set's score and what it adds to totals (`tournament`); those have one that may lead, and those of which anything was
-counted that the query did not begin with. The others are its *rest* (`queue`).
+counted that the query did not begin with. The others are its *rest* (`set_ranking`).
 """
 
 import numpy as np

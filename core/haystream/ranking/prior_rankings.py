@@ -1,8 +1,8 @@
 """How a query that nobody has judged anything in ranks a collection: the same for all queries with its prior.
 
-A query holds what differs from that, and nothing of the rest (`queue`). What is learned of the base rate moves
-every score, so there is a ranking for each of its rounded values that a query has come to. One holds its best sets
-and its totals: that is little, so that many are kept, and whoever comes to a value after others finds it there.
+A query holds what differs from that (`set_ranking`), and nothing else. What is learned of the base rate moves every
+score, so there is a ranking for each of its rounded values that a query has come to. One holds its best sets and
+its totals: that is little, so that many are kept, and whoever comes to a value after others finds it there.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,480 @@
+"""The item sets of a query by score, and what all of them add up to.
+
+In a tournament stand those of the query's own that may lead; behind these all others, as they lie in the ranking by
+the prior.
+
+A set is a query's own once and for all (`own_sets`). Most of them have moved a little and lead nothing: of these,
+the **rest**, nothing is kept but what all of them together add to the totals. A score is a function of what readers
+were told and of what was counted (`Readings.scoring`): what a set added before can be computed anew.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from heapq import merge
+
+import numpy as np
+
+from haystream.arrays import Floats, Ints, Switches
+from haystream.collection import Collection
+from haystream.engines.contract import Engine
+from haystream.engines.local import LocalEngine
+from haystream.events import Policy
+from haystream.models.common import Common
+from haystream.places import NOWHERE
+from haystream.ranking.first import First
+from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, LateSets
+from haystream.ranking.own_sets import DUE, LATE, OwnSets, sets_on
+from haystream.ranking.policies import POLICIES, Moves, jump_of
+from haystream.ranking.prior_rankings import (
+    MADE_AT_ONCE,
+    NO_LEADERS,
+    Glimpse,
+    Leaders,
+    PriorRanking,
+    PriorRankings,
+)
+from haystream.ranking.scoring import Scored, Source, score_all, terms_of
+from haystream.ranking.set_scores import SetCounts, moved_on
+from haystream.ranking.tournament import TERMS, Tournament, ties_of
+from haystream.ranking.turns import Turns
+
+NOTHING: Ints = np.zeros(0, np.int32)
+
+THIN_OUT_EVERY = 64
+"""Where entries cannot be made rest, it is tried again after so many scorings: it takes a millisecond or two."""
+
+
+def enough_lead(own: Leaders, by_prior: Leaders, score: float, most: int) -> bool:
+    """Whether so many of these score that much at least."""
+    return int(np.count_nonzero(own.score >= score)) + int(np.count_nonzero(by_prior.score >= score)) >= most
+
+
+class SetRanking:
+    """Who leads, and the totals, as they were when `rescore` was last called."""
+
+    def __init__(self, collection: Collection, policy: Policy, prior: PriorRankings | None) -> None:
+        """`prior`: as which the engine began, then a `LocalEngine`; without it every set is the query's own."""
+        self._collection = collection
+        self.policy = policy
+        self._prior = prior
+        none = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+        self.own = OwnSets(collection.sets, *((prior.left, prior.tie) if prior else none))
+        self._new: list[Ints] = []
+        """Sets that have become own since the last `rescore`."""
+        self._entered: list[Ints] = []
+        """Sets of the rest that have got entries since, as something was counted of them."""
+        self._base: PriorRanking | Glimpse | None = None
+        """The ranking of all that is not owned."""
+        self._owned_terms: Floats = np.zeros(TERMS)
+        """What it says of sets that are owned."""
+        self._rest_terms: Floats = np.zeros(TERMS)
+        """What the rest adds to the totals."""
+        self._rest_common: Common | None = None
+        """The common quantities at which that was exact."""
+        self._rest_moved: Floats = np.zeros(TERMS)
+        """How far it has been moved on since (`set_scores.moved_on`)."""
+        self._least = -math.inf
+        """The rest scores less than that."""
+        self._thin_in = 0
+        """How often `rescore` is to be called until it is looked again which entries can be made rest."""
+        self._late: LateSets | None = None
+        self._tournament = Tournament()
+        self._read: tuple[Engine, int]
+        """What scores were last made with: the engine that has the readings, and the step."""
+        self._turns = Turns()
+        self._step = -1
+        self._common: Common | None = None
+        """What all share, as scores were last made with."""
+        self.first: First | None = None
+        """Who leads, as it was last asked for; None where that may have changed."""
+        if prior is None:
+            self.own.keep_no_rest()
+
+    def use(self, policy: Policy) -> None:
+        """Score by another policy from the next `rescore` on."""
+        self.policy = policy
+        self._step, self._common, self.first, self._late = -1, None, None, None
+
+    # ---- what is owned ----
+
+    def row(self, which: int) -> int:
+        """The row of a set in the counts."""
+        row = self.own.known_row(which)
+        return row if row != NOWHERE else int(self.rows(np.array([which], np.int32))[0])
+
+    def rows(self, of: Ints) -> Ints:
+        """The row of each of these sets in the counts, shape (len(of),)."""
+        own, each = self.own, np.unique(of)
+        known = own.among(each)
+        self._entered.append(each[known & (own.places(each) == NOWHERE)])
+        self._new.append(own.own(each))
+        rows = own.rows(of)
+        self._tournament.resize(own.entries, own.ties)
+        return rows
+
+    def _enter_all(self) -> None:
+        """Keep no rest, and leave the ranking by the prior: every set has an entry here."""
+        self.own.enter_all()
+        self._tournament = Tournament()
+        self._tournament.resize(self.own.entries, self.own.ties)
+        self._leave_prior()
+
+    def _leave_prior(self) -> None:
+        """Have every set as the query's own."""
+        self.own.own_all()
+        self._prior, self._base, self._owned_terms, self._new = None, None, np.zeros(TERMS), []
+
+    @property
+    def _scores(self) -> Floats:
+        """The score of each set that has an entry, by its place."""
+        return self._tournament.places.score
+
+    # ---- scores ----
+
+    def rescore(self, engine: Engine, edges: Ints, *, step: int) -> Ints:
+        """Take in the edges' new posteriors, and the sets that gained or lost items; return the sets that moved by
+        themselves, and not as what all share did, shape (k,).
+        """
+        own, common = self.own, engine.readings.rounded_common()
+        edges = self._also_moved(edges, step) if self._by_chance else edges
+        lost = isinstance(engine, LocalEngine) and engine.readings.before.lost
+        if own.keeps_rest and self._by_chance:
+            self._enter_all()
+        elif self._prior is not None and lost:
+            self._leave_prior()
+        own.known = len(self._collection.sets)
+        rest, known = self._mark(edges)
+        due = own.flagged(DUE)
+        moved = lost or common != self._common
+        if not (len(due) or len(rest) or moved):
+            return NOTHING  # and what readers were told before is still what scores are made of
+        sets = np.concatenate([own.numbers(due), rest])
+        self._read = engine, step
+        if moved:
+            due = self._take_common(common, due, anew=lost or self._common is None)
+        own.flags.data[due] = 0
+        self._score_entries(due)
+        if moved:
+            self._least, self.first = self._least_of_best(), None
+        at_once = self._late is not None and self._late.at_once
+        if not at_once:
+            self._rescore_rest(rest, np.concatenate([rest[known], *self._entered]))
+            self._count_new()
+        self._new, self._entered = [], []
+        if isinstance(engine, LocalEngine):
+            engine.readings.before.forget()
+        while at_once and self._late:
+            self.make_up()
+        self._thin_out()
+        self._look_out()
+        return sets
+
+    @property
+    def _by_chance(self) -> bool:
+        return POLICIES[self.policy.name].moves is not Moves.NEVER
+
+    def _mark(self, edges: Ints) -> tuple[Ints, Switches]:
+        """Have the sets on these edges as own, and those that have entries DUE; return those without an entry, and
+        which of these were own before, shape (k,) each."""
+        own, sets = self.own, self._collection.sets
+        if not len(edges):
+            return NOTHING, np.zeros(0, np.bool_)
+        chains = sets.links.last.data, sets.linked.data, sets.links.previous.data
+        which = sets_on(edges, sets.start.data, *chains)
+        at = own.places(which)
+        own.flags.data[at[at != NOWHERE]] = DUE
+        rest = which[at == NOWHERE]
+        known = own.among(rest)
+        self._new.append(own.own(rest))
+        return rest, known
+
+    def _rescore_rest(self, rest: Ints, before: Ints) -> None:
+        """Score sets without an entry. `before`: those that were rest, whose part in its sum is to go."""
+        late = self._late
+        seen = before < (late.made if late else len(self._collection.sets))
+        gone = self._terms_before(before[seen], seen=True)
+        self._rest_terms = self._rest_terms - gone.sum(axis=0)
+        self._rest_terms = self._rest_terms - self._terms_before(before[~seen], seen=False).sum(axis=0)
+        scored, stays = self._score_rest(rest)
+        self._rest_terms = self._rest_terms + scored[stays].sum(axis=0)
+        if late:
+            late.rest_terms += scored[stays & (rest < late.made)].sum(axis=0) - gone.sum(axis=0)
+
+    def _count_new(self) -> None:
+        """Take what the prior says of sets that have become own out of its totals."""
+        prior, base, late = self._prior, self._base, self._late
+        new = np.concatenate([NOTHING, *self._new])
+        if prior is None or base is None or not len(new):
+            return
+        new = new[new < prior.sets]
+        self._owned_terms = self._owned_terms + base.terms(new)
+        if late:
+            late.owned_terms += base.terms(new[new < late.made])
+
+    def _take_common(self, common: Common, due: Ints, *, anew: bool) -> Ints:
+        """Go on to other common quantities; return the places of the entries that are to be scored by them now.
+
+        These are all of them, or, where that would take long, the best and those that are `due` (`late`). `anew`:
+        nothing is known of before.
+        """
+        before, self._common, prior, own = self._common, common, self._prior, self.own
+        made = prior.made(self.policy, common) if prior is not None else None
+        soon = made is not None or prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
+        at_once = anew or self._by_chance or (soon and own.count <= AT_ONCE)
+        self._late = LateSets(*self._read, common, at_once) if own.keeps_rest or not at_once else None
+        if at_once or before is None:
+            self._base = prior.at(self.policy, common) if prior is not None else None
+            if self._late:
+                self._late.base = self._base
+            return own.all_entries()
+        shift = common.mean_shift - before.mean_shift
+        moved, best = moved_on(shift, common.base_rate), self._best_entries(due)
+        if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
+            self._make_rest(np.setdiff1d(own.uncounted(), best, assume_unique=True))
+        self._tournament.retire(moved)
+        own.flags.data[own.all_entries()] = LATE
+        self._rest_terms = self._rest_terms + self._rest_terms[-1] * moved
+        self._rest_moved = self._rest_moved + moved
+        if prior is not None and self._base is not None:
+            self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved
+            self._base = made or prior.glimpse(self.policy, common, self._base, shift)
+        return best
+
+    @property
+    def late(self) -> bool:
+        """Whether sets wait for `make_up`."""
+        return self._late is not None
+
+    def make_up(self) -> None:
+        """Score some of the sets that wait since what all share moved, a millisecond or two: see `late`."""
+        late, prior = self._late, self._prior
+        if late is None:
+            return
+        if prior is not None and late.base is None:
+            if prior.prepare(self.policy, late.common):
+                return
+            late.base = prior.at(self.policy, late.common)
+        with self._as_scored():
+            self._make_up(late)
+            self._thin_out()
+
+    def _make_up(self, late: LateSets) -> None:
+        base, own = late.base, self.own
+        numbers, late.made = own.next(late.made, LATE_AT_ONCE)
+        at = own.places(numbers)
+        rest, at = numbers[at == NOWHERE], np.sort(at[at != NOWHERE])
+        at = at[own.flags.data[at] == LATE]
+        own.flags.data[at] = 0
+        self._score_entries(at)
+        if not late.at_once:  # nobody asks for the sum before it is made anew
+            self._rest_terms = self._rest_terms - self._terms_before(rest, seen=False).sum(axis=0)
+        scored, stays = self._score_rest(rest)
+        added = scored[stays].sum(axis=0)
+        self._rest_terms, late.rest_terms = self._rest_terms + added, late.rest_terms + added
+        whole = late.made == len(self._collection.sets)
+        if base is not None and self._prior is not None:
+            late.owned_terms += base.terms(numbers[numbers < self._prior.sets])
+            if whole:
+                self._base, self._owned_terms, self.first = base, late.owned_terms, None
+        if whole:
+            self._late, self._rest_terms = None, late.rest_terms
+            self._rest_common, self._rest_moved = late.common, np.zeros(TERMS)
+
+    # ---- who leads, and the rest ----
+
+    def _score_rest(self, which: Ints) -> tuple[Floats, Switches]:
+        """Score sets without an entry, and give one to those that may lead. Returns what each adds to the totals,
+        shape (k, TERMS), and whether it stays rest."""
+        if not len(which):
+            return np.zeros((0, TERMS)), np.zeros(0, np.bool_)
+        (score, terms), near = self._score(which, self.own.counts_before(which))
+        may_lead = ((score >= self._least) | near) & (score > -np.inf)
+        if self._late is not None and self._rest_common != self._common:
+            may_lead |= which >= self._late.made  # what it adds is known exactly, and the rest's sum is not
+        if may_lead.any():
+            at = self.own.enter(which[may_lead])
+            order = np.argsort(at)
+            self.own.flags.data[at], self.own.near.data[at] = 0, near[may_lead]
+            self._tournament.resize(self.own.entries, self.own.ties)
+            self._tournament.set(at[order], score[may_lead][order], terms[may_lead][order], self.own.ties)
+        self._forget_first(which, score)
+        return terms, ~may_lead
+
+    def _score_entries(self, at: Ints) -> None:
+        """Score the sets with entries at these places."""
+        own = self.own
+        (score, terms), near = self._score(own.numbers(at), own.counts(at))
+        own.near.data[at] = near
+        self._tournament.set(at, score, terms, own.ties)
+        self._forget_first(own.numbers(at), score)
+
+    def _score(self, which: Ints, counts: SetCounts) -> tuple[Scored, Switches]:
+        """The scores of some sets, and whether pending screenings are in them (False where no rest is kept)."""
+        (engine, step), sets, own = self._read, self._collection.sets, self.own
+        layout, edges = sets.layout.of(which)
+        readings, near = engine.readings, np.zeros(len(which), np.bool_)
+        if own.keeps_rest and isinstance(engine, LocalEngine) and engine.readings.pending and len(which):
+            near = np.logical_or.reduceat(engine.readings.near_pending(edges), layout.start[:-1])
+        of_edges, keys = readings.counts(edges), self._collection.graph.edge_key
+        base_rate, lap = readings.rounded_common().base_rate, self._turns.lap
+        source = Source(readings.scoring(edges, of_edges), of_edges, edges, keys, base_rate, step, lap)
+        return score_all(layout, counts, source, self.policy), near
+
+    def _terms_before(self, which: Ints, *, seen: bool) -> Floats:
+        """What sets add to the rest's sum, of which they were before the last `settle`, shape (k, TERMS).
+
+        `seen`: they have been scored since what all share moved (`late`).
+        """
+        engine, sets = self._read[0], self._collection.sets
+        common = self._common if seen else self._rest_common
+        if not len(which) or common is None or not isinstance(engine, LocalEngine):
+            return np.zeros((0, TERMS))
+        layout, edges = sets.layout.of(which)
+        with self._as_scored():
+            of_edges = engine.readings.counts(edges)
+            moments = engine.readings.scoring_at(edges, common, of_edges)
+        terms = terms_of(layout, self.own.counts_before(which), moments, of_edges)
+        return terms if seen else terms + terms[:, -1:] * self._rest_moved
+
+    def _as_scored(self) -> AbstractContextManager[None]:
+        """Have the engine's readings be those that scores were made of, while what it tells is not in them yet."""
+        engine = self._read[0]
+        return engine.readings.as_scored() if isinstance(engine, LocalEngine) else nullcontext()
+
+    def _forget_first(self, which: Ints, score: Floats) -> None:
+        if self.first and self.first.changes_with(which, score):
+            self.first = None
+
+    def _best_entries(self, due: Ints) -> Ints:
+        """The places of the best entries, as many as may lead, and of those that are `due`, ascending."""
+        score = self._scores[: self.own.entries]
+        best = (score >= self._last_of_best()) & (score > -np.inf)
+        best[due] = True
+        return np.flatnonzero(best).astype(np.int32)
+
+    def _least_of_best(self) -> float:
+        """The same as `_last_of_best`; −inf where no rest is kept."""
+        return self._last_of_best() if self.own.keeps_rest else -math.inf
+
+    def _last_of_best(self) -> float:
+        """What the last of as many entries as may lead scores; −inf where there are fewer."""
+        score = self._scores[: self.own.entries]
+        score = score[score > -np.inf]  # among many that are alike it takes much longer to find
+        return float(np.partition(score, -CANDIDATES)[-CANDIDATES]) if len(score) >= CANDIDATES else -math.inf
+
+    def _thin_out(self) -> None:
+        """Where there are many more entries than may lead, make the others rest, but for those that are counted,
+        and those that pending screenings are in: what these add cannot be computed once more."""
+        own = self.own
+        self._thin_in -= 1
+        if not own.keeps_rest or own.uncounted_entries <= 2 * CANDIDATES or self._thin_in > 0:
+            return
+        self._least = max(self._least, self._least_of_best())
+        at = own.uncounted()
+        at = at[(own.flags.data[at] == 0) & (self._scores[at] < self._least)]
+        if self._late and self._rest_common != self._common:
+            at = at[own.numbers(at) < self._late.made]  # the sum of the others is as it was
+        self._score_entries(at[own.near.data[at] != 0])
+        at = at[(own.near.data[at] == 0) & (self._scores[at] < self._least)]
+        self._make_rest(at)
+        if own.uncounted_entries > 2 * CANDIDATES:
+            self._thin_in = THIN_OUT_EVERY
+
+    def _make_rest(self, at: Ints) -> None:
+        own, late = self.own, self._late
+        terms, which = self._tournament.places.terms[at], own.numbers(at)
+        self._rest_terms = self._rest_terms + terms.sum(axis=0)
+        if late:
+            late.rest_terms += terms[which < late.made].sum(axis=0)
+        self._tournament.set(at, np.full(len(at), -np.inf), np.zeros((len(at), TERMS)), own.ties)
+        own.leave(at)
+
+    def _look_out(self) -> None:
+        """Where few are left that are known to lead, begin to look through the rest."""
+        if self._late is None and self._least > -math.inf:
+            leading = np.count_nonzero(self._scores[: self.own.entries] >= self._least)
+            if leading < CANDIDATES // 4:
+                self._look_through_rest()
+
+    def _look_through_rest(self) -> None:
+        """Begin to give entries to those of the rest that may lead (`make_up`)."""
+        assert self._common is not None
+        self._late = LateSets(*self._read, self._common, known_above=self._least)
+        self._least = -math.inf
+
+    def _also_moved(self, edges: Ints, step: int) -> Ints:
+        """With those edges, all whose scores move because the step does."""
+        moves, keys = POLICIES[self.policy.name].moves, self._collection.graph.edge_key
+        before, self._step = self._step, step
+        new_lap = self._turns.follow(keys)
+        jump = moves is Moves.IN_JUMPS and jump_of(before, self._turns.lap) != jump_of(step, self._turns.lap)
+        if before < 0 or new_lap or jump:
+            return np.arange(len(keys), dtype=np.int32)
+        if moves is Moves.IN_TURN and step != before:
+            return np.union1d(edges, self._turns.between(before, step, keys))
+        return edges
+
+    # ---- reading ----
+
+    def totals(self) -> Floats:
+        """The sum of all sets' terms (`set_scores`), shape (TERMS,)."""
+        totals = self._tournament.totals() + self._rest_terms
+        return totals if self._base is None else totals + (self._base.totals - self._owned_terms)
+
+    def score_at(self, place: int) -> float:
+        """The score of the entry at a place."""
+        return float(self._scores[place])
+
+    @property
+    def rest_below(self) -> float:
+        """Own sets without an entry score less; inf where that is not known."""
+        return math.inf if self.late else self._least
+
+    def prepare(self, common: Common) -> bool:
+        """Do a part of what it takes to go on to other common quantities, a millisecond or two; True if there is
+        more to do."""
+        return self._prior is not None and self._prior.prepare(self.policy, common)
+
+    def leaders(self, most: int | None) -> Iterator[tuple[float, int, int]]:
+        """(score, negative; tie hash; set) of the best sets, in rank order, at least so many; None for all."""
+        while self.late and (most is None or most > CANDIDATES // 4):
+            self.make_up()
+        most = len(self._collection.sets) if most is None else most
+        own, base = self._led(most), self._base
+        if base is None:
+            by_prior, bound = NO_LEADERS, -math.inf
+        else:
+            by_prior, bound = base.known_leaders(most, self.own.among), base.bound
+        if base is not None and not enough_lead(own, by_prior, max(bound, self._known_above), most):
+            by_prior = base.leaders(most, self.own.among)
+        if not enough_lead(own, by_prior, self._known_above, most):
+            self._find_leaders()
+            own = self._led(most)
+        return merge(
+            *(
+                zip((-each.score).tolist(), each.tie.tolist(), each.sets.tolist(), strict=True)
+                for each in (own, by_prior)
+            )
+        )
+
+    @property
+    def _known_above(self) -> float:
+        """Whoever of its own scores so much is known to be in the tournament, if nothing is late."""
+        return max(self._least, self._late.known_above) if self._late else self._least
+
+    def _led(self, most: int) -> Leaders:
+        own = self.own
+        at = self._tournament.leaders(most, own.ties)
+        return Leaders(own.numbers(at), self._scores[at], ties_of(at, own.ties))
+
+    def _find_leaders(self) -> None:
+        """Make up for what is late, and give entries to all of the rest."""
+        while self.late:
+            self.make_up()
+        if self._least > -math.inf:
+            self._look_through_rest()
+            self._thin_in = len(self._collection.sets)  # not before all are made up
+            while self.late:
+                self.make_up()
+            self._thin_in = THIN_OUT_EVERY
