@@ -62,11 +62,26 @@ class Leaders(NamedTuple):
         """The first ones that are not `owned`, at most so many."""
         return self.at(np.flatnonzero(~owned(self.sets))[:most])
 
+    def best(self, most: int) -> "Leaders":
+        """The first `most` of these, which stand in no order, in none either."""
+        if len(self.sets) <= most:
+            return self
+        least = np.partition(self.score, -most)[-most]
+        above, tied = np.flatnonzero(self.score > least), np.flatnonzero(self.score == least)
+        room = most - len(above)
+        return self.at(np.append(above, tied[np.argpartition(self.tie[tied], room - 1)[:room]]))
+
+    def ordered(self) -> "Leaders":
+        """These, which stand in no order."""
+        return self.at(np.lexsort((self.sets, self.tie, -self.score)))
+
     def with_more(self, others: "Leaders") -> "Leaders":
         """Others behind these."""
         sets, score = np.concatenate([self.sets, others.sets]), np.concatenate([self.score, others.score])
         return Leaders(sets, score, np.concatenate([self.tie, others.tie]))
 
+
+LAST_TIE = np.uint64(LAST_HASH)
 
 NO_LEADERS = Leaders(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.uint64))
 
@@ -157,7 +172,8 @@ class PriorRanking:
         """Of the terms (`set_scores`) of all sets, shape (TERMS,)."""
         self._most = most
         self._made = 0
-        self._least = -np.inf
+        self._least, self._last_tie = -np.inf, LAST_TIE
+        """Whom so many are known to stand before scores less, or as much with a later tie."""
         self._leaders = NO_LEADERS
 
     def make(self) -> bool:
@@ -168,15 +184,14 @@ class PriorRanking:
         end = self._made = min(begin + MADE_AT_ONCE, rankings.sets)
         score, terms = rankings.scored(self._policy, self._common, slice(begin, end))
         self.totals += terms.sum(axis=0)
-        good = np.flatnonzero(score >= self._least)
-        known = self._leaders = self._leaders.with_more(
-            Leaders((begin + good).astype(np.int32), score[good], rankings.tie[begin + good])
-        )
-        if end == rankings.sets or len(known.sets) > 2 * self._most:
-            first = np.lexsort((known.sets, known.tie, -known.score))[: self._most]
-            self._leaders = known.at(first)
-            if len(first) == self._most:
-                self._least = float(self._leaders.score[-1])
+        tie = rankings.tie[begin:end]
+        good = np.flatnonzero((score > self._least) | ((score == self._least) & (tie <= self._last_tie)))
+        known = self._leaders.with_more(Leaders((begin + good).astype(np.int32), score[good], tie[good]))
+        if len(known.sets) > 2 * self._most:
+            known = known.best(self._most)
+            self._least = float(known.score.min())
+            self._last_tie = known.tie[known.score == self._least].max()
+        self._leaders = known.best(self._most).ordered() if end == rankings.sets else known
         return end < rankings.sets
 
     def finished(self) -> "PriorRanking":
@@ -217,7 +232,7 @@ class PriorRanking:
     def ordered(self, leaders: Leaders) -> Leaders:
         """These as they stand in this ranking, which need not be made for that."""
         score = self._rankings.scored(self._policy, self._common, leaders.sets).score
-        return Leaders(leaders.sets, score, leaders.tie).at(np.lexsort((leaders.sets, leaders.tie, -score)))
+        return Leaders(leaders.sets, score, leaders.tie).ordered()
 
     @property
     def base_rate(self) -> float:

@@ -267,11 +267,10 @@ class SetRanking:
         at = at[own.flags.data[at] == LATE]
         own.flags.data[at] = 0
         self._score_entries(at)
-        if not late.at_once:  # nobody asks for the sum before it is made anew
-            self._rest_terms = self._rest_terms - self._terms_before(rest, seen=False).sum(axis=0)
         scored, stays = self._score_rest(rest)
-        added = scored[stays].sum(axis=0)
-        self._rest_terms, late.rest_terms = self._rest_terms + added, late.rest_terms + added
+        late.rest_terms += scored[stays].sum(axis=0)
+        # Until all are made up, the sum is that of before, moved on, and of what is in it.
+        self._rest_terms = self._rest_terms - self._terms_before(rest[~stays], seen=False).sum(axis=0)
         whole = late.made == len(self._collection.sets)
         if base is not None and self._prior is not None:
             late.owned_terms += base.terms(numbers[numbers < self._prior.sets])

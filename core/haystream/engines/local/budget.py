@@ -48,16 +48,17 @@ HUB_CONTACTS = 1024
 
 COMMON_FACTOR = 5.0
 """The right-hand side behind the common mean is solved so much less closely: what it leaves out moves a mean by Δ −
-Δ₀ times as much, and Δ itself not to first order. COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.2
+Δ₀ times as much, and Δ itself not to first order. COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.05
 PROMISE."""
 
 OWED_FACTOR = 3.0
 """A verdict has it solved so much less closely still; what is owed of that, about half of what the verdict would
-take, is done when there is time. OWED_FACTOR × COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.6 PROMISE,
-and 0.8 is the most that was found: under load, and only then, a mean lags by that."""
+take, is done when there is time. OWED_FACTOR × COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.15 PROMISE:
+under load, and only then, a mean lags by that."""
 
-COMMON_SHIFT = 0.1
-"""Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`)."""
+COMMON_SHIFT = 0.025
+"""Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`): some milliseconds on a large
+graph, at a dozen of the first fifty verdicts. The smaller this is, the fewer need to be told of anything (`At`)."""
 
 REMAINING_FACTOR = 25.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
