@@ -176,11 +176,11 @@ async def test_settings_survive_what_comes_under_their_key_and_the_compaction_af
         events: list[Event] = [Query("q", top=7), Query("r"), Query("s"), *ITEMS, *verdicts("q", range(9))]
         await pipeline.say(*events)
         await pipeline.drained()
+        first = {record.key: record.offset for record in await pipeline.records("queries")}
         await pipeline.say_raw("queries", b"q", b'{"query_id":"q","top":-1}')
         await pipeline.say_raw("queries", b"r", None)
         await pipeline.say_raw("queries", b"s", encode_query(Query("s", collection="elsewhere")))
         await pipeline.assert_is_the_fold(events)
-        first = {record.key: record.offset for record in reversed(await pipeline.records("queries"))}
 
         async def cleaned() -> bool:
             # The segment that is written to is never compacted: something has to begin a new one.
