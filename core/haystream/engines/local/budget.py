@@ -58,7 +58,7 @@ under load, and only then, a mean lags by that."""
 
 COMMON_SHIFT = 0.025
 """Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`): some milliseconds on a large
-graph, at a dozen of the first fifty verdicts. The smaller this is, the fewer need to be told of anything (`At`)."""
+graph, at several of the first fifty verdicts. The smaller this is, the fewer need to be told of anything (`At`)."""
 
 REMAINING_FACTOR = 25.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
