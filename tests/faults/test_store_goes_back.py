@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, settings_on, until
-from support.store_copy import Copy, noted
+from support.store_copy import Copy, copied, noted
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.demo.stage import WorkerProcess
@@ -68,6 +68,7 @@ async def started_again(worker: WorkerProcess) -> None:
 
 
 async def started_until_it_stays(worker: WorkerProcess) -> None:
+    """Start it, and once more where it ends as a query saw more than there is."""
     try:
         await asyncio.to_thread(worker.start)
     except ServerUnavailable:
@@ -82,9 +83,7 @@ async def test_what_a_store_that_goes_back_has_lost_is_read_again(
 ) -> None:
     worker = await with_what_came_before(pipeline)
     async with Redis.from_url(own_valkey.url) as redis:
-        await noted(redis, pipeline.settings)
-        copy = Copy(redis)
-        await copy.take()
+        copy = await copied(redis, pipeline.settings)
         await pipeline.say(*SINCE)
         await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
         await noted(redis, pipeline.settings)
@@ -133,9 +132,7 @@ async def test_what_was_lost_before_it_was_noted_is_read_again(
     worker = await with_what_came_before(pipeline)
     since: list[Event] = [item(20), verdict(20, "q"), verdict(13, "r"), verdict(30, "nobody")]
     async with Redis.from_url(own_valkey.url) as redis:
-        await noted(redis, pipeline.settings)
-        copy = Copy(redis)
-        await copy.take()
+        copy = await copied(redis, pipeline.settings)
         before = await pipeline.store.read_revisions(["q", "r"])
 
         async def saved() -> bool:
@@ -157,9 +154,7 @@ async def test_a_query_that_was_saved_when_the_store_had_gone_back_is_right_agai
     worker = await with_what_came_before(pipeline)
     since: list[Event] = [item(20), verdict(20, "q"), verdict(14, "s")]
     async with Redis.from_url(own_valkey.url) as redis:
-        await noted(redis, pipeline.settings)
-        copy = Copy(redis)
-        await copy.take()
+        copy = await copied(redis, pipeline.settings)
         await pipeline.say(*since)
         await pipeline.assert_is_the_fold([*BEFORE, *since])
         worker.kill()

@@ -38,3 +38,11 @@ async def noted(redis: Redis, settings: Settings) -> None:
         return bool(before) and before == await redis.hgetall(key)
 
     await until(all_of_it, "what was acknowledged is noted")
+
+
+async def copied(redis: Redis, settings: Settings) -> Copy:
+    """A copy of what it holds once it says that it has all that the topics have."""
+    await noted(redis, settings)
+    copy = Copy(redis)
+    await copy.take()
+    return copy

@@ -63,7 +63,7 @@ class Leaders(NamedTuple):
         return self.at(np.flatnonzero(~owned(self.sets))[:most])
 
     def best(self, most: int) -> "Leaders":
-        """The first `most` of these, which stand in no order, in none either."""
+        """The first `most` of these, which are in no order, by rank; they are in none either."""
         if len(self.sets) <= most:
             return self
         least = np.partition(self.score, -most)[-most]
@@ -72,7 +72,7 @@ class Leaders(NamedTuple):
         return self.at(np.append(above, tied[np.argpartition(self.tie[tied], room - 1)[:room]]))
 
     def ordered(self) -> "Leaders":
-        """These, which stand in no order."""
+        """These in rank order."""
         return self.at(np.lexsort((self.sets, self.tie, -self.score)))
 
     def with_more(self, others: "Leaders") -> "Leaders":

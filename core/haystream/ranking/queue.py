@@ -121,11 +121,11 @@ class Queue:
         That is the ranking by the prior, where a verdict would take the base rate to another of its steps. The
         first `top` items are known then, too, so that news can be compared with them.
         """
-        best = self.first(top)
-        if not best:
+        best, prior, policy = self.first(top), self._ranking.prior, self._ranking.policy
+        if prior is None or not best:
             return False
         edge = self._collection.sets.edges(best[0][1])[0]
-        return any(map(self._ranking.prepare, engine.readings.rounded_after(edge)))
+        return any(prior.prepare(policy, common) for common in engine.readings.rounded_after(edge))
 
     # ---- reading ----
 

@@ -57,7 +57,8 @@ class SetRanking:
         """`prior`: as which the engine began, then a `LocalEngine`; without it every set is the query's own."""
         self._collection = collection
         self.policy = policy
-        self._prior = prior
+        self.prior = prior
+        """What ranks the sets that are not own; None where all are."""
         none = np.zeros(0, np.int64), np.zeros(0, np.uint64)
         self.own = OwnSets(collection.sets, *((prior.left, prior.tie) if prior else none))
         self._new: list[Ints] = []
@@ -123,7 +124,7 @@ class SetRanking:
     def _leave_prior(self) -> None:
         """Have every set as the query's own."""
         self.own.own_all()
-        self._prior, self._base, self._owned_terms, self._new = None, None, np.zeros(TERMS), []
+        self.prior, self._base, self._owned_terms, self._new = None, None, np.zeros(TERMS), []
 
     @property
     def _scores(self) -> Floats:
@@ -141,7 +142,7 @@ class SetRanking:
         lost = isinstance(engine, LocalEngine) and engine.readings.before.lost
         if own.keeps_rest and self._by_chance:
             self._enter_all()
-        elif self._prior is not None and lost:
+        elif self.prior is not None and lost:
             self._leave_prior()
         own.known = len(self._collection.sets)
         rest, known = self._mark(edges)
@@ -203,7 +204,7 @@ class SetRanking:
 
     def _count_new(self) -> None:
         """Take what the prior says of sets that have become own out of its totals."""
-        prior, base, late = self._prior, self._base, self._late
+        prior, base, late = self.prior, self._base, self._late
         new = np.concatenate([NOTHING, *self._new])
         if prior is None or base is None or not len(new):
             return
@@ -218,7 +219,7 @@ class SetRanking:
         These are all of them, or, where that would take long, the best and those that are `due` (`late`). `anew`:
         nothing is known of before.
         """
-        before, self._common, prior, own = self._common, common, self._prior, self.own
+        before, self._common, prior, own = self._common, common, self.prior, self.own
         made = prior.made(self.policy, common) if prior is not None else None
         soon = made is not None or prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
         at_once = anew or self._by_chance or (soon and own.count <= AT_ONCE)
@@ -248,7 +249,7 @@ class SetRanking:
 
     def make_up(self) -> None:
         """Score some of the sets that wait since what all share moved, a millisecond or two: see `late`."""
-        late, prior = self._late, self._prior
+        late, prior = self._late, self.prior
         if late is None:
             return
         if prior is not None and late.base is None:
@@ -269,11 +270,11 @@ class SetRanking:
         self._score_entries(at)
         scored, stays = self._score_rest(rest)
         late.rest_terms += scored[stays].sum(axis=0)
-        # Until all are made up, the sum is that of before, moved on, and of what is in it.
-        self._rest_terms = self._rest_terms - self._terms_before(rest[~stays], seen=False).sum(axis=0)
+        if not late.at_once:  # else nobody asks for the sum of before, moved on, until it is made anew
+            self._rest_terms = self._rest_terms - self._terms_before(rest[~stays], seen=False).sum(axis=0)
         whole = late.made == len(self._collection.sets)
-        if base is not None and self._prior is not None:
-            late.owned_terms += base.terms(numbers[numbers < self._prior.sets])
+        if base is not None and self.prior is not None:
+            late.owned_terms += base.terms(numbers[numbers < self.prior.sets])
             if whole:
                 self._base, self._owned_terms, self.first = base, late.owned_terms, None
         if whole:
@@ -429,11 +430,6 @@ class SetRanking:
     def rest_below(self) -> float:
         """Own sets without an entry score less; inf where that is not known."""
         return math.inf if self.late else self._least
-
-    def prepare(self, common: Common) -> bool:
-        """Do a part of what it takes to go on to other common quantities, a millisecond or two; True if there is
-        more to do."""
-        return self._prior is not None and self._prior.prepare(self.policy, common)
 
     def leaders(self, most: int | None) -> Iterator[tuple[float, int, int]]:
         """(score, negative; tie hash; set) of the best sets, in rank order, at least so many; None for all."""

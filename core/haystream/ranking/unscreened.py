@@ -25,7 +25,7 @@ class Unscreened:
         self._taken.add(item)
 
     def give_back(self, item: int) -> None:
-        """It is again."""
+        """An item is on offer again."""
         self._taken.discard(item)
         self._skip.pop(self._collection.set_of(item), None)
 
