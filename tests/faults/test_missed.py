@@ -8,7 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
-from support.store_copy import Copy, noted
+from support.store_copy import copied
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream_service.demo.stage import WorkerProcess
@@ -137,9 +137,7 @@ async def test_what_a_store_that_went_back_needs_and_kafka_no_longer_has_is_told
 ) -> None:
     worker = await pipeline.worker_after(BEFORE)
     async with Redis.from_url(own_valkey.url) as redis:
-        await noted(redis, pipeline.settings)
-        copy = Copy(redis)
-        await copy.take()
+        copy = await copied(redis, pipeline.settings)
         await pipeline.say(*MORE["verdicts"])
         await pipeline.assert_is_the_fold([*BEFORE, *MORE["verdicts"]])
         worker.kill()
