@@ -1,10 +1,10 @@
-"""Numbers most of which are somebody else's, with what differs laid over them, a line at a time: two neighbours of
-a column, or a row of a table.
+"""Numbers most of which are somebody else's, with what differs laid over them, a line at a time: an entry of a
+column or two neighbours, or a row of a table.
 
 The system makes memory one's own by pages of 512 numbers (`copies`). Where what is written to lies scattered, as
 the edges near some verdicts do, that is most pages; of lines it is little more than what is written. To find them
 costs two bits a line: of 32 neighbours a number says by its bits which ones are laid over, and these lie together
-in a **chunk**, in their order, in room for a power of two.
+in a **chunk**, in their order, with room for a few more.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,13 @@ from haystream.arrays import Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
 from haystream.copies import zeros_as_needed
 
-LINE_POWER, GROUP_POWER = 1, 5
-"""Powers of two, so that shifts find a line: a division takes longer than all else that a look-up does."""
+LINE = 2
+"""Entries of a column where few differ: with one it takes more to find them. Where many do, lines of one hold less
+that does not differ. With no more than two, a shift by their number less one finds the line, and a division would
+take longer than all else that a look-up does."""
 
-LINE = 1 << LINE_POWER
-"""Entries of a column: with fewer it takes more to find them, with more more is laid over that does not differ."""
+GROUP_POWER = 5
+"""A power of two, likewise."""
 
 GROUP = 1 << GROUP_POWER
 """Lines that share a chunk: as many as a number has bits."""
@@ -28,14 +30,18 @@ GROUP = 1 << GROUP_POWER
 BITS, FIRST = 0, 1
 """Columns of `Overlay.chunks`."""
 
-CHUNK_SIZES = GROUP_POWER + 1
-"""How many sizes of chunks there are: for 1, 2, 4 … GROUP lines."""
+ROOMS = np.array([1, 2, 4, 8, 12, 16, 24, GROUP])
+"""For how many lines there are chunks."""
 
-USED = CHUNK_SIZES
-"""A place in `Overlay.counts`."""
+USED, FREE = len(ROOMS), len(ROOMS) + 1
+"""Places in `Overlay.counts`."""
 
 WHOLE = -1
 """In place of a number of lines: nothing is laid over, `below` is the column's own."""
+
+MOST_FREE = 0.25
+"""Chunks that are free are given up when they are a larger share of all (`packed`): groups of lines grow alike, so
+that what is too small for one is too small for the next, too."""
 
 
 class Overlay(NamedTuple):
@@ -50,13 +56,13 @@ class Overlay(NamedTuple):
     """Shape (lines, LINE or the table's columns), of which as many take memory as have been in use. A chunk that
     was too small is free again, and begins with where the next free one of its size does."""
     counts: Longs
-    """By size of chunks, where the first free one begins, or 0; then how many lines of `own` have been in use, or
-    WHOLE. Shape (CHUNK_SIZES + 1,)."""
+    """By size of chunks (`ROOMS`), where the first free one begins, or 0; then how many lines of `own` have been in
+    use, or WHOLE, and how many of these are in free chunks. Shape (len(ROOMS) + 2,)."""
 
 
-def whole(column: Floats) -> Overlay:
-    """A column with nothing over it."""
-    return _whole(column, LINE)
+def whole(column: Floats, line: int = LINE) -> Overlay:
+    """A column with nothing over it, of lines of one entry or two."""
+    return _whole(column, line)
 
 
 def whole_table(table: Floats) -> Overlay:
@@ -65,7 +71,7 @@ def whole_table(table: Floats) -> Overlay:
 
 
 def _whole(numbers: Floats, width: int) -> Overlay:
-    counts = np.array([0] * CHUNK_SIZES + [WHOLE])
+    counts = np.array([0] * len(ROOMS) + [WHOLE, 0])
     return Overlay(numbers, np.zeros((0, 2), np.uint32), np.zeros((0, width)), counts)
 
 
@@ -74,8 +80,8 @@ def over(below: Overlay) -> Overlay:
     width = below.own.shape[1]
     groups = -(-len(below.below) // (width * GROUP))
     # Each group may once have had a chunk of every size. No chunk begins at 0.
-    own = zeros_as_needed(1 + groups * (2 * GROUP - 1), width)
-    counts = np.array([0] * CHUNK_SIZES + [1])
+    own = zeros_as_needed(1 + groups * int(ROOMS.sum()), width)
+    counts = np.array([0] * len(ROOMS) + [1, 0])
     return Overlay(below.below, np.zeros((groups, 2), np.uint32), own, counts)
 
 
@@ -97,6 +103,26 @@ def flat(overlay: Overlay) -> Floats:
 def flattened(overlay: Overlay) -> Overlay:
     """The same as a whole one."""
     return _whole(flat(overlay), overlay.own.shape[1])
+
+
+def packed(overlay: Overlay) -> Overlay:
+    """The same in less memory, where much of what it has had is free; else itself."""
+    if is_whole(overlay) or overlay.counts[FREE] <= MOST_FREE * overlay.counts[USED]:
+        return overlay
+    closer = over(_whole(overlay.below, overlay.own.shape[1]))
+    _copy_lines(overlay, closer)
+    return closer
+
+
+@compiled
+def _copy_lines(here: Overlay, there: Overlay) -> None:
+    for group in range(len(here.chunks)):
+        count = ones(here.chunks[group, BITS] + 0)
+        if count > 0:
+            begin, first = here.chunks[group, FIRST] + 0, take_chunk(there, size_of(count))
+            for i in range(count):
+                copy_line(here.own, begin + i, there.own, first + i)
+            there.chunks[group, BITS], there.chunks[group, FIRST] = here.chunks[group, BITS], first
 
 
 @inlined
@@ -142,6 +168,23 @@ def put_cell(table: Overlay, row: int, column: int, value: float) -> None:
     table.own[at, column] = value
 
 
+@inlined
+def add_to_cell(table: Overlay, row: int, column: int, change: float) -> float:
+    """Add to one cell; return what it is then. Where it lies is looked up once, and not twice."""
+    below, is_whole = row * table.own.shape[1] + column, table.counts[USED] == WHOLE
+    at = 0 if is_whole else place_of(table, row)
+    if at > 0:
+        value = table.own[at, column] + change
+        table.own[at, column] = value
+        return float(value)
+    value = table.below[below] + change
+    if is_whole:
+        table.below[below] = value
+    elif value != table.below[below]:
+        table.own[lay_over(table, row), column] = value
+    return float(value)
+
+
 @compiled
 def lay_over(overlay: Overlay, line: int) -> int:
     """Lay a line over that is as below until now; return where it lies in `own`."""
@@ -150,14 +193,15 @@ def lay_over(overlay: Overlay, line: int) -> int:
     bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
     begin: int = overlay.chunks[group, FIRST] + 0
     count, before, first = ones(bits), ones(bits & (bit - 1)), begin
-    if count & (count - 1) == 0:  # none, or as many as there is room for
-        first = take_chunk(overlay, 2 * count)
+    had, size = size_of(count), size_of(count + 1)
+    if count == 0 or size != had:
+        first = take_chunk(overlay, size)
         for i in range(before):
-            copy_line(own, begin + i, first + i)
+            copy_line(own, begin + i, own, first + i)
     for i in range(count - 1, before - 1, -1):
-        copy_line(own, begin + i, first + i + 1)
+        copy_line(own, begin + i, own, first + i + 1)
     if first != begin and count > 0:
-        give_chunk_back(overlay, count, begin)
+        give_chunk_back(overlay, had, begin)
     at, below = first + before, line * width
     for i in range(min(width, len(overlay.below) - below)):
         own[at, i] = overlay.below[below + i]
@@ -166,37 +210,42 @@ def lay_over(overlay: Overlay, line: int) -> int:
 
 
 @inlined
-def copy_line(own: Floats, here: int, there: int) -> None:
+def copy_line(here: Floats, line: int, there: Floats, to: int) -> None:
     """Copy a line."""
-    for i in range(own.shape[1]):
-        own[there, i] = own[here, i]
+    for i in range(here.shape[1]):
+        there[to, i] = here[line, i]
 
 
 @inlined
-def size_of(room: int) -> int:
-    """The place in `Overlay.counts` of chunks with so much room: a power of two, or 0 for 1."""
-    return ones(max(room, 1) - 1)
+def size_of(count: int) -> int:
+    """The size of chunks for so many lines, as a place in `ROOMS`."""
+    size = 0
+    while ROOMS[size] < count:
+        size += 1
+    return size
 
 
 @compiled
-def take_chunk(overlay: Overlay, room: int) -> int:
-    """Where a free chunk for so many lines begins: one that was given back, or a new one."""
-    counts, size = overlay.counts, size_of(room)
+def take_chunk(overlay: Overlay, size: int) -> int:
+    """Where a free chunk of that size begins: one that was given back, or a new one."""
+    counts = overlay.counts
     begin = counts[size]
     if begin != 0:
         counts[size] = overlay.own[begin, 0]
+        counts[FREE] -= ROOMS[size]
     else:
         begin = counts[USED]
-        counts[USED] += 1 << size
+        counts[USED] += ROOMS[size]
     return int(begin)
 
 
 @compiled
-def give_chunk_back(overlay: Overlay, room: int, begin: int) -> None:
-    """Have the chunk for so many lines that begins there be free."""
-    counts, size = overlay.counts, size_of(room)
+def give_chunk_back(overlay: Overlay, size: int, begin: int) -> None:
+    """Have the chunk of that size that begins there be free."""
+    counts = overlay.counts
     overlay.own[begin, 0] = counts[size]
     counts[size] = begin
+    counts[FREE] += ROOMS[size]
 
 
 def item(table: Overlay, row: int, column: int) -> float:
@@ -212,13 +261,22 @@ def item(table: Overlay, row: int, column: int) -> float:
 @inlined
 def entry(column: Overlay, number: int) -> float:
     """One entry."""
-    return cell(column, number >> LINE_POWER, number & (LINE - 1))
+    last = column.own.shape[1] - 1
+    return cell(column, number >> last, number & last)
 
 
 @inlined
 def put(column: Overlay, number: int, value: float) -> None:
     """Write one entry."""
-    put_cell(column, number >> LINE_POWER, number & (LINE - 1), value)
+    last = column.own.shape[1] - 1
+    put_cell(column, number >> last, number & last, value)
+
+
+@inlined
+def add_to(column: Overlay, number: int, change: float) -> float:
+    """Add to one entry; return what it is then."""
+    last = column.own.shape[1] - 1
+    return add_to_cell(column, number >> last, number & last, change)
 
 
 @allocating

@@ -11,7 +11,7 @@ import pytest
 from haystream.engines.local.sides import MEAN
 from haystream.events import Outcome, Query
 from haystream.fold import State, step
-from haystream.overlay import cell, put_cell
+from haystream.overlay import cell, entry, put, put_cell
 from haystream_service import cli
 from haystream_service.bench import audit, baselines, chart, graphs, report
 from haystream_service.bench.baselines import Counts, Row
@@ -257,9 +257,10 @@ def test_the_audit_sees_an_error(small: State) -> None:
     before = audit.errors(query, sample)
     state = query.engine._columns.state
     put_cell(state.people.x, 3, MEAN, cell(state.people.x, 3, MEAN) + 0.01)
-    state.inverse.on_participant[3] += 0.01
+    variance = state.inverse.on_participant
+    put(variance, 3, entry(variance, 3) + 0.01)
     after = audit.errors(query, sample)
     put_cell(state.people.x, 3, MEAN, cell(state.people.x, 3, MEAN) - 0.01)
-    state.inverse.on_participant[3] -= 0.01
+    put(variance, 3, entry(variance, 3) - 0.01)
     assert after.mean > before.mean + 1e-4
     assert after.variance > before.variance + 1e-5

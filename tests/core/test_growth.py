@@ -16,6 +16,7 @@ from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.events import ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
+from haystream.overlay import flat
 from haystream.query_state import QueryState
 from haystream.report import report
 
@@ -100,7 +101,7 @@ def test_a_query_without_data_takes_what_another_has_solved(model: ModelName) ->
         assert not query.engine.waiting
         inverse, precision = local(query)._columns.state.inverse, local(query)._precision
         people = len(collection.graph)
-        np.testing.assert_array_equal(inverse.on_participant[:people], precision.inverse_diagonal)
+        np.testing.assert_array_equal(flat(inverse.on_participant)[:people], precision.inverse_diagonal)
 
 
 def test_who_is_far_from_data_is_followed_when_data_come_near() -> None:

@@ -32,7 +32,7 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
     pairs = (sorted(f"p{u}" for u in rng.choice(60, 2, replace=False)) for _ in range(200))
     graph.intern((u, v) for u, v in pairs)
     m = len(graph)
-    entries, diagonal, nobody = -rng.random(graph.edges) / 100, np.ones(m), np.zeros(m, np.uint8)
+    entries, diagonal, nobody = -rng.random(graph.edges) / 100, whole(np.ones(m), 1), np.zeros(m, np.uint8)
     before = entries.copy()
     mixed = system(graph, over(whole(entries)), nobody, diagonal)
     edges = rng.choice(graph.edges, 12, replace=False).astype(np.int32)
@@ -44,7 +44,7 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
     own[edges] += changes
     np.testing.assert_array_equal(flat(mixed.off), own)
     np.testing.assert_array_equal(entries, before)  # which is others', too
-    room, dense = scratch(m), np.diag(diagonal)
+    room, dense = scratch(m), np.diag(flat(diagonal))
     dense[graph.tail, graph.head] = dense[graph.head, graph.tail] = own
     for matrix in (mixed, system(graph, whole(own), nobody[:0], diagonal)):
         begin(matrix, room, 3, 1.0)

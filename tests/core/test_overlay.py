@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from haystream.overlay import (
     BITS,
+    FREE,
     GROUP,
     LINE,
+    MOST_FREE,
     USED,
     Overlay,
     cell,
@@ -18,6 +20,7 @@ from haystream.overlay import (
     flattened,
     item,
     over,
+    packed,
     put,
     put_all,
     put_cell,
@@ -28,10 +31,10 @@ from haystream.overlay import (
 )
 
 
-@given(st.integers(1, 3 * GROUP * LINE), st.data())
-def test_an_overlay_reads_as_a_copy_and_leaves_what_lies_below(size: int, data: st.DataObject) -> None:
+@given(st.integers(1, 3 * GROUP * LINE), st.sampled_from([1, LINE]), st.data())
+def test_an_overlay_reads_as_a_copy_and_leaves_what_lies_below(size: int, line: int, data: st.DataObject) -> None:
     below = np.arange(1.0, size + 1)
-    column, copy = over(whole(below)), below.copy()
+    column, copy = over(whole(below, line)), below.copy()
     written = st.tuples(st.integers(0, size - 1), st.sampled_from([0.0, -1.0, 3.0]))
     for number, value in data.draw(st.lists(written)):
         put(column, number, value)
@@ -82,6 +85,22 @@ def test_lines_in_any_order(size: int) -> None:
     np.testing.assert_array_equal(rows(table, np.arange(size, dtype=np.int32)), copy)
     np.testing.assert_array_equal(flat(table).reshape(size, 3), copy)
     assert table.counts[USED] <= len(table.own)
+
+
+@pytest.mark.parametrize("size", [1, 40, 1000])
+def test_a_packed_one_says_the_same_in_less_and_goes_on(size: int) -> None:
+    rng, below = np.random.default_rng(size), np.arange(3.0 * size).reshape(size, 3)
+    table, copy = over(whole_table(below.copy())), below.copy()
+    for row in rng.permutation(size).tolist():
+        put_cell(table, row, 1, -1.0)
+        copy[row, 1] = -1.0
+        closer = packed(table)
+        assert closer.counts[FREE] <= MOST_FREE * closer.counts[USED]
+        assert closer is table or closer.counts[USED] == table.counts[USED] - table.counts[FREE]
+        table = closer
+        np.testing.assert_array_equal(rows(table, np.arange(size, dtype=np.int32)), copy)
+    own = whole_table(below)
+    assert packed(own) is own
 
 
 def test_a_whole_column_is_written_to_itself() -> None:

@@ -71,7 +71,7 @@ def tell_people(
     for u in members_of(news.moved):
         closely = flag_of(news.moved, u) == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
-        spread = people.scale[u] * people.scale[u] * inverse.on_participant[u]
+        spread = people.scale[u] * people.scale[u] * entry(inverse.on_participant, u)
         was = cell(of_people, u, AT_REACH)
         off_mean, off_reach = mean - cell(of_people, u, AT_MEAN), reach - was
         off_mean = max(abs(off_mean + at.least_shift * off_reach), abs(off_mean + at.most_shift * off_reach))

@@ -28,7 +28,7 @@ from haystream.engines.local.state import (
     Workspace,
 )
 from haystream.graph import Graph
-from haystream.overlay import Overlay, flat, flattened, over, whole, whole_table
+from haystream.overlay import Overlay, flat, flattened, over, packed, whole, whole_table
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -48,14 +48,17 @@ def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
 
 def _wider(column: Overlay, room: int, fill: float = 0.0) -> Overlay:
     """The same of a column, which is then whole."""
-    return whole(_grown(flat(column), room, fill))
+    return whole(_grown(flat(column), room, fill), column.own.shape[1])
 
 
 def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     """The state with all its overlays changed."""
     told = Told(*map(change, state.news.told))
-    inverse = state.inverse._replace(on_edge=change(state.inverse.on_edge))
-    matrix = state.system._replace(off=change(state.system.off))
+    inverse, matrix = state.inverse, state.system
+    strain = inverse.healing._replace(strain=change(inverse.healing.strain))
+    on_participant, on_edge = change(inverse.on_participant), change(inverse.on_edge)
+    inverse = inverse._replace(on_participant=on_participant, on_edge=on_edge, healing=strain)
+    matrix = matrix._replace(off=change(matrix.off), diagonal=change(matrix.diagonal))
     people = state.people
     people = people._replace(prior_variance=change(people.prior_variance), x=change(people.x))
     return state._replace(system=matrix, inverse=inverse, people=people, news=state.news._replace(told=told))
@@ -88,14 +91,13 @@ class Columns:
         self._workspace = workspace
         self._steps = fresh_steps()
         none = np.zeros(0)
+        nobody = whole(none, 1)
         self.state = State(
-            system(Graph(), whole(none), np.zeros(0, np.uint8), none),
-            Inverse(none, whole(none), entries, healing(0)),
+            system(Graph(), whole(none), np.zeros(0, np.uint8), nobody),
+            Inverse(nobody, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(
-                none, none, whole(none), np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides)), np.zeros(1)
-            ),
+            People(none, none, nobody, np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides)), np.zeros(1)),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
             News(Told(_no_rows(len(NOT_TOLD)), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
@@ -142,6 +144,12 @@ class Columns:
             twin.state = _changed(twin.state, over)
         return twin
 
+    def pack(self) -> None:
+        """Give up memory that overlays have had and do not need now."""
+        self._priors = packed(self._priors)
+        state = _changed(self.state, packed)
+        self.state = state._replace(edges=state.edges._replace(prior=self._priors))
+
     def move(self, graph: Graph, workspace: Workspace) -> None:
         """Follow that graph from now on, which is this one's at another time, and work in those rooms."""
         self._workspace = workspace
@@ -175,7 +183,7 @@ class Columns:
         self.state = state._replace(
             system=state.system._replace(
                 laid_over=_grown(state.system.laid_over, room),
-                diagonal=_grown(state.system.diagonal, room, 1.0),
+                diagonal=_wider(state.system.diagonal, room, 1.0),
             ),
             people=People(
                 prior_mean=_grown(people.prior_mean, room, 0.5),
@@ -187,7 +195,7 @@ class Columns:
                 reference=people.reference,
             ),
             inverse=inverse._replace(
-                on_participant=_grown(inverse.on_participant, room, 1.0), healing=healing(room, inverse.healing)
+                on_participant=_wider(inverse.on_participant, room, 1.0), healing=healing(room, inverse.healing)
             ),
             news=news._replace(
                 told=news.told._replace(people=_longer_table(news.told.people, room, NOT_TOLD)),

@@ -121,6 +121,6 @@ def fit(edges: Edges, people: People, inverse: Inverse, e: int, common: Common) 
     on_u, on_v = prior.on_tail, prior.on_head
     reach = edge_reach(edges, people, e)
     by_ends = at_ends(edges, people, e, MEAN) + people.reference[0] * (1.0 - reach)
-    own = on_u * on_u * inverse.on_participant[u] + on_v * on_v * inverse.on_participant[v]
+    own = on_u * on_u * entry(inverse.on_participant, u) + on_v * on_v * entry(inverse.on_participant, v)
     own += 2.0 * on_u * on_v * entry(inverse.on_edge, e)
     return by_ends + reach * common.mean_shift, own + reach * reach * common.variance, reach

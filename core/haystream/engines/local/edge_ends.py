@@ -61,8 +61,8 @@ def edge_ends(
         inflation = 1.0 / (1.0 + discrepancy)
         out.mean_tail[i] = mean_u
         out.mean_head[i] = mean_v
-        out.variance_tail[i] = scale * (D_u * D_u * inverse.on_participant[u] + reach_u * reach_u * variance)
-        out.variance_head[i] = scale * (D_v * D_v * inverse.on_participant[v] + reach_v * reach_v * variance)
+        out.variance_tail[i] = scale * (D_u * D_u * entry(inverse.on_participant, u) + reach_u * reach_u * variance)
+        out.variance_head[i] = scale * (D_v * D_v * entry(inverse.on_participant, v) + reach_v * reach_v * variance)
         out.covariance[i] = scale * (D_u * D_v * entry(inverse.on_edge, e) + reach_u * reach_v * variance)
         out.variance_tail[i] += off_u * off_u * inflation
         out.variance_head[i] += off_v * off_v * inflation

@@ -6,7 +6,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled, inlined
-from haystream.overlay import LINE, LINE_POWER, Overlay, cell, flat, put_cell, whole_table
+from haystream.overlay import LINE, Overlay, cell, flat, put_cell, whole_table
 
 
 class EdgePrior(NamedTuple):
@@ -31,13 +31,13 @@ COLUMNS = 6
 @inlined
 def number(priors: Overlay, edge: int, column: int) -> float:
     """One number of an edge."""
-    return cell(priors, edge >> LINE_POWER, (edge & (LINE - 1)) * COLUMNS + column)
+    return cell(priors, edge >> (LINE - 1), (edge & (LINE - 1)) * COLUMNS + column)
 
 
 @inlined
 def put_number(priors: Overlay, edge: int, column: int, value: float) -> None:
     """Write one number of an edge."""
-    put_cell(priors, edge >> LINE_POWER, (edge & (LINE - 1)) * COLUMNS + column, value)
+    put_cell(priors, edge >> (LINE - 1), (edge & (LINE - 1)) * COLUMNS + column, value)
 
 
 @compiled

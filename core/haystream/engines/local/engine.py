@@ -364,6 +364,8 @@ class LocalEngine:
             self._owed = False
             self.readings.check_solves()
         look_closely(state.news, take_last(state.news.later, 0 if stop[0] else most - count))
+        if not self.waiting:
+            self._columns.pack()
 
     @property
     def unfinished(self) -> bool:
@@ -444,7 +446,7 @@ class LocalEngine:
         if len(solved):
             # What was estimated since is not by data; what was corrected knows of them.
             if changes.estimated:
-                put_all(taken, touched, inverse.on_participant[touched] - by_data)
+                put_all(taken, touched, entries(inverse.on_participant, touched) - by_data)
             elif changes.moves_edges:
                 put_all(taken, touched, precision.inverse_diagonal[touched])
             self._take_inverse(solved)
@@ -485,7 +487,8 @@ class LocalEngine:
     def _by_data(self, participants: Ints) -> Floats:
         """What data have made of participants' entries of Λ⁻¹: the difference to what was last taken of Q⁻¹."""
         state = self._columns.state
-        return state.inverse.on_participant[participants] - entries(state.people.prior_variance, participants)
+        now, taken = state.inverse.on_participant, state.people.prior_variance
+        return entries(now, participants) - entries(taken, participants)
 
     def _take_inverse(self, solved: Ints) -> None:
         """Where Q⁻¹ was solved afresh, have Λ⁻¹ be so, too; where data have reached, when there is time.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Longs, Marked, Singles, mark, unmark_all
-from haystream.compiled import compiled
+from haystream.arrays import Flags, Floats, Ints, Longs, Marked, mark, unmark_all
+from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import EntryTolerances
 from haystream.engines.local.solve import (
     DIAGONAL,
@@ -22,7 +22,7 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
-from haystream.overlay import Overlay, entry, put
+from haystream.overlay import Overlay, add_to, entry, flat, put, whole
 
 AT_ONCE = 64
 """Where much is new, so many participants' entries are solved at once (some milliseconds); the others start
@@ -33,7 +33,7 @@ class Healing(NamedTuple):
     """Participants whose entries of the inverse wait to be solved afresh: a ring, first in first out, each at most
     once. Every member but `state` is (participants,)."""
 
-    strain: Singles
+    strain: Overlay
     ring: Ints
     waiting: Flags
     fresh: Flags
@@ -45,7 +45,7 @@ class Healing(NamedTuple):
 class Inverse(NamedTuple):
     """The entries of the inverse of a matrix that lie on the graph."""
 
-    on_participant: Floats
+    on_participant: Overlay
     """(Λ⁻¹)_uu, shape (participants,)."""
     on_edge: Overlay
     """(Λ⁻¹)_uv, shape (edges,)."""
@@ -55,12 +55,13 @@ class Inverse(NamedTuple):
 
 def healing(participants: int, queue: Healing | None = None) -> Healing:
     """Nobody waits; or whoever waits in another queue, which may have had less room."""
-    strain, flags = np.zeros(participants, np.float32), np.zeros((2, participants), np.uint8)
-    made = Healing(strain, np.zeros(participants, np.int32), flags[0], flags[1], np.zeros(2, np.int64))
+    strain, flags = np.zeros(participants), np.zeros((2, participants), np.uint8)
+    made = Healing(whole(strain, 1), np.zeros(participants, np.int32), flags[0], flags[1], np.zeros(2, np.int64))
     if queue is not None:
         known = len(queue.ring)
         begins, count = queue.state
-        for new, old in ((made.strain, queue.strain), (made.waiting, queue.waiting), (made.fresh, queue.fresh)):
+        strain[:known] = flat(queue.strain)
+        for new, old in ((made.waiting, queue.waiting), (made.fresh, queue.fresh)):
             new[:known] = old
         if count:
             made.ring[:count] = queue.ring[(begins + np.arange(count)) % known]
@@ -71,12 +72,18 @@ def healing(participants: int, queue: Healing | None = None) -> Healing:
 @compiled
 def add_strain(queue: Healing, u: int, strain: float, most: float) -> None:
     """Add to a participant's strain; it waits for healing from `most` on."""
-    total = queue.strain[u] + strain
-    queue.strain[u] = total  # which is rounded
+    total = add_to(queue.strain, u, strain)
     if total >= most and queue.waiting[u] == 0:
         queue.waiting[u] = 1
         queue.ring[(queue.state[0] + queue.state[1]) % len(queue.ring)] = u
         queue.state[1] += 1
+
+
+@inlined
+def lower(column: Overlay, u: int, change: float, least: float) -> None:
+    """Take from a participant's entry, down to the `least` that it may be."""
+    if add_to(column, u, -change) < least:
+        put(column, u, least)
 
 
 @compiled
@@ -95,8 +102,8 @@ def forget_fresh(queue: Healing) -> None:
 def let_go(queue: Healing, participants: Ints) -> None:
     """Have these wait no more, unless they are to be solved anyway (strain inf): their entries are known."""
     for u in participants:
-        if queue.strain[u] < np.inf:
-            queue.strain[u] = 0.0
+        if entry(queue.strain, u) < np.inf:
+            put(queue.strain, u, 0.0)
             queue.waiting[u] = 0
     begin, kept, size = queue.state[0], 0, len(queue.ring)
     for i in range(queue.state[1]):
@@ -134,7 +141,7 @@ def read_column(system: System, inverse: Inverse, u: int, column: Scratch) -> fl
     most.
     """
     cells, on_edge, drift = column.cells, inverse.on_edge, 0.0
-    inverse.on_participant[u] = cells[u, VALUE] + left_out(column, cells[:, VALUE])
+    put(inverse.on_participant, u, cells[u, VALUE] + left_out(column, cells[:, VALUE]))
     first = system.start[u]
     for i in range(first, first + system.degree[u]):
         v, e = system.contact[i], system.incident[i]
@@ -160,13 +167,13 @@ def heal(system: System, inverse: Inverse, most: int, room: Scratch, healed: Mar
         queue.state[0] = (queue.state[0] + 1) % len(queue.ring)
         queue.state[1] -= 1
         queue.waiting[u] = 0
-        queue.strain[u] = 0.0
+        put(queue.strain, u, 0.0)
         queue.fresh[u] = 1
-        was = inverse.on_participant[u]
+        was = entry(inverse.on_participant, u)
         begin(system, room, u, 1.0)
         solve(system, tolerances.healed, room)
         drift = read_column(system, inverse, u, room)
-        moved = abs(inverse.on_participant[u] - was)
+        moved = abs(entry(inverse.on_participant, u) - was)
         forget(room)
         # An edge's entry is read off the columns of both its ends, which differ: it cannot tell.
         if moved > tolerances.drifted:

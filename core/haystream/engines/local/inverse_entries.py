@@ -5,19 +5,20 @@ import numpy as np
 from haystream.arrays import Flags, Floats, Ints, Marked, mark, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import LOOSEST_COLUMN
-from haystream.engines.local.healing import Inverse, add_strain, left_out
+from haystream.engines.local.healing import Inverse, add_strain, left_out, lower
 from haystream.engines.local.solve import (
     VALUE,
     Scratch,
     System,
     add_off_diagonal,
     begin,
+    diagonal_of,
     forget,
     solve,
     touch,
     touched_by,
 )
-from haystream.overlay import Overlay, entry, put
+from haystream.overlay import Overlay, add_to, entry, put
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
@@ -87,7 +88,7 @@ def change_row(
             continue
         change = kk * at_u[t] * at_u[t] + 2.0 * kl * at_u[t] * at_a[t] + ll * at_a[t] * at_a[t]
         # No diagonal entry is below 1/Λ_tt; one that is still an estimate might be corrected to below that.
-        on_participant[t] = max(on_participant[t] - change, 1.0 / system.diagonal[t])
+        lower(on_participant, t, change, 1.0 / diagonal_of(system, t))
         factor = (abs(kk) + abs(kl)) * abs(at_u[t]) + (abs(kl) + abs(ll)) * abs(at_a[t])
         add_strain(inverse.healing, t, 2.0 * loose * factor, tolerances.strain)
         first = system.start[t]
@@ -96,7 +97,7 @@ def change_row(
             if v > t and (at_u[v] != 0.0 or at_a[v] != 0.0):
                 e, across = system.incident[j], at_u[t] * at_a[v] + at_a[t] * at_u[v]
                 less = kk * at_u[t] * at_u[v] + kl * across + ll * at_a[t] * at_a[v]
-                put(on_edge, e, entry(on_edge, e) - less)
+                add_to(on_edge, e, -less)
         if abs(change) > tolerances.negligible or t == participant:
             mark(touched, t)
     for i in range(len(edges)):
@@ -126,26 +127,27 @@ def change_entries(
     for i in range(len(edges)):
         e, delta = edges[i], deltas[i]
         u, v = system.tail[e], system.head[e]
-        a, b, s = on_participant[u], on_participant[v], entry(on_edge, e)
+        a, b, s = entry(on_participant, u), entry(on_participant, v), entry(on_edge, e)
         new = entry(system.off, e) == 0.0
         if new:
             s = 0.0
         less = max((1.0 + delta * s) ** 2 - delta * delta * a * b, LEAST_DETERMINANT)
         shared = (s * (1.0 + delta * s) - delta * a * b) / less
         put(on_edge, e, shared)
-        on_participant[u] = max(a / less, 1.0 / system.diagonal[u])
-        on_participant[v] = max(b / less, 1.0 / system.diagonal[v])
+        put(on_participant, u, max(a / less, 1.0 / diagonal_of(system, u)))
+        put(on_participant, v, max(b / less, 1.0 / diagonal_of(system, v)))
         add_off_diagonal(system, e, delta)
         missed = 2.0 * abs(delta) * shared * shared
         for t, before in ((u, a), (v, b)):
             add_strain(inverse.healing, t, np.inf if new and ends_wait else missed, tolerances.strain)
-            change = on_participant[t] - before
+            now = entry(on_participant, t)
+            change = now - before
             if new or abs(change) > tolerances.negligible:
                 mark(touched, t)
             if abs(change) > tolerances.corrected * before:
                 first = system.start[t]
                 for j in range(first, first + system.degree[t]):
-                    part = entry(on_edge, system.incident[j]) / on_participant[t]
+                    part = entry(on_edge, system.incident[j]) / now
                     add_strain(inverse.healing, system.contact[j], part * part * abs(change), tolerances.strain)
 
 
@@ -163,14 +165,16 @@ def find_reached(system: System, inverse: Inverse, which: Ints, taken: Overlay, 
             first = system.start[u]
             for i in range(first, first + system.degree[u]):
                 v = system.contact[i]
-                off = abs(on_participant[v] - entry(taken, v))
+                at_contact = entry(on_participant, v)
+                off = abs(at_contact - entry(taken, v))
                 if off > tolerances.corrected:
-                    part = entry(inverse.on_edge, system.incident[i]) / on_participant[v]
+                    part = entry(inverse.on_edge, system.incident[i]) / at_contact
                     over_edges += part * part * off
-            own = abs(on_participant[u] - entry(taken, u))
+            here = entry(on_participant, u)
+            own = abs(here - entry(taken, u))
             reached[row] = own > tolerances.corrected or over_edges > tolerances.strain
             if reached[row] != 0 and over_edges > own:
-                put(taken, u, on_participant[u] - over_edges)
+                put(taken, u, here - over_edges)
 
 
 @compiled
@@ -194,10 +198,10 @@ def take_entries(
         if reached[row] != 0:
             add_strain(inverse.healing, u, np.inf, 0.0)
             continue
-        inverse.on_participant[u] = on_participant[u]
+        put(inverse.on_participant, u, on_participant[u])
         first = system.start[u]
         for i in range(first, first + system.degree[u]):
             v = system.contact[i]
-            if abs(inverse.on_participant[v] - entry(taken, v)) <= tolerance:
+            if abs(entry(inverse.on_participant, v) - entry(taken, v)) <= tolerance:
                 e = system.incident[i]
                 put(inverse.on_edge, e, on_edge[e])

@@ -386,11 +386,11 @@ class GraphPrecision:
 
     @property
     def _system(self) -> System:
-        return system(self._graph, whole(self.off), NOBODY, self.diagonal)
+        return system(self._graph, whole(self.off), NOBODY, whole(self.diagonal, 1))
 
     @property
     def _inverse(self) -> Inverse:
-        return Inverse(self.inverse_diagonal, whole(self.inverse_edge), self._tolerances, self._healing)
+        return Inverse(whole(self.inverse_diagonal, 1), whole(self.inverse_edge), self._tolerances, self._healing)
 
     def _heal(self, most: int, stop: Ints) -> Ints:
         heal(self._system, self._inverse, most, self._rooms.column, self._rooms.people, stop)

@@ -94,7 +94,7 @@ class LocalReadings:
         if x.shape[1] > COMMON:
             reach = 1.0 - D * x[:, COMMON]
             mean += people.reference * (1.0 - reach)
-        return mean, reach, D * D * state.inverse.on_participant[participants]
+        return mean, reach, D * D * entries(state.inverse.on_participant, participants)
 
     def covariances(self, edges: Ints) -> Floats:
         """D_u D_v (Λ⁻¹)_uv."""

@@ -55,17 +55,19 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
     def at_people(at_tail: Floats, at_head: Floats) -> Floats:
         return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
 
-    diagonal = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
+    diagonal = np.ones(len(people.scale))
+    diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     off = np.zeros(columns.edge_room)
     off[:count] = precision.off + weight * on_tail * on_head
-    columns.state = state = state._replace(system=state.system._replace(off=whole(off)), people=people)
-    state.system.diagonal[:m] = diagonal
+    columns.state = state = state._replace(
+        system=state.system._replace(off=whole(off), diagonal=whole(diagonal, 1)), people=people
+    )
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
     sides = np.empty((people.residual.shape[1], m))
     for side, x in enumerate(_solutions(columns)):
         c = edges.coefficient[side, :count]
         sides[side] = at_people(c * on_tail, c * on_head)
-        applied = diagonal * x + at_people(off[:count] * x[head], off[:count] * x[tail])
+        applied = diagonal[:m] * x + at_people(off[:count] * x[head], off[:count] * x[tail])
         people.residual[:m, side] = sides[side] - applied
         push_everybody(state, side, m)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
@@ -87,9 +89,10 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     taken = np.ones(len(people.scale))
     taken[:m] = precision.inverse_diagonal
     waiting = healing(len(taken))
-    inverse = columns.state.inverse._replace(healing=waiting, on_edge=whole(on_edge))
-    inverse.on_participant[:m] = precision.inverse_diagonal
-    people = people._replace(prior_variance=whole(taken))
+    inverse = columns.state.inverse._replace(
+        healing=waiting, on_participant=whole(taken.copy(), 1), on_edge=whole(on_edge)
+    )
+    people = people._replace(prior_variance=whole(taken, 1))
     columns.state = state = columns.state._replace(inverse=inverse, people=people)
     screened = np.flatnonzero(state.edges.weight[:count])
     ends = np.union1d(state.edges.tail[screened], state.edges.head[screened])

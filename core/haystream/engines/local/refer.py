@@ -4,7 +4,7 @@ from haystream.arrays import Ints, mark
 from haystream.compiled import compiled
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import SQUARE, State
-from haystream.overlay import cell, put_cell
+from haystream.overlay import add_to_cell, cell
 
 
 @compiled
@@ -33,7 +33,7 @@ def refer(state: State, screened: Ints, participants: int, reference: float) -> 
     for u in range(participants):
         moved, left = cell(people.x, u, COMMON), people.residual[u, COMMON]
         if moved != 0.0:
-            put_cell(people.x, u, MEAN, cell(people.x, u, MEAN) - move * moved)
+            add_to_cell(people.x, u, MEAN, -move * moved)
             mark(state.news.moved, u)
         if left != 0.0:
             people.residual[u, MEAN] -= move * left

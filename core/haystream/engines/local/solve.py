@@ -14,7 +14,7 @@ import numpy as np
 from haystream.arrays import Flags, Floats, Ints, Longs
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
-from haystream.overlay import USED, WHOLE, Overlay, entry, put
+from haystream.overlay import USED, WHOLE, Overlay, add_to, entry
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
 """Columns of a participant's cell: x, r, Λ_uu, and whether the participant waits in the ring or is listed. They lie
@@ -53,8 +53,8 @@ class System(NamedTuple):
     """The off-diagonal entries, shape (edges,)."""
     laid_over: Flags
     """1 where any of the entries at a participant may be laid over others, shape (participants,). Not read where
-    `off` is WHOLE."""
-    diagonal: Floats
+    these are WHOLE."""
+    diagonal: Overlay
     """Shape (participants,)."""
 
 
@@ -79,7 +79,7 @@ class Scratch(NamedTuple):
     """Nobody's residuals, shape (0, 1)."""
 
 
-def system(graph: Graph, off: Overlay, laid_over: Flags, diagonal: Floats) -> System:
+def system(graph: Graph, off: Overlay, laid_over: Flags, diagonal: Overlay) -> System:
     """The matrix with these entries on the graph as it is now."""
     ends = graph.tail, graph.head
     return System(graph.start, graph.degree, graph.contact, graph.incident, *ends, off, laid_over, diagonal)
@@ -90,11 +90,34 @@ def add_off_diagonal(system: System, edge: int, change: float) -> None:
     """Add to the entry of an edge."""
     if change == 0.0:
         return
-    put(system.off, edge, entry(system.off, edge) + change)
+    add_to(system.off, edge, change)
     if system.off.counts[USED] != WHOLE:
-        for end in (system.tail[edge], system.head[edge]):
-            if system.laid_over[end] == 0:
-                system.laid_over[end] = 1
+        note_laid_over(system, system.tail[edge])
+        note_laid_over(system, system.head[edge])
+
+
+@inlined
+def add_on_diagonal(system: System, u: int, change: float) -> None:
+    """Add to the entry of a participant."""
+    add_to(system.diagonal, u, change)
+    if system.diagonal.counts[USED] != WHOLE:
+        note_laid_over(system, u)
+
+
+@inlined
+def note_laid_over(system: System, u: int) -> None:
+    """Take that an entry at a participant is laid over others."""
+    if system.laid_over[u] == 0:  # memory that is written to is one's own from then on
+        system.laid_over[u] = 1
+
+
+@inlined
+def diagonal_of(system: System, u: int) -> float:
+    """The entry of a participant. Where none is laid over, a flag says so sooner than a look-up would."""
+    diagonal = system.diagonal
+    if diagonal.counts[USED] == WHOLE or system.laid_over[u] == 0:
+        return float(diagonal.below[u])
+    return entry(diagonal, u)
 
 
 def fresh_steps() -> Longs:
@@ -156,7 +179,7 @@ def relax(system: System, before: Floats, side: int, tolerance: float, room: Scr
                 listed += 1
                 mark = LISTED
                 cells[v, RESIDUAL] = before[v, side] if len(before) > 0 else 0.0
-                cells[v, DIAGONAL] = system.diagonal[v]
+                cells[v, DIAGONAL] = diagonal_of(system, v)
                 cells[v, MARK] = LISTED
             e = system.incident[i]
             residual = cells[v, RESIDUAL] - (entry(off, e) if looked_up else off.below[e]) * step
@@ -193,7 +216,7 @@ def touch(system: System, room: Scratch, u: int, residual: float) -> None:
     cells = room.cells
     if cells[u, MARK] == UNMARKED:
         cells[u, RESIDUAL] = residual
-        cells[u, DIAGONAL] = system.diagonal[u]
+        cells[u, DIAGONAL] = diagonal_of(system, u)
         cells[u, MARK] = LISTED
         room.touched[room.listed[0]] = u
         room.listed[0] += 1

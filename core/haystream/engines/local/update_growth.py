@@ -17,13 +17,13 @@ from haystream.engines.local.edge_priors import (
     number,
     put_number,
 )
-from haystream.engines.local.healing import add_strain
+from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import System, add_off_diagonal, touch
+from haystream.engines.local.solve import System, add_off_diagonal, add_on_diagonal, diagonal_of, touch
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import add_residual, coefficient_of, push_side, regress
 from haystream.models.base import Priors
-from haystream.overlay import Overlay, cell, entry, put
+from haystream.overlay import Overlay, add_to, cell, entry
 
 
 class Rescaling(NamedTuple):
@@ -74,7 +74,7 @@ def push_everybody(state: State, side: int, participants: int) -> None:
     """Push the residuals of one side wherever they are above its tolerance."""
     system, residual, limit = state.system, state.people.residual, state.tolerances.sides[side]
     for u in range(participants):
-        if abs(residual[u, side]) > limit * system.diagonal[u]:
+        if abs(residual[u, side]) > limit * diagonal_of(system, u):
             touch(system, state.rooms.other, u, residual[u, side])
     push_side(state, side, limit)
 
@@ -108,7 +108,7 @@ def offer_items(state: State, which: Ints) -> None:
 @compiled
 def near_data(system: System, people: People, participant: int) -> bool:
     """Whether a participant has a screened edge, or data have moved its mean or its reach by much (`MOVED_FAR`)."""
-    if system.diagonal[participant] != 1.0:  # as it is in Q: it was screened, or is no graph prior's
+    if diagonal_of(system, participant) != 1.0:  # as it is in Q: it was screened, or is no graph prior's
         return True
     by_common = at_common(people, participant, 1.0)
     moved = max(abs(cell(people.x, participant, MEAN) + people.reference[0] * by_common), abs(by_common))
@@ -139,7 +139,7 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
         off, allowed = abs(now - was), tolerances.scale * was
         rescaled = off > allowed
         if rescaled and not near_data(system, people, u):
-            variance = prior.unit * was * was * state.inverse.on_participant[u]
+            variance = prior.unit * was * was * entry(state.inverse.on_participant, u)
             allowed = was * min(tolerances.far, max(tolerances.scale / (2.0 * variance), tolerances.scale))
             rescaled = off > allowed
             if not rescaled:
@@ -175,7 +175,7 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
     """
     edges, people, data = state.edges, state.people, state.data
     x, sums, tolerances, unpushed = people.x, state.sums, state.inverse.tolerances, state.rooms.unpushed
-    V, covariance, diagonal = state.inverse.on_participant, state.inverse.on_edge, state.system.diagonal
+    V, covariance = state.inverse.on_participant, state.inverse.on_edge
     square, own = 0.0, 0.0
     for i in range(len(which)):
         e = which[i]
@@ -187,7 +187,8 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
         at_u, at_v, new_u, new_v = before.on_tail, before.on_head, priors.on_tail[i], priors.on_head[i]
         uu, vv = weight * new_u * new_u - w * at_u * at_u, weight * new_v * new_v - w * at_v * at_v
         uv = weight * new_u * new_v - w * at_u * at_v
-        if max(abs(uu), abs(vv), abs(uv)) * max(V[u], V[v]) > state.tolerances.first_order:
+        V_u, V_v = entry(V, u), entry(V, v)
+        if max(abs(uu), abs(vv), abs(uv)) * max(V_u, V_v) > state.tolerances.first_order:
             rough[i] = 1
             continue
         for side in range(len(sums.form)):
@@ -210,16 +211,17 @@ def renew(state: State, which: Ints, priors: Priors, rough: Flags) -> None:
                 sums.border[side] += sums.change[side]
                 sums.border[side] -= cell(x, u, side) * moved_u + cell(x, v, side) * moved_v
         if weight != 0.0:
-            diagonal[u] += uu
-            diagonal[v] += vv
+            add_on_diagonal(state.system, u, uu)
+            add_on_diagonal(state.system, v, vv)
             add_off_diagonal(state.system, e, uv)
             shared = entry(covariance, e)
-            least_u, least_v = 1.0 / diagonal[u], 1.0 / diagonal[v]
-            less = uu * V[u] * shared + uv * (V[u] * V[v] + shared * shared) + vv * shared * V[v]
-            less_u = uu * V[u] * V[u] + 2.0 * uv * V[u] * shared + vv * shared * shared
-            less_v = uu * shared * shared + 2.0 * uv * shared * V[v] + vv * V[v] * V[v]
-            V[u], V[v] = max(V[u] - less_u, least_u), max(V[v] - less_v, least_v)
-            put(covariance, e, shared - less)
+            least_u, least_v = 1.0 / diagonal_of(state.system, u), 1.0 / diagonal_of(state.system, v)
+            less = uu * V_u * shared + uv * (V_u * V_v + shared * shared) + vv * shared * V_v
+            less_u = uu * V_u * V_u + 2.0 * uv * V_u * shared + vv * shared * shared
+            less_v = uu * shared * shared + 2.0 * uv * shared * V_v + vv * V_v * V_v
+            lower(V, u, less_u, least_u)
+            lower(V, v, less_v, least_v)
+            add_to(covariance, e, -less)
             strain = (abs(uu) + 2.0 * abs(uv) + abs(vv)) * shared * shared
             for t in (u, v):
                 add_strain(state.inverse.healing, t, strain, tolerances.strain)

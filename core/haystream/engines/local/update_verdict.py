@@ -4,13 +4,15 @@ from haystream.arrays import Floats, Marked, mark, members_of, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import OWED_FACTOR
 from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.healing import add_strain
+from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
     RESIDUAL,
     VALUE,
     add_off_diagonal,
+    add_on_diagonal,
     begin,
+    diagonal_of,
     forget,
     relax,
     solve,
@@ -18,7 +20,7 @@ from haystream.engines.local.solve import (
     touched_by,
 )
 from haystream.engines.local.state import Data, People, State
-from haystream.overlay import cell, entry, put, put_cell
+from haystream.overlay import add_to, add_to_cell, cell
 
 
 @compiled
@@ -58,7 +60,7 @@ def push_side(state: State, side: int, limit: float) -> None:
     people, sums, room = state.people, state.sums, state.rooms.other
     x, residual = people.x, people.residual
     for u in members_of(state.rooms.unpushed):
-        if abs(residual[u, side]) > limit * state.system.diagonal[u]:
+        if abs(residual[u, side]) > limit * diagonal_of(state.system, u):
             touch(state.system, room, u, residual[u, side])
     along = relax(state.system, residual, side, limit, room)
     sums.form[side] += along
@@ -70,7 +72,7 @@ def push_side(state: State, side: int, limit: float) -> None:
         residual[u, side] = room.cells[u, RESIDUAL]
         if step == 0.0:
             continue
-        put_cell(x, u, side, cell(x, u, side) + step)
+        add_to_cell(x, u, side, step)
         if side != REMAINING:
             mark(state.news.moved, u)
         for other in range(first, last):
@@ -113,7 +115,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
             step, r = sums.step[side], residual[t, side]
             if K[t] != 0.0:
                 sums.back[side] += K[t] * r
-                put_cell(x, t, side, cell(x, t, side) + step * K[t])
+                add_to_cell(x, t, side, step * K[t])
             residual[t, side] = r + step * left[t]
     for side in range(sides):
         step, back = sums.step[side], sums.back[side]
@@ -131,7 +133,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
             continue
         limit = state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0)
         for t in touched_by(column):
-            if abs(residual[t, side]) > limit * system.diagonal[t]:
+            if abs(residual[t, side]) > limit * diagonal_of(system, t):
                 touch(system, room, t, residual[t, side])
         push_side(state, side, limit)
     unmark_all(unpushed)
@@ -152,20 +154,20 @@ def change_weight(state: State, edge: int, change: float) -> float:
     solve(system, tolerance, column)
     gamma = 1.0 + change * (beta_u * K[u] + beta_v * K[v])
     shrink = change / gamma
-    system.diagonal[u] += change * beta_u * beta_u
-    system.diagonal[v] += change * beta_v * beta_v
+    add_on_diagonal(system, u, change * beta_u * beta_u)
+    add_on_diagonal(system, v, change * beta_v * beta_v)
     for t in touched_by(column):
         if K[t] == 0.0:
             continue
         mark(state.news.moved, t)
-        least = 1.0 / system.diagonal[t]  # of an estimate too (`change_row`)
-        inverse.on_participant[t] = max(inverse.on_participant[t] - shrink * K[t] * K[t], least)
+        least = 1.0 / diagonal_of(system, t)  # of an estimate too (`change_row`)
+        lower(inverse.on_participant, t, shrink * K[t] * K[t], least)
         add_strain(inverse.healing, t, 2.0 * abs(shrink * K[t]) * tolerance, inverse.tolerances.strain)
         first = system.start[t]
         for j in range(first, first + system.degree[t]):
             other = system.contact[j]
             if other > t and K[other] != 0.0:
                 e = system.incident[j]
-                put(inverse.on_edge, e, entry(inverse.on_edge, e) - shrink * K[t] * K[other])
+                add_to(inverse.on_edge, e, -shrink * K[t] * K[other])
     add_off_diagonal(system, edge, change * beta_u * beta_v)
     return float(gamma)
