@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 _T = TypeVar("_T")
 
-LINE = 64
-"""Bytes: arrays begin at a line of the cache."""
+LINE, PAGE = 64, mmap.PAGESIZE
+"""Bytes: arrays begin at a line of the cache; those of a page or more have their pages for themselves."""
 
 _sizes: dict[int, int] = {}
 """Bytes of what templates and copies have, by memfd."""
+
+_mapped: set[int] = set()
+"""The memory of copies that are there, by `id`."""
 
 FAILED = ctypes.c_void_p(-1).value
 """What mmap(2) returns where it could not."""
@@ -36,8 +39,7 @@ class Template(Generic[_T]):
         arrays = list(_leaves(tree))
         self._tree = tree = cast(_T, _with_leaves(tree, lambda array: np.empty(0, array.dtype)))
         self._like = [(array.shape, array.dtype) for array in arrays]
-        sizes = [-(-array.nbytes // LINE) * LINE for array in arrays]
-        self._begin: list[int] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
+        self._begin = _places(arrays)
         self._arrays: list[Array] = []
         """The arrays themselves, where there is no memfd."""
         self._memory = _memory_without_address(self._begin[-1])
@@ -70,12 +72,27 @@ class Template(Generic[_T]):
         if address is None or address == FAILED:
             raise MemoryError(f"mmap of {length:,} bytes: {os.strerror(ctypes.get_errno())}")
         memory: Any = (ctypes.c_byte * length).from_address(address)
-        unmap = finalize(memory, _unmap, address, length, of)
+        if flags == mmap.MAP_PRIVATE:
+            _mapped.add(id(memory))
+        unmap = finalize(memory, _unmap, id(memory), address, length, of)
         unmap.atexit = False  # another thread may still be at work there
         return [
             np.frombuffer(memory, dtype, count=prod(shape), offset=begin).reshape(shape)
             for (shape, dtype), begin in zip(self._like, self._begin, strict=False)
         ]
+
+
+def give_back(array: Array) -> bool:
+    """Have the array be as its template has it again, without memory of its own; False, and nothing is done, where
+    it is no array of a `Template.copy`, or it shares a page with others, or the system refuses."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if id(base) not in _mapped or array.nbytes < PAGE or array.ctypes.data % PAGE:
+        return False
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return bool(libc.madvise(array.ctypes.data, array.nbytes, mmap.MADV_DONTNEED) == 0)
 
 
 def zeros_as_needed(*shape: int) -> NDArray[np.float64]:
@@ -109,13 +126,24 @@ def held_bytes() -> int:
     return sum(list(_sizes.values()))
 
 
-def _unmap(address: int, length: int, _: _Memory) -> None:
+def _unmap(number: int, address: int, length: int, _: _Memory) -> None:
+    _mapped.discard(number)
     ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(length))
 
 
 def _close(number: int) -> None:
     _sizes.pop(number, None)
     os.close(number)
+
+
+def _places(arrays: list[Array]) -> list[int]:
+    """Where each of the arrays begins, in bytes, and then where all of them end."""
+    places, end = [], 0
+    for array in arrays:
+        unit = PAGE if array.nbytes >= PAGE else LINE
+        places.append(-(-end // unit) * unit)
+        end = places[-1] + -(-array.nbytes // unit) * unit
+    return [*places, end]
 
 
 def _leaves(tree: Any) -> Iterator[Array]:

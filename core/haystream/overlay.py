@@ -100,6 +100,23 @@ def flat(overlay: Overlay) -> Floats:
     return np.append(rows(overlay, np.arange(lines, dtype=np.int32)), rest)
 
 
+@allocating
+def lines(overlay: Overlay) -> Ints:
+    """Which lines are laid over, ascending, shape (k,); none of a whole one."""
+    count = 0
+    for group in range(len(overlay.chunks)):
+        count += ones(overlay.chunks[group, BITS] + 0)
+    found = np.empty(count, np.int32)
+    count = 0
+    for group in range(len(overlay.chunks)):
+        bits: int = overlay.chunks[group, BITS] + 0
+        for line in range(GROUP):
+            if bits >> line & 1:
+                found[count] = group * GROUP + line
+                count += 1
+    return found
+
+
 def flattened(overlay: Overlay) -> Overlay:
     """The same as a whole one."""
     return _whole(flat(overlay), overlay.own.shape[1])

@@ -517,6 +517,17 @@ class QueryState:
         rows = self._tended.participants or self._tended.edges
         return self._made_up or bool(rows) or self._writer.outdated(self._engine, TOLD_FACTOR * self._tolerance)
 
+    def slim(self) -> None:
+        """Give up memory for what is computed again, in some milliseconds, when anything is said of the query. That
+        changes nothing that is read. Where there is something left to do, nothing is done."""
+        if isinstance(self._engine, LocalEngine) and not (self._queue.late or self._engine.waiting):
+            self._engine.slim()
+
+    @property
+    def is_slim(self) -> bool:
+        """Whether that was done, and is so still."""
+        return isinstance(self._engine, LocalEngine) and self._engine.is_slim
+
     @property
     def unfinished(self) -> bool:
         """Whether growth left more than drift for `tend`: readings may be off by more than promised."""

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import SPARE, Flags, Floats, Ints, marked
-from haystream.copies import Template
+from haystream.copies import Template, give_back
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.edge_priors import rows_of, whole_priors
 from haystream.engines.local.healing import Inverse, healing
+from haystream.engines.local.slim import Given, give_up, take_up
 from haystream.engines.local.solve import fresh_steps, system
 from haystream.engines.local.state import (
     NO_DATA,
@@ -108,6 +109,8 @@ class Columns:
         """What the state has of each edge by its data. Side by side it takes one page of a copy's own, and not one
         for each number."""
         self.coefficients: Floats = np.zeros(sides)
+        self._given: Given | None = None
+        """What is left of the residuals while they are given up (`slim`)."""
         self.bound: Flags = np.zeros(0, np.uint8)
         """As in `models.base.Priors`, of each edge."""
         self.state = self._on(Graph())
@@ -116,6 +119,7 @@ class Columns:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
         self.participants, self.edge_count = len(graph), graph.edges
         if len(self.state.people.scale) < len(graph):
+            self.fill_out()
             self._grow_people(16 + len(graph) + len(graph) // SPARE)
         if self.edge_room < graph.edges:
             self._grow_edges(16 + graph.edges + graph.edges // SPARE)
@@ -136,6 +140,7 @@ class Columns:
         They follow the graph (which is the same) from then on.
         """
         twin = copy(self)
+        twin._given = None
         twin.state, priors, twin._data_rows, twin.coefficients, twin.bound = template.copy()
         twin._priors = over(priors) if laid_over else priors
         twin._steps = self._steps.copy()
@@ -149,6 +154,27 @@ class Columns:
         self._priors = packed(self._priors)
         state = _changed(self.state, packed)
         self.state = state._replace(edges=state.edges._replace(prior=self._priors))
+
+    def slim(self) -> None:
+        """Give up what takes much memory, and can be had again in some milliseconds (`fill_out`)."""
+        if self._given is None:
+            news = self.state.news
+            for numbers in (news.moved, news.later, news.stale):
+                if numbers.size[0] == 0:  # then they are as they were before anything moved
+                    give_back(numbers.members)
+                    give_back(numbers.flags)
+            self._given = give_up(self.state, self.participants)
+
+    def fill_out(self) -> None:
+        """Have all that `slim` has given up again: whoever reads or changes residuals, or changes Λ, sees to it."""
+        if self._given is not None:
+            take_up(self.state, self._given)
+            self._given = None
+
+    @property
+    def is_slim(self) -> bool:
+        """Whether anything is given up."""
+        return self._given is not None
 
     def move(self, graph: Graph, workspace: Workspace) -> None:
         """Follow that graph from now on, which is this one's at another time, and work in those rooms."""

@@ -130,6 +130,7 @@ class LocalEngine:
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update for all."""
         self._resize()
+        self._columns.fill_out()
         self._columns.state.data.offered[edges] += items
         self._offered_total += float(items.sum())
         self._reckon_items()
@@ -189,6 +190,7 @@ class LocalEngine:
     def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
         """Give an edge another weight, deviation and weight of what is left."""
         self._reckon_items()
+        self._columns.fill_out()
         state, coefficients = self._columns.state, self._columns.coefficients
         coefficients[:] = (weight * deviation, left, weight)[: len(coefficients)]
         self._owed |= len(coefficients) > COMMON and weight != state.edges.weight[edge]
@@ -202,6 +204,7 @@ class LocalEngine:
         state, shift = self._columns.state, self.readings.known_common().mean_shift
         if abs(shift - state.people.reference.item()) <= COMMON_SHIFT:
             return
+        self._columns.fill_out()
         everybody = self._columns.participants
         push_everybody(state, COMMON, everybody)  # what it leaves out goes over to side MEAN
         self._owed = False
@@ -360,6 +363,7 @@ class LocalEngine:
             # Of a variance, less D².
             self.drift = worst * self._tolerance / state.inverse.tolerances.corrected
         if self._owed and not (stop[0] or state.inverse.healing.state[1]):
+            self._columns.fill_out()
             push_everybody(state, COMMON, self._columns.participants)
             self._owed = False
             self.readings.check_solves()
@@ -390,6 +394,18 @@ class LocalEngine:
     def pairs_behind(self) -> int:
         """Edges that the graph got since the engine last followed it."""
         return self._graph.edges - self._columns.edge_count
+
+    # ---- memory ----
+
+    def slim(self) -> None:
+        """Give up memory for what can be computed again, in some milliseconds on a graph of a million edges, by
+        whatever needs it."""
+        self._columns.slim()
+
+    @property
+    def is_slim(self) -> bool:
+        """Whether anything is given up."""
+        return self._columns.is_slim
 
     # ---- copies ----
 
@@ -437,6 +453,7 @@ class LocalEngine:
     def _follow(self, changes: UnreadChanges) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         columns, precision, solved, touched = self._columns, self._precision, changes.solved, changes.touched
+        columns.fill_out()
         by_data, waited = self._by_data(touched), int(columns.state.inverse.healing.state[1])
         for change in changes.of_edges:
             self._follow_one(change)
@@ -515,6 +532,7 @@ class LocalEngine:
         """Give these edges the priors that hold now; those that this changes by much are taken out and put back."""
         self._reckon_items()
         columns, state = self._columns, self._columns.state
+        columns.fill_out()
         priors = self._priors(which)
         new = columns.bound[which] != priors.bound
         columns.bound[which[new]] = priors.bound[new]  # memory that is written to is the query's own from then on
@@ -536,6 +554,7 @@ class LocalEngine:
         """Solve everything afresh, from the last solution."""
         self._reckon_items()
         columns, precision, people = self._columns, self._precision, self._columns.state.people
+        columns.fill_out()
         m = columns.participants
         people.scale[:m] = self._model.scale(people.prior_mean[:m], precision.inverse_diagonal)
         rebuild(columns, precision, self._priors(columns.everywhere()))
