@@ -71,6 +71,33 @@ class Growing(Generic[_T]):
         return self.data[: self.size]
 
 
+Bits = NDArray[np.uint8]
+"""Yes or no for each of some numbers, eight of them a byte, the first by the least bit."""
+
+
+def bits(numbers: int) -> Bits:
+    """No for each."""
+    return np.zeros(numbers // 8 + 1, np.uint8)
+
+
+@inlined
+def bit_of(some: Bits, number: int) -> int:
+    """1 or 0."""
+    return (some[number >> 3] >> (number & 7)) & 1  # type: ignore[no-any-return]
+
+
+@inlined
+def put_bit(some: Bits, number: int, yes: int) -> None:
+    """Say 1 or 0, where that is new: memory that is written to is one's own from then on."""
+    if bit_of(some, number) != yes:
+        some[number >> 3] ^= 1 << (number & 7)
+
+
+def members_by_bit(some: Bits) -> Ints:
+    """The numbers with yes, ascending."""
+    return np.flatnonzero(np.unpackbits(some, bitorder="little")).astype(np.int32)
+
+
 class Marked(NamedTuple):
     """A set of numbers below some bound, in the order in which they came."""
 

@@ -11,6 +11,9 @@ from haystream.ranking.own_sets import OwnSets
 from haystream.ranking.tournament import TERMS, Tournament
 from haystream.report import report
 
+PEOPLE = 300
+"""So many that what they have fills pages of memory, which can be given up (`QueryState.slim`)."""
+
 
 def warm() -> None:
     """Fold a tiny history that goes through every compiled loop; takes seconds once, then milliseconds.
@@ -25,7 +28,7 @@ def warm() -> None:
 def _fold(settings: Query) -> None:
     state = State()
     step(state, settings)
-    people = [f"p{i}" for i in range(LARGELY_NEW * (LET_IN_ONE_BY_ONE + 1))]
+    people = [f"p{i}" for i in range(max(PEOPLE, LARGELY_NEW * (LET_IN_ONE_BY_ONE + 1)))]
     for i, person in enumerate(people[1:], start=1):
         step(state, Item(f"i{i}", "default", people[i // 2], (person,)))
     query = state.queries["warm"]
@@ -37,6 +40,7 @@ def _fold(settings: Query) -> None:
         for person in people[-new:]:
             step(state, Item(f"new{new}{person}", "default", people[new], (person,)))
         query.finish()
+    query.slim()
     query.hold("i4")
     query.ranking()
     query.engine.readings.rounded_after(0)

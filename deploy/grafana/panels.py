@@ -432,13 +432,14 @@ QUERIES = Board(
             (
                 Panel(
                     "Queries",
-                    "Owned by the workers; in memory, or put away until an event comes; stopped.",
+                    "Owned by the workers; in memory, slim there, or put away until an event comes; stopped.",
                     "none",
                     tuple(
                         (summed(of(f"haystream_{name}")), text)
                         for name, text in (
                             ("owned_queries", "owned"),
                             ("queries_in_memory", "in memory"),
+                            ("queries_slim", "slim"),
                             ("queries_put_away", "put away"),
                             ("quarantined_queries", "stopped"),
                         )

@@ -273,6 +273,11 @@ class Metrics(MetricsTable):
     queries_in_memory = Metric(
         Gauge, "haystream_queries_in_memory", "Queries of this worker whose state is in its memory."
     )
+    queries_slim = Metric(
+        Gauge,
+        "haystream_queries_slim",
+        "Those of them that have given up memory for what they compute again when something comes for them.",
+    )
     queries_put_away = Metric(
         Gauge,
         "haystream_queries_put_away",

@@ -127,7 +127,9 @@ class Settings(BaseModel):
     queries_in_memory: int = Field(default=1000, ge=1, le=1_000_000)
     """Of more, those that nothing has come for the longest are put away; they come back with their next event."""
     memory_mib: int = Field(default=0, ge=0, le=1 << 30)
-    """The same where the worker holds more memory than this; 0: without bound."""
+    """The same where the worker holds more memory than this, once they are all slim; 0: without bound."""
+    slim_seconds: float = Field(default=60, ge=0, le=1e9)
+    """How long nothing is done in a query until it gives up memory for what it can compute again."""
     refresh_seconds: float = Field(default=30, gt=0, le=1e6)
     """How long new items wait, at least, until queries that are put away take them in, one after the other."""
     max_batch: int = Field(default=1000, ge=1, le=1_000_000)

@@ -51,7 +51,7 @@ def lag(query: QueryState) -> Floats:
     engine = local(query)
     people, now = engine._columns.state.people, engine._precision.inverse_diagonal
     D = engine._model.scale(people.prior_mean[: len(now)], now)
-    return np.asarray(np.abs(people.scale[: len(now)] / D - 1.0))
+    return np.asarray(np.abs(flat(people.scale)[: len(now)] / D - 1.0))
 
 
 def near_data(query: QueryState) -> Floats:
@@ -126,7 +126,7 @@ def test_who_is_far_from_data_is_followed_when_data_come_near() -> None:
     for edge in graph.edges_of(who).tolist():
         prior = edge_prior(edges.prior, edge)
         beta = prior.on_tail if edges.tail[edge] == who else prior.on_head
-        assert beta == pytest.approx(0.5 * people.scale[who], rel=1e-12)
+        assert beta == pytest.approx(0.5 * flat(people.scale)[who], rel=1e-12)
 
 
 def test_a_wide_prior_is_followed_more_closely() -> None:
@@ -141,7 +141,7 @@ def test_a_wide_prior_is_followed_more_closely() -> None:
         query.finish()
     precision, people = local(query)._precision, local(query)._columns.state.people
     count = len(precision.inverse_diagonal)
-    variance = 0.25 * people.scale[:count] ** 2 * precision.inverse_diagonal
+    variance = 0.25 * flat(people.scale)[:count] ** 2 * precision.inverse_diagonal
     assert np.abs(variance - 0.25 / 0.5).max() <= 2.0 * DEFAULT_TOLERANCE
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from haystream.arrays import bits
 from haystream.engines.local.edge_priors import (
     COLUMNS,
     NOISE,
@@ -32,7 +33,7 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
     pairs = (sorted(f"p{u}" for u in rng.choice(60, 2, replace=False)) for _ in range(200))
     graph.intern((u, v) for u, v in pairs)
     m = len(graph)
-    entries, diagonal, nobody = -rng.random(graph.edges) / 100, whole(np.ones(m), 1), np.zeros(m, np.uint8)
+    entries, diagonal, nobody = -rng.random(graph.edges) / 100, whole(np.ones(m), 1), bits(m)
     before = entries.copy()
     mixed = system(graph, over(whole(entries)), nobody, diagonal)
     edges = rng.choice(graph.edges, 12, replace=False).astype(np.int32)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.world import Process, World, item, story, verdict
 
-from haystream.events import Event, Query, Status
+from haystream.events import Event, Item, Query, Status
 from haystream.query_state import QueryState
 from haystream_service.store.base import Head
 from haystream_service.store.memory import MemoryStore
@@ -242,3 +242,97 @@ async def test_work_on_a_collection_that_was_let_go_is_done_without_its_thread()
     exclusive = Exclusive()
     exclusive.close()
     assert await exclusive(lambda: 1, in_thread=True) == 1
+
+
+MANY = 600
+"""People of a collection whose queries can be made slim (`copies.give_back`)."""
+
+
+def between(number: int, u: int, v: int) -> Item:
+    return Item(f"i{number}", "default", f"p{u}", (f"p{v}",))
+
+
+def many_people() -> list[Event]:
+    return [between(n, n, (7 * n + 1) % MANY) for n in range(MANY) if n != (7 * n + 1) % MANY]
+
+
+async def test_a_query_that_nothing_is_done_in_is_made_slim_and_is_what_it_would_be(world: World) -> None:
+    process = await world.process(slim_seconds=0.1, totals_seconds=0.05, refresh_seconds=NEVER)
+    events: list[Event] = []
+    names = "first", "q", "r"
+    for some in (many_people(), [Query("first")], [Query("q"), Query("r")]):
+        events += some
+        world.say(*some)
+        await process.settled()
+    for number in range(12):
+        more: list[Event] = [verdict(2 * number, "q", item=3 * number), verdict(2 * number + 1, "r", item=number)]
+        if number % 4 == 3:
+            more.append(between(1000 + number, number, number + 300))
+        world.say(*more)
+        events += more
+        await process.wait(process.consumer.drained())
+        await come_true(process, lambda: all(map(slim_and_up_to_date, map(process.worker.state, names))))
+    await world.check_equals_fold(events)
+    assert world.dead_letters() == []
+
+
+def slim_and_up_to_date(state: QueryState | None) -> bool:
+    return state is not None and state.is_slim and not state.behind
+
+
+def is_slim(process: Process, name: str) -> bool:
+    state = process.worker.state(name)
+    return state is not None and state.is_slim
+
+
+async def test_where_memory_is_short_queries_are_made_slim_before_any_is_put_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds = 0
+    monkeypatch.setattr(residents, "resident_bytes", lambda: holds)
+    process = await world.process(memory_bytes=100, slim_seconds=NEVER, refresh_seconds=NEVER)
+    names = [f"q{number}" for number in range(10)]
+    for some in (many_people(), [Query("first")], map(Query, names)):
+        world.say(*some)
+        await process.settled()
+    await asyncio.sleep(0.05)  # some looks
+    assert not any(is_slim(process, name) for name in names)
+    there = []
+
+    def short() -> int:
+        if holds > 100:
+            there.append(
+                (sum(is_slim(process, n) for n in names), sum(map(bool, map(process.worker.state, names))))
+            )
+        return holds
+
+    monkeypatch.setattr(residents, "resident_bytes", short)
+    holds = 101
+    await gone(process, *names, "first")
+    while_fat = [in_memory for slim, in_memory in there if slim < in_memory]
+    assert len(while_fat) >= len(names) // 2  # two at a look
+    assert set(while_fat) == {len(names)}
+    world.say(verdict(1, "q3", item=5))
+    await process.wait(process.consumer.drained())
+    assert process.worker.revision("q3")
+
+
+async def test_what_making_a_query_slim_raises_is_its_own_trouble(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process(slim_seconds=0.05, refresh_seconds=NEVER)
+    events: list[Event] = [Query("q"), item(1), item(2)]
+
+    def fails(state: QueryState) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(QueryState, "slim", fails)
+    world.say(*events)
+    await process.settled()
+    await asyncio.sleep(0.3)
+    monkeypatch.undo()
+    events.append(verdict(1, "q"))
+    world.say(events[-1])
+    await process.wait(process.consumer.drained())
+    await world.check_equals_fold(events)
+    assert world.dead_letters() == []

@@ -77,6 +77,8 @@ class Row:
     queries: int
     memory_per_query: float
     """Bytes of the process, less those without any query open."""
+    slim_per_query: float
+    """The same when all are slim (`QueryState.slim`), as those are that nothing comes for."""
     stored_per_query: float
     """Bytes of the rows of a query's tables, of one of them."""
     open_ms: float
@@ -87,6 +89,8 @@ class Row:
     """Verdict to ranking, of a query's first FIRST: a mean, since a few of them cost most."""
     later_verdicts_ms: float
     """The same of the others."""
+    slim_verdict_ms: float
+    """The same of a query that is slim: a median over all of them."""
     first_verdicts_p50_ms: float
     later_verdicts_p50_ms: float
     new_item_ms: float
@@ -183,6 +187,7 @@ class _Bench:
         self.before = resident_bytes()
         """Bytes, with no query open."""
         self._per_query = 0.0
+        self._searches: dict[str, Search] = {}
 
     def needed(self, queries: int) -> float:
         """Bytes that so many would take in all, by what fewer did."""
@@ -197,6 +202,7 @@ class _Bench:
         del stored
         collect()
         self._per_query = (resident_bytes() - self.before) / queries
+        slim, of_slim = self._slim()
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
         return Row(
@@ -205,11 +211,13 @@ class _Bench:
             following=self._job.following,
             queries=queries,
             memory_per_query=round(self._per_query),
+            slim_per_query=round(slim / queries),
             stored_per_query=stored_bytes,
             open_ms=milliseconds(np.median(opened)),
             load_ms=milliseconds(np.median(loaded)),
             first_verdicts_ms=milliseconds(np.mean(first)),
             later_verdicts_ms=milliseconds(np.mean(later)),
+            slim_verdict_ms=milliseconds(np.median(of_slim)),
             first_verdicts_p50_ms=milliseconds(np.median(first)),
             later_verdicts_p50_ms=milliseconds(np.median(later)),
             new_item_ms=item.median_ms,
@@ -252,6 +260,7 @@ class _Bench:
         """Give verdicts in these queries in turn; the seconds of the first FIRST of each, and of the others."""
         share, rng = float(self._job.following is Following.RANKING), np.random.default_rng([self._job.seed, 2])
         searches = [Search(name, self._collection, rng, following=share) for name in names]
+        self._searches.update(zip(names, searches, strict=True))
         queries = [self._state.queries[name] for name in names]
         tops = [query.ranking().items for query in queries]
         first: list[float] = []
@@ -271,6 +280,22 @@ class _Bench:
                 else:
                     stored.drain()
         return first, later
+
+    def _slim(self) -> tuple[int, list[float]]:
+        """The bytes that queries take when all are slim; the seconds of a verdict in each, after which none is."""
+        queries = list(self._state.queries.values())
+        for query in queries:
+            query.slim()
+        collect()
+        held, seconds = resident_bytes() - self.before, []
+        for query in queries:
+            verdict = self._searches[query.settings.query_id].verdict(())
+            begin = perf_counter()
+            step(self._state, verdict)
+            query.ranking()
+            seconds.append(perf_counter() - begin)
+            _rest(query)
+        return held, seconds
 
     def _enough(self, seconds: list[float]) -> bool:
         whole = len(seconds) % TOGETHER == 0

@@ -35,21 +35,22 @@ def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
 def _print(result: dict[str, Any]) -> None:
     first = queries.FIRST
     measures = (
-        *("MiB a query", "stored kB a query", "open, ms", "load, ms"),
-        *(f"first {first} verdicts, mean ms", "p50", "later verdicts, mean ms", "p50"),
+        *("MiB a query", "slim, MiB", "stored kB a query", "open, ms", "load, ms"),
+        *(f"first {first} verdicts, mean ms", "p50", "later verdicts, mean ms", "p50", "slim, ms"),
         *("new item, ms", "mean", "concerns %", "later, each, ms"),
         *("new edge, ms", "mean", "concerns %", "later, each, ms"),
     )
     cases = []
     for row in result["results"]:
-        sizes = row["memory_per_query"] / 2**20, row["stored_per_query"] / 1e3
+        memory = (row[f"{which}_per_query"] / 2**20 for which in ("memory", "slim"))
+        sizes = *memory, row["stored_per_query"] / 1e3
         verdicts = (row[f"{part}_verdicts_{what}"] for part in ("first", "later") for what in ("ms", "p50_ms"))
         other = (
             100.0 * row[f"{new}_concerns"] if what == "concerns" else row[f"{new}_{what}"]
             for new in ("new_item", "new_edge")
             for what in ("ms", "mean_ms", "concerns", "later_ms")
         )
-        numbers = (*sizes, row["open_ms"], row["load_ms"], *verdicts, *other)
+        numbers = (*sizes, row["open_ms"], row["load_ms"], *verdicts, row["slim_verdict_ms"], *other)
         case = f"{row['edges']:,} edges, {row['queries']:,} queries, verdicts on {row['following']}"
         cases.append((case, [*map(number, numbers)]))
     out = Console(highlight=False, soft_wrap=True)

@@ -72,6 +72,10 @@ class QueryOwner:
         """Where the query is put away."""
         self.touched = float("-inf")
         """When something came for it, on the monotonic clock."""
+        self.worked = float("-inf")
+        """When it took something in, on the same."""
+        self.slimmed = False
+        """Whether `slim` was tried since, and is as good as done."""
         self._wanted = False
         """Whether it is to be in memory although nothing came for it."""
         self._leaving = False
@@ -173,6 +177,20 @@ class QueryOwner:
         if self._loaded is not None and not self._leaving:
             self._leaving = True
             self.wake()
+
+    async def slim(self, turn: Turn) -> bool:
+        """Have the query give up memory for what it can compute again (`QueryState.slim`); False if there is none,
+        or it has something to do."""
+        loaded, follower = self._loaded, self._opening.follower
+        if loaded is None or follower is None or not self.idle():
+            return False
+        self.slimmed = True
+        try:
+            with computing():
+                await follower.exclusive(loaded.state.slim, in_thread=True, turn=turn, who=self.query_id)
+        except Broken as bug:
+            await self._stop_tending(bug)
+        return loaded is self._loaded and loaded.state.is_slim
 
     async def visit(self) -> None:
         """Return when the query has come back, has taken in its collection's new items, and is put away again.
@@ -409,6 +427,7 @@ class QueryOwner:
         follower = self._opening.follower
         assert follower is not None
         limits, clock = self._shared.limits, self._shared.clock
+        self.worked, self.slimmed = clock.monotonic(), False
         pace = Pace(limits.item_publish_seconds, limits.totals_seconds) if self._stays(loaded) else AT_ONCE
         heavy, turn = loaded.heavy(batch), Turn.ANSWER if batch.deliveries else Turn.GROWTH
 

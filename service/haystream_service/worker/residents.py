@@ -1,7 +1,9 @@
-"""Which queries are in memory: those untouched for long are put away, and brought back when there are new items.
+"""How much of which queries is in memory: those untouched for a while are made slim, those untouched for long are
+put away, and these are brought back when there are new items.
 
 A query that is put away costs its owner some words. What it is made of lies in the store, so an event for it brings
-it back at any time (`QueryOwner`). Nobody waits for what is done here, so it is done by turns.
+it back at any time (`QueryOwner`). One that is slim (`QueryState.slim`) is in memory, but for what it computes
+again. Nobody waits for what is done here, so it is done by turns.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from haystream.events import View
 from haystream_service.process_memory import resident_bytes
 from haystream_service.store.base import StoreDamaged
 from haystream_service.worker.collections import Followers
+from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.shared import Shared
 
@@ -21,14 +24,16 @@ LOOK_SECONDS = 1.0
 """Between two looks at who is in memory."""
 REST = 4.0
 """After a query was brought back for new items nobody else is for so many times as long as that took: bringing back
-takes a fifth of a core, unless a server keeps it waiting: then `refresh_seconds` are enough."""
+takes a fifth of a core, unless a server keeps it waiting: then `refresh_seconds` are enough. While there is memory
+enough, nobody is made slim sooner after another either."""
 LEAST_IDLE_SECONDS = 5.0
-"""Touched more recently than this, a query is not put away for want of memory: it would come back at once."""
+"""Touched more recently than this, a query is not put away for want of memory, nor made slim: it would come back at
+once."""
 FOLLOWED_SECONDS = 1.0
 """A query that nobody touches has followed its collection for so long in all when it is put away: to load it takes
 less, rests counted, and it knows all that the collection has by then."""
 A_PART = 8
-"""Where there is too little memory, one in so many queries is put away at a look."""
+"""Where there is too little memory, one in so many queries is made slim at a look; or, once all are, put away."""
 
 
 class Residents:
@@ -38,7 +43,8 @@ class Residents:
         self._shared = shared
         self._followers = followers
         self._owners = owners
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._refresh())]
+        work = self._watch(), self._slim(), self._refresh()
+        self._tasks = [asyncio.create_task(each) for each in work]
 
     def close(self) -> None:
         """Leave everything as it is."""
@@ -58,12 +64,9 @@ class Residents:
 
     def _leaving(self) -> list[QueryOwner]:
         """Those nobody has touched for `idle_seconds`, or for less while that took much work; more, the longest
-        untouched first, where memory is short."""
-        limits, now = self._shared.limits, self._shared.clock.monotonic()
-        there = sorted((owner for owner in self._owners() if owner.in_memory), key=lambda owner: owner.touched)
+        untouched first, where there are too many."""
+        limits, now, there = self._shared.limits, self._shared.clock.monotonic(), self._there()
         too_many = max(0, len(there) - limits.queries_in_memory)
-        if limits.memory_bytes and resident_bytes() > limits.memory_bytes:
-            too_many = max(too_many, 1 + len(there) // A_PART)
         idle = [
             owner
             for owner in there
@@ -72,6 +75,42 @@ class Residents:
         ]
         unlucky = [owner for owner in there[:too_many] if now - owner.touched >= LEAST_IDLE_SECONDS]
         return list(dict.fromkeys(idle + unlucky))
+
+    def _there(self) -> list[QueryOwner]:
+        """Those in memory, the longest untouched first."""
+        return sorted((owner for owner in self._owners() if owner.in_memory), key=lambda owner: owner.touched)
+
+    # ---- slim ----
+
+    async def _slim(self) -> None:
+        shared = self._shared
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                most = shared.limits.memory_bytes
+                if most and resident_bytes() > most:
+                    await self._make_room()
+                    continue
+                for owner in self._resting(shared.limits.slim_seconds):
+                    began = shared.clock.monotonic()
+                    await owner.slim(Turn.REST)
+                    await asyncio.sleep(REST * (shared.clock.monotonic() - began))
+        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
+            shared.on_bug(bug)
+
+    def _resting(self, seconds: float) -> list[QueryOwner]:
+        """Those that can be made slim and have not been, of those that nothing was done in for so long."""
+        now = self._shared.clock.monotonic()
+        return [owner for owner in self._there() if not owner.slimmed and now - owner.worked >= seconds]
+
+    async def _make_room(self) -> None:
+        """Make some slim; put those away that cannot be, or, if all are, some of these."""
+        now, part = self._shared.clock.monotonic(), 1 + len(self._there()) // A_PART
+        unlucky = [owner for owner in self._there() if now - owner.touched >= LEAST_IDLE_SECONDS]
+        fat = [owner for owner in unlucky if not owner.slimmed]
+        for owner in (fat or unlucky)[:part]:
+            if owner.slimmed or not await owner.slim(Turn.GROWTH):
+                owner.put_away()
 
     # ---- and back ----
 

@@ -99,6 +99,7 @@ class Server:
                 idle_seconds=settings.idle_seconds,
                 queries_in_memory=settings.queries_in_memory,
                 memory_bytes=settings.memory_mib << 20,
+                slim_seconds=settings.slim_seconds,
                 refresh_seconds=settings.refresh_seconds,
                 tolerance=settings.tolerance,
             ),

@@ -50,7 +50,9 @@ class Limits:
     queries_in_memory: int = 1000
     """Of more, those that nothing has come for the longest are put away."""
     memory_bytes: int = 0
-    """The same where the process holds more than this; 0: without bound."""
+    """The same where the process holds more than this, once they are all slim; 0: without bound."""
+    slim_seconds: float = 60.0
+    """How long nothing is done in a query until it is made slim."""
     refresh_seconds: float = 30.0
     """How long new items wait, at least, until queries that are put away take them in, one after the other."""
     tolerance: float = DEFAULT_TOLERANCE

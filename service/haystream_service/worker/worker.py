@@ -87,6 +87,7 @@ class Worker:
         metrics.mailbox_events.labels("query").set_function(self._waiting)
         metrics.owned_queries.set_function(lambda: self._counted(owned=True, deleted=False))
         metrics.queries_in_memory.set_function(lambda: self._counted(owned=True, in_memory=True))
+        metrics.queries_slim.set_function(lambda: sum(state.is_slim for state in self._states()))
         metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False, deleted=False))
         metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))

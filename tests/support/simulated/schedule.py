@@ -117,6 +117,7 @@ class Schedule:
             "idle_seconds": rng.choice((0.0, 2.0, 900.0, 900.0)),
             "queries_in_memory": rng.choice((1, 1000)),
             "refresh_seconds": rng.choice((0.3, 3.0)),
+            "slim_seconds": rng.choice((0.0, 60.0)),
             "totals_seconds": rng.choice((0.0, 0.5, 5.0)),
             # All deaths here come from outside, at any rate and often in a row.
             "deaths": 1_000_000,

@@ -65,7 +65,7 @@ class Ahead:
             if participant < columns.participants:
                 moved = item(x, participant, MEAN) - shift * item(x, participant, COMMON)
                 if moved > 0.0 or listed:
-                    lift += moved * state.people.scale.item(participant)
+                    lift += moved * item(state.people.scale, participant, 0)
             if lift > state.tolerances.told:
                 at_most += lift
         return at_most

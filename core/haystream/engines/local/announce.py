@@ -71,7 +71,8 @@ def tell_people(
     for u in members_of(news.moved):
         closely = flag_of(news.moved, u) == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
-        spread = people.scale[u] * people.scale[u] * entry(inverse.on_participant, u)
+        D = entry(people.scale, u)
+        spread = D * D * entry(inverse.on_participant, u)
         was = cell(of_people, u, AT_REACH)
         off_mean, off_reach = mean - cell(of_people, u, AT_MEAN), reach - was
         off_mean = max(abs(off_mean + at.least_shift * off_reach), abs(off_mean + at.most_shift * off_reach))
@@ -131,8 +132,8 @@ def patience(contacts: int) -> float:
 @compiled
 def covariance(edges: Edges, people: People, inverse: Inverse, edge: int) -> float:
     """D_u D_v (Λ⁻¹)_uv of an edge's ends."""
-    scale = people.scale
-    both: float = scale[edges.tail[edge]] * scale[edges.head[edge]] * entry(inverse.on_edge, edge)
+    D_u, D_v = entry(people.scale, edges.tail[edge]), entry(people.scale, edges.head[edge])
+    both: float = D_u * D_v * entry(inverse.on_edge, edge)
     return both
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Flags, Floats, Ints, marked
+from haystream.arrays import SPARE, Flags, Floats, Ints, Marked, bits, mark_as, marked, members_of, unmark_all
 from haystream.copies import Template, give_back
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.edge_priors import rows_of, whole_priors
@@ -61,7 +61,8 @@ def _changed(state: State, change: Callable[[Overlay], Overlay]) -> State:
     inverse = inverse._replace(on_participant=on_participant, on_edge=on_edge, healing=strain)
     matrix = matrix._replace(off=change(matrix.off), diagonal=change(matrix.diagonal))
     people = state.people
-    people = people._replace(prior_variance=change(people.prior_variance), x=change(people.x))
+    scale, prior_variance = change(people.scale), change(people.prior_variance)
+    people = people._replace(scale=scale, prior_variance=prior_variance, x=change(people.x))
     return state._replace(system=matrix, inverse=inverse, people=people, news=state.news._replace(told=told))
 
 
@@ -81,6 +82,17 @@ def _no_rows(columns: int) -> Overlay:
     return whole_table(np.zeros((0, columns)))
 
 
+def _give_back(numbers: Marked) -> None:
+    """Have a set take the memory that its members need now: in the template it was empty."""
+    members = members_of(numbers).copy()
+    flags = numbers.flags[members >> 2] >> (2 * (members & 3)) & 3
+    unmark_all(numbers)
+    give_back(numbers.members)
+    give_back(numbers.flags)
+    for member, flag in zip(members.tolist(), flags.tolist(), strict=True):
+        mark_as(numbers, member, flag)
+
+
 class Columns:
     """State of one engine, on rooms that others use, too. Arrays are longer than what is in use; `state` bundles
     them for the kernels, and is a new object after `resize`.
@@ -94,11 +106,11 @@ class Columns:
         none = np.zeros(0)
         nobody = whole(none, 1)
         self.state = State(
-            system(Graph(), whole(none), np.zeros(0, np.uint8), nobody),
+            system(Graph(), whole(none), bits(0), nobody),
             Inverse(nobody, whole(none), entries, healing(0)),
             NO_EDGES,
             NO_DATA,
-            People(none, none, nobody, np.zeros(0, np.uint8), _no_rows(sides), np.zeros((0, sides)), np.zeros(1)),
+            People(none, nobody, nobody, bits(0), _no_rows(sides), np.zeros((0, sides)), np.zeros(1)),
             Sums(np.zeros(sides), np.zeros(sides), np.zeros(2), *np.zeros((4, sides))),
             News(Told(_no_rows(len(NOT_TOLD)), whole(none)), *(marked(0) for _ in range(3))),
             NO_ROOMS,
@@ -118,7 +130,7 @@ class Columns:
     def resize(self, graph: Graph) -> None:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
         self.participants, self.edge_count = len(graph), graph.edges
-        if len(self.state.people.scale) < len(graph):
+        if len(self.state.people.prior_mean) < len(graph):
             self.fill_out()
             self._grow_people(16 + len(graph) + len(graph) // SPARE)
         if self.edge_room < graph.edges:
@@ -160,9 +172,7 @@ class Columns:
         if self._given is None:
             news = self.state.news
             for numbers in (news.moved, news.later, news.stale):
-                if numbers.size[0] == 0:  # then they are as they were before anything moved
-                    give_back(numbers.members)
-                    give_back(numbers.flags)
+                _give_back(numbers)
             self._given = give_up(self.state, self.participants)
 
     def fill_out(self) -> None:
@@ -208,14 +218,14 @@ class Columns:
         people, inverse, news = state.people, state.inverse, state.news
         self.state = state._replace(
             system=state.system._replace(
-                laid_over=_grown(state.system.laid_over, room),
+                laid_over=_grown(state.system.laid_over, len(bits(room))),
                 diagonal=_wider(state.system.diagonal, room, 1.0),
             ),
             people=People(
                 prior_mean=_grown(people.prior_mean, room, 0.5),
-                scale=_grown(people.scale, room, 0.5),
+                scale=_wider(people.scale, room, 0.5),
                 prior_variance=_wider(people.prior_variance, room, 1.0),
-                lagging=_grown(people.lagging, room),
+                lagging=_grown(people.lagging, len(bits(room))),
                 x=_longer_table(people.x, room),
                 residual=_longer(people.residual, room),
                 reference=people.reference,

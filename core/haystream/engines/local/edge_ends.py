@@ -16,7 +16,7 @@ from haystream.overlay import cell, entry
 @compiled
 def adjusted(people: People, participant: int, shift: float) -> tuple[float, float]:
     """The adjusted mean of R at a shift of the common mean, and its reach (`models.base.Ends`)."""
-    scale, reference = people.scale[participant], people.reference[0]
+    scale, reference = entry(people.scale, participant), people.reference[0]
     mean = people.prior_mean[participant] + scale * cell(people.x, participant, MEAN)
     if people.residual.shape[1] <= COMMON:
         return mean, 0.0
@@ -55,7 +55,7 @@ def edge_ends(
         u, v = edges.tail[e], edges.head[e]
         mean_u, reach_u = adjusted(people, u, shift)
         mean_v, reach_v = adjusted(people, v, shift)
-        D_u, D_v = people.scale[u], people.scale[v]
+        D_u, D_v = entry(people.scale, u), entry(people.scale, v)
         off_u = mean_u - min(max(mean_u, 0.0), 1.0)
         off_v = mean_v - min(max(mean_v, 0.0), 1.0)
         inflation = 1.0 / (1.0 + discrepancy)

@@ -17,6 +17,7 @@ from haystream.arrays import (
     change_flag,
     mark_all,
     mark_all_as,
+    members_by_bit,
     members_of,
     take_all,
     take_last,
@@ -152,7 +153,8 @@ class LocalEngine:
         if precision.builds != self._build:
             return  # the next `settle` computes everything
         here = np.array([index for index in which if index < len(precision.inverse_diagonal)], dtype=np.int32)
-        people.scale[here] = self._model.scale(people.prior_mean[here], precision.inverse_diagonal[here])
+        D = self._model.scale(people.prior_mean[here], precision.inverse_diagonal[here])
+        put_all(people.scale, here, D)
         mark_all(self._columns.state.news.moved, here)
         edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(graph.edges_of, here.tolist())]))
         self._take_priors(self._let_in(edges))
@@ -166,8 +168,9 @@ class LocalEngine:
         columns.resize(graph)
         mean, people = prior_means(graph, self._prior, known), columns.state.people
         people.prior_mean[known : len(graph)] = mean
-        people.scale[known : len(graph)] = self._model.scale(mean, np.ones(len(mean)))
-        mark_all(columns.state.news.moved, np.arange(known, len(graph), dtype=np.int32))
+        new = np.arange(known, len(graph), dtype=np.int32)
+        put_all(people.scale, new, self._model.scale(mean, np.ones(len(mean))))
+        mark_all(columns.state.news.moved, new)
 
     def _let_in(self, edges: Ints) -> Ints:
         """Those of the edges that have a prior already."""
@@ -423,7 +426,7 @@ class LocalEngine:
         """
         state = self._columns.state
         exact = state._replace(tolerances=state.tolerances._replace(far=state.tolerances.scale))
-        self._rescale(exact, np.flatnonzero(state.people.lagging).astype(np.int32))
+        self._rescale(exact, members_by_bit(state.people.lagging))
         state.people.lagging[:] = 0
         self._lagging = False
         self._tell_all()
@@ -547,8 +550,10 @@ class LocalEngine:
 
     def _priors(self, which: Ints) -> Priors:
         edges, people = self._columns.state.edges, self._columns.state.people
-        inverse_edge = self._precision.inverse_edge
-        return self._model.priors(edges.tail, edges.head, which, people.prior_mean, people.scale, inverse_edge)
+        inverse_edge, scale = self._precision.inverse_edge, self._columns.state.rooms.scale
+        for ends in (edges.tail[which], edges.head[which]):
+            scale[ends] = entries(people.scale, ends)
+        return self._model.priors(edges.tail, edges.head, which, people.prior_mean, scale, inverse_edge)
 
     def _rebuild(self) -> None:
         """Solve everything afresh, from the last solution."""
@@ -556,7 +561,8 @@ class LocalEngine:
         columns, precision, people = self._columns, self._precision, self._columns.state.people
         columns.fill_out()
         m = columns.participants
-        people.scale[:m] = self._model.scale(people.prior_mean[:m], precision.inverse_diagonal)
+        D = self._model.scale(people.prior_mean[:m], precision.inverse_diagonal)
+        put_all(people.scale, columns.everyone(), D)
         rebuild(columns, precision, self._priors(columns.everywhere()))
         self.readings.check_solves()
         self._build = precision.builds

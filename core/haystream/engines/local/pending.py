@@ -30,7 +30,7 @@ from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget,
 from haystream.engines.local.state import Edges, State
 from haystream.models.base import Ends
 from haystream.models.common import Common
-from haystream.overlay import rows
+from haystream.overlay import entries, rows
 
 NOBODY = -1
 """The row of Z of whom the solves do not reach: its last one, which is zero."""
@@ -166,7 +166,7 @@ class Pending:
             return np.asarray(on_tail * at_tail + on_head * at_head)
 
         learns = people.residual.shape[1] > COMMON
-        Z = np.append(people.scale[everybody], 0.0)[:, None] * (K @ R)
+        Z = np.append(entries(people.scale, everybody), 0.0)[:, None] * (K @ R)
         z = (1.0 - at_ends(COMMON)) @ R if learns else np.zeros(len(which))
         t = (at_ends(REMAINING) + state.data.offered[which] * residual) @ R
         return Solved(which, p, everybody, Z, (Z * Z).sum(axis=1), Z @ z, z, t)

@@ -87,7 +87,7 @@ class LocalReadings:
     def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
         """X = μ + D (x + Δ₀ x₂), O = 1 − D x₂ (0 without a common mean), V = D² (Λ⁻¹)_uu."""
         state = self._columns.state
-        people, D = state.people, state.people.scale[participants]
+        people, D = state.people, entries(state.people.scale, participants)
         x = rows(people.x, participants)
         mean = people.prior_mean[participants] + D * x[:, MEAN]
         reach = np.zeros(len(mean))
@@ -100,7 +100,8 @@ class LocalReadings:
         """D_u D_v (Λ⁻¹)_uv."""
         state = self._columns.state
         D, of = state.people.scale, state.edges
-        return np.asarray(D[of.tail[edges]] * D[of.head[edges]] * entries(state.inverse.on_edge, edges))
+        D_u, D_v = entries(D, of.tail[edges]), entries(D, of.head[edges])
+        return np.asarray(D_u * D_v * entries(state.inverse.on_edge, edges))
 
     def participants(self, participants: Ints) -> tuple[Floats, Floats]:
         """Constrained adjusted mean and variance: m̂ − v and Ĉ + v vᵀ / (1 + q)."""

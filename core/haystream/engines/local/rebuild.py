@@ -55,7 +55,7 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
     def at_people(at_tail: Floats, at_head: Floats) -> Floats:
         return np.bincount(tail, at_tail, m).astype(np.float64) + np.bincount(head, at_head, m)
 
-    diagonal = np.ones(len(people.scale))
+    diagonal = np.ones(len(people.prior_mean))
     diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     off = np.zeros(columns.edge_room)
     off[:count] = precision.off + weight * on_tail * on_head
@@ -86,7 +86,7 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     on_edge = np.zeros(columns.edge_room)
     on_edge[:count] = precision.inverse_edge
     people = columns.state.people
-    taken = np.ones(len(people.scale))
+    taken = np.ones(len(people.prior_mean))
     taken[:m] = precision.inverse_diagonal
     waiting = healing(len(taken))
     inverse = columns.state.inverse._replace(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Longs
+from haystream.arrays import Bits, Floats, Ints, Longs, bit_of, put_bit
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
 from haystream.overlay import USED, WHOLE, Overlay, add_to, entry
@@ -51,9 +51,9 @@ class System(NamedTuple):
     head: Ints
     off: Overlay
     """The off-diagonal entries, shape (edges,)."""
-    laid_over: Flags
-    """1 where any of the entries at a participant may be laid over others, shape (participants,). Not read where
-    these are WHOLE."""
+    laid_over: Bits
+    """1 where any of the entries at a participant may be laid over others, a bit each. Not read where these are
+    WHOLE."""
     diagonal: Overlay
     """Shape (participants,)."""
 
@@ -79,7 +79,7 @@ class Scratch(NamedTuple):
     """Nobody's residuals, shape (0, 1)."""
 
 
-def system(graph: Graph, off: Overlay, laid_over: Flags, diagonal: Overlay) -> System:
+def system(graph: Graph, off: Overlay, laid_over: Bits, diagonal: Overlay) -> System:
     """The matrix with these entries on the graph as it is now."""
     ends = graph.tail, graph.head
     return System(graph.start, graph.degree, graph.contact, graph.incident, *ends, off, laid_over, diagonal)
@@ -92,8 +92,8 @@ def add_off_diagonal(system: System, edge: int, change: float) -> None:
         return
     add_to(system.off, edge, change)
     if system.off.counts[USED] != WHOLE:
-        note_laid_over(system, system.tail[edge])
-        note_laid_over(system, system.head[edge])
+        put_bit(system.laid_over, system.tail[edge], 1)
+        put_bit(system.laid_over, system.head[edge], 1)
 
 
 @inlined
@@ -101,21 +101,14 @@ def add_on_diagonal(system: System, u: int, change: float) -> None:
     """Add to the entry of a participant."""
     add_to(system.diagonal, u, change)
     if system.diagonal.counts[USED] != WHOLE:
-        note_laid_over(system, u)
-
-
-@inlined
-def note_laid_over(system: System, u: int) -> None:
-    """Take that an entry at a participant is laid over others."""
-    if system.laid_over[u] == 0:  # memory that is written to is one's own from then on
-        system.laid_over[u] = 1
+        put_bit(system.laid_over, u, 1)
 
 
 @inlined
 def diagonal_of(system: System, u: int) -> float:
     """The entry of a participant. Where none is laid over, a flag says so sooner than a look-up would."""
     diagonal = system.diagonal
-    if diagonal.counts[USED] == WHOLE or system.laid_over[u] == 0:
+    if diagonal.counts[USED] == WHOLE or bit_of(system.laid_over, u) == 0:
         return float(diagonal.below[u])
     return entry(diagonal, u)
 
@@ -166,7 +159,7 @@ def relax(system: System, before: Floats, side: int, tolerance: float, room: Scr
         along += step * cells[u, RESIDUAL]
         cells[u, VALUE] += step
         cells[u, RESIDUAL] = 0.0
-        first, looked_up = system.start[u], mixed and system.laid_over[u] != 0
+        first, looked_up = system.start[u], mixed and bit_of(system.laid_over, u) != 0
         steps -= 1 + system.degree[u]
         if steps < 0:
             room.steps[EXCEEDED] = 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import SPARE, Flags, Floats, Ints, Longs, Marked, marked
+from haystream.arrays import SPARE, Bits, Floats, Ints, Longs, Marked, marked
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.edge_priors import COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
@@ -51,12 +51,12 @@ class People(NamedTuple):
     """Per participant, shape (participants,) unless said otherwise."""
 
     prior_mean: Floats
-    scale: Floats
+    scale: Overlay
     """D_uu."""
     prior_variance: Overlay
     """(Q⁻¹)_uu, as it was last taken over."""
-    lagging: Flags
-    """1 where D has moved by less than is followed far from data, and more than near them."""
+    lagging: Bits
+    """A bit each: 1 where D has moved by less than is followed far from data, and more than near them."""
     x: Overlay
     """The solution of each right-hand side, a row a participant and a column a side."""
     residual: Floats
@@ -108,8 +108,7 @@ NOT_TOLD = np.array([np.inf, 0.0, np.inf])
 
 
 class Rooms(NamedTuple):
-    """Room for what is needed meanwhile. When nobody works it is empty, or zero; `shares` and what stood before
-    are of anything."""
+    """Room for what is needed meanwhile. When nobody works it is empty, or zero; from `scale` on, anything."""
 
     column: Scratch
     """For a column of Λ⁻¹."""
@@ -119,6 +118,8 @@ class Rooms(NamedTuple):
     """Participants whose residuals have changed, and are to be pushed."""
     people: Marked
     edges: Marked
+    scale: Floats
+    """D of those whose edges get other priors, shape (participants,)."""
     shares: Floats
     """Shape (edges,)."""
     rows_before: Floats
@@ -150,7 +151,14 @@ class Workspace:
 def _rooms(people: int, edges: int) -> Rooms:
     before = np.zeros((people, len(NOT_TOLD))), np.zeros(edges)
     return Rooms(
-        scratch(people), scratch(people), marked(people), marked(people), marked(edges), np.zeros(edges), *before
+        scratch(people),
+        scratch(people),
+        marked(people),
+        marked(people),
+        marked(edges),
+        np.zeros(people),
+        np.zeros(edges),
+        *before,
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from haystream.arrays import Flags, Floats, Ints, Marked, mark, members_of, unmark_all
+from haystream.arrays import Flags, Floats, Ints, Marked, bit_of, mark, members_of, put_bit, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_ends import edge_reach
@@ -23,7 +23,7 @@ from haystream.engines.local.solve import System, add_off_diagonal, add_on_diago
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import add_residual, coefficient_of, push_side, regress
 from haystream.models.base import Priors
-from haystream.overlay import Overlay, add_to, cell, entry
+from haystream.overlay import Overlay, add_to, cell, entry, put
 
 
 class Rescaling(NamedTuple):
@@ -112,14 +112,14 @@ def near_data(system: System, people: People, participant: int) -> bool:
         return True
     by_common = at_common(people, participant, 1.0)
     moved = max(abs(cell(people.x, participant, MEAN) + people.reference[0] * by_common), abs(by_common))
-    return bool(people.scale[participant] * moved > MOVED_FAR)
+    return bool(entry(people.scale, participant) * moved > MOVED_FAR)
 
 
 @compiled
 def find_lagging(system: System, people: People, moved: Marked, found: Marked) -> None:
     """Find those of the moved who have come near data while their D lags."""
     for u in members_of(moved):
-        if people.lagging[u] != 0 and near_data(system, people, u):
+        if bit_of(people.lagging, u) != 0 and near_data(system, people, u):
             mark(found, u)
 
 
@@ -135,7 +135,7 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
     scale, rows, lags = people.scale, state.edges.prior, False
     for i in range(len(touched)):
         u = touched[i]
-        was, now = scale[u], prior.scale[i]
+        was, now = entry(scale, u), prior.scale[i]
         off, allowed = abs(now - was), tolerances.scale * was
         rescaled = off > allowed
         if rescaled and not near_data(system, people, u):
@@ -143,12 +143,13 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
             allowed = was * min(tolerances.far, max(tolerances.scale / (2.0 * variance), tolerances.scale))
             rescaled = off > allowed
             if not rescaled:
-                people.lagging[u], lags = 1, True
+                put_bit(people.lagging, u, 1)
+                lags = True
         if rescaled:
-            scale[u] = now
+            put(scale, u, now)
+            was = now
             mark(state.news.moved, u)
-            if people.lagging[u] != 0:
-                people.lagging[u] = 0
+            put_bit(people.lagging, u, 0)
         first = system.start[u]
         for j in range(first, first + system.degree[u]):
             e = system.incident[j]
@@ -156,7 +157,10 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
                 mark(found, e)
                 continue
             off = abs(prior.inverse_edge[e] - number(rows, e, USED_ENTRY))
-            if off > tolerances.entry or off * prior.unit * scale[u] * scale[system.contact[j]] > tolerances.scale:
+            if (
+                off > tolerances.entry
+                or off * prior.unit * was * entry(scale, system.contact[j]) > tolerances.scale
+            ):
                 mark(found, e)
     for e in members_of(found):
         put_number(rows, e, USED_ENTRY, prior.inverse_edge[e])
