@@ -103,6 +103,41 @@ def test_it_is_as_if_it_had_kept_them(seed: int, model: ModelName, tolerance: fl
         assert_agrees(twins.slim)
 
 
+@pytest.mark.parametrize("model", DEFAULT_PRIORS)
+def test_it_is_as_if_it_had_kept_them_where_the_graph_outgrows_its_arrays(model: ModelName) -> None:
+    twins = Twins(3, model, TIGHT)
+    for number in range(6):
+        for query in twins.both:
+            query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
+        twins.look()
+        for _ in range(30):
+            twins.item()  # pairs run out of room, participants do not
+    assert 1 < twins.was_slim < 6
+    for query in twins.both:
+        query.finish()
+        assert_sums(query)
+    assert_agrees(twins.slim)
+
+
+@pytest.mark.parametrize("model", DEFAULT_PRIORS)
+def test_it_may_be_made_slim_while_it_is_behind_its_graph(model: ModelName) -> None:
+    twins = Twins(4, model, TIGHT)
+    for number in range(5):
+        for query in twins.both:
+            query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
+            query.finish()
+        for _ in range(6):
+            twins.item(PEOPLE + 10 * number)
+        assert twins.slim.behind
+        twins.slim.slim()
+        assert twins.slim.is_slim
+        for query in twins.both:
+            query.finish()
+    for query in twins.both:
+        assert_sums(query)
+    assert_agrees(twins.slim)
+
+
 def test_residuals_are_the_originals_while_it_is_slim() -> None:
     twins = Twins(0, "rates", DEFAULT_TOLERANCE)
     fresh = QueryState(twins.slim.settings, twins.slim.collection)

@@ -72,8 +72,8 @@ class Loaded:
 
     def heavy(self, batch: Batch) -> bool:
         """Whether folding the batch in may take so long that the event loop should not wait for it."""
-        new_pairs = self.state.collection.graph.edges > self.pairs
-        return self._much(batch) or self.took > LIGHT_SECONDS or new_pairs or self._new_items() > LIGHT_ITEMS
+        more = self.state.collection.graph.edges > self.pairs or self.state.is_slim
+        return self._much(batch) or self.took > LIGHT_SECONDS or more or self._new_items() > LIGHT_ITEMS
 
     def may_kill(self, batch: Batch) -> bool:
         """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""

@@ -129,11 +129,14 @@ class Columns:
 
     def resize(self, graph: Graph) -> None:
         """Follow the graph: its new participants and edges get rows that say nothing yet."""
+        people, edges = len(self.state.people.prior_mean) < len(graph), self.edge_room < graph.edges
+        if (people or edges) and self.is_slim:
+            self.state = self._on(graph)
+            self.fill_out()  # larger arrays lie over nobody's
         self.participants, self.edge_count = len(graph), graph.edges
-        if len(self.state.people.prior_mean) < len(graph):
-            self.fill_out()
+        if people:
             self._grow_people(16 + len(graph) + len(graph) // SPARE)
-        if self.edge_room < graph.edges:
+        if edges:
             self._grow_edges(16 + graph.edges + graph.edges // SPARE)
         self.state = self._on(graph)
 
@@ -167,18 +170,22 @@ class Columns:
         state = _changed(self.state, packed)
         self.state = state._replace(edges=state.edges._replace(prior=self._priors))
 
-    def slim(self) -> None:
-        """Give up what takes much memory, and can be had again in some milliseconds (`fill_out`)."""
+    def slim(self, graph: Graph) -> None:
+        """Give up what takes much memory, and can be had again in some milliseconds (`fill_out`).
+
+        The graph may have grown since the last `resize`.
+        """
         if self._given is None:
+            self.state = self._on(graph)
             news = self.state.news
             for numbers in (news.moved, news.later, news.stale):
                 _give_back(numbers)
-            self._given = give_up(self.state, self.participants)
+            self._given = give_up(self.state, self.participants, self.edge_count)
 
     def fill_out(self) -> None:
         """Have all that `slim` has given up again: whoever reads or changes residuals, or changes Λ, sees to it."""
         if self._given is not None:
-            take_up(self.state, self._given)
+            take_up(self.state, self.edge_count, self._given)
             self._given = None
 
     @property

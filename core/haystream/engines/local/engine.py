@@ -403,7 +403,7 @@ class LocalEngine:
     def slim(self) -> None:
         """Give up memory for what can be computed again, in some milliseconds on a graph of a million edges, by
         whatever needs it."""
-        self._columns.slim()
+        self._columns.slim(self._graph)
 
     @property
     def is_slim(self) -> bool:

@@ -37,7 +37,7 @@ class Given(NamedTuple):
     """b − b₀ there, shape (k, sides)."""
 
 
-def give_up(state: State, participants: int) -> Given | None:
+def give_up(state: State, participants: int, edges: int) -> Given | None:
     """What `take_up` needs to have the residuals again; they are the original's from now on.
 
     None, and nothing is done, where they could not be had again: the arrays are no copies of an original's, or are
@@ -49,7 +49,7 @@ def give_up(state: State, participants: int) -> Given | None:
     was = residual[:participants].copy()
     if not give_back(residual):
         return None
-    take_up(state, Given(np.zeros(0, np.int32), np.zeros((0, residual.shape[1]))))
+    take_up(state, edges, Given(np.zeros(0, np.int32), np.zeros((0, residual.shape[1]))))
     more = was - residual[:participants]
     rounding = np.maximum(ROUNDING * state.tolerances.sides, LEAST_ROUNDING)
     where = np.flatnonzero((np.abs(more) > rounding).any(axis=1))
@@ -57,16 +57,19 @@ def give_up(state: State, participants: int) -> Given | None:
     return Given(where.astype(np.int32), more[where])
 
 
-def take_up(state: State, given: Given) -> None:
-    """Have the residuals again, at the cost of the contacts of all whose solution differs from the original's."""
+def take_up(state: State, edges: int, given: Given) -> None:
+    """Have the residuals again, at the cost of the contacts of all whose solution differs from the original's.
+
+    Λ has entries for the first `edges` of the graph, or for fewer of them.
+    """
     system, people = state.system, state.people
-    _follow_solution(system, people, lines(people.x))
+    _follow_solution(system, people, lines(people.x), edges)
     _follow_matrix(system, people, lines(system.off), lines(system.diagonal))
     people.residual[given.participants] += given.sides
 
 
 @compiled
-def _follow_solution(system: System, people: People, which: Ints) -> None:
+def _follow_solution(system: System, people: People, which: Ints, edges: int) -> None:
     """Take Λ₀ (x − x₀) from the residuals, of these participants' x."""
     x, residual, off, diagonal = people.x, people.residual, system.off.below, system.diagonal.below
     sides = residual.shape[1]
@@ -76,7 +79,7 @@ def _follow_solution(system: System, people: People, which: Ints) -> None:
             residual[u, side] -= diagonal[u] * (x.own[at, side] - x.below[below + side])
         for i in range(first, first + system.degree[u]):
             e = system.incident[i]
-            if e >= len(off):  # there are no rows for it, nor for those after it
+            if e >= edges:  # nor are those after it in Λ: contacts are in the order of edges
                 break
             v = system.contact[i]
             for side in range(sides):
