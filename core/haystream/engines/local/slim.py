@@ -53,7 +53,9 @@ def give_up(state: State, participants: int, edges: int) -> Given | None:
     more = was - residual[:participants]
     rounding = np.maximum(ROUNDING * state.tolerances.sides, LEAST_ROUNDING)
     where = np.flatnonzero((np.abs(more) > rounding).any(axis=1))
-    give_back(residual)
+    if not give_back(residual):
+        residual[:participants] = was
+        return None
     return Given(where.astype(np.int32), more[where])
 
 
