@@ -87,16 +87,23 @@ class Residents:
         try:
             while True:
                 await asyncio.sleep(LOOK_SECONDS)
-                most = shared.limits.memory_bytes
-                if most and resident_bytes() > most:
+                if self._short:
                     await self._make_room()
                     continue
                 for owner in self._resting(shared.limits.slim_seconds):
+                    if self._short:
+                        break
                     began = shared.clock.monotonic()
                     await owner.slim(Turn.REST)
                     await asyncio.sleep(REST * (shared.clock.monotonic() - began))
         except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
             shared.on_bug(bug)
+
+    @property
+    def _short(self) -> bool:
+        """Whether the process holds more memory than it may."""
+        most = self._shared.limits.memory_bytes
+        return bool(most and resident_bytes() > most)
 
     def _resting(self, seconds: float) -> list[QueryOwner]:
         """Those that can be made slim and have not been, of those that nothing was done in for so long."""
