@@ -60,14 +60,17 @@ SINCE: list[Event] = [
 
 @asynccontextmanager
 async def something_else(redis: Redis, key: str) -> AsyncIterator[None]:
-    """A list is under the key inside, and what was there again afterwards."""
-    kept = await redis.dump(key)
-    await redis.delete(key)
-    await redis.rpush(key, "junk")
+    """A list is under the key inside, and what was there again afterwards; nobody writes there in between."""
+    async with redis.pipeline(transaction=True) as at_once:
+        at_once.dump(key)
+        at_once.delete(key)
+        at_once.rpush(key, "junk")
+        kept, *_ = await at_once.execute()
     yield
-    await redis.delete(key)
-    if kept is not None:
-        await redis.restore(key, 0, kept)
+    if kept is None:
+        await redis.delete(key)
+    else:
+        await redis.restore(key, 0, kept, replace=True)
 
 
 async def names(worker: WorkerProcess, key: str) -> None:
