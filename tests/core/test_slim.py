@@ -65,6 +65,10 @@ class Twins:
             for query in self.both:
                 query.apply_verdict(Verdict(f"v{self.facts}", "q", which, "ann", Outcome(outcome), self.facts))
 
+    def judge(self, number: int) -> None:
+        for query in self.both:
+            query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
+
     def look(self) -> None:
         """One is slim from here on, for as long as it can be."""
         for query in self.both:
@@ -107,8 +111,7 @@ def test_it_is_as_if_it_had_kept_them(seed: int, model: ModelName, tolerance: fl
 def test_it_is_as_if_it_had_kept_them_where_the_graph_outgrows_its_arrays(model: ModelName) -> None:
     twins = Twins(3, model, TIGHT)
     for number in range(6):
-        for query in twins.both:
-            query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
+        twins.judge(number)
         twins.look()
         for _ in range(30):
             twins.item()  # pairs run out of room, participants do not
@@ -123,8 +126,8 @@ def test_it_is_as_if_it_had_kept_them_where_the_graph_outgrows_its_arrays(model:
 def test_it_may_be_made_slim_while_it_is_behind_its_graph(model: ModelName) -> None:
     twins = Twins(4, model, TIGHT)
     for number in range(5):
+        twins.judge(number)
         for query in twins.both:
-            query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
             query.finish()
         for _ in range(6):
             twins.item(PEOPLE + 10 * number)
@@ -144,8 +147,7 @@ def test_residuals_are_the_originals_while_it_is_slim() -> None:
     fresh.settle()
     of_fresh = fresh.engine._columns.state.people
     for number in range(4):
-        for query in twins.both:
-            query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
+        twins.judge(number)
         twins.look()
     people = twins.slim.engine._columns.state.people
     assert people.residual.nbytes > mmap.PAGESIZE
