@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from haystream.compiled import compiled, inlined
 
 Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.uint8]

@@ -276,7 +276,7 @@ class Metrics(MetricsTable):
     queries_slim = Metric(
         Gauge,
         "haystream_queries_slim",
-        "Those of them that have given up memory for what they compute again when something comes for them.",
+        "Queries in this worker's memory that have given up what they compute again when something comes for them.",
     )
     queries_put_away = Metric(
         Gauge,

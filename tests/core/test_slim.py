@@ -69,6 +69,13 @@ class Twins:
         for query in self.both:
             query.apply_verdict(Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.RELEVANT, number))
 
+    def check(self) -> None:
+        """What both sum is right, and so is all that can be read of the slim one."""
+        for query in self.both:
+            query.finish()
+            assert_sums(query)
+        assert_agrees(self.slim)
+
     def look(self) -> None:
         """One is slim from here on, for as long as it can be."""
         for query in self.both:
@@ -116,10 +123,7 @@ def test_it_is_as_if_it_had_kept_them_where_the_graph_outgrows_its_arrays(model:
         for _ in range(30):
             twins.item()  # pairs run out of room, participants do not
     assert 1 < twins.was_slim < 6
-    for query in twins.both:
-        query.finish()
-        assert_sums(query)
-    assert_agrees(twins.slim)
+    twins.check()
 
 
 @pytest.mark.parametrize("model", DEFAULT_PRIORS)
@@ -136,9 +140,7 @@ def test_it_may_be_made_slim_while_it_is_behind_its_graph(model: ModelName) -> N
         assert twins.slim.is_slim
         for query in twins.both:
             query.finish()
-    for query in twins.both:
-        assert_sums(query)
-    assert_agrees(twins.slim)
+    twins.check()
 
 
 def test_residuals_are_the_originals_while_it_is_slim() -> None:

@@ -37,7 +37,10 @@ A_PART = 8
 
 
 class Residents:
-    """Puts queries away, and brings them back for new items. `owners` are those of all queries of the worker."""
+    """Makes queries slim, puts them away, and brings them back for new items.
+
+    `owners` are those of all queries of the worker.
+    """
 
     def __init__(self, shared: Shared, followers: Followers, owners: Callable[[], Iterable[QueryOwner]]) -> None:
         self._shared = shared

@@ -12,7 +12,7 @@ from haystream.copies import Template, give_back
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.edge_priors import rows_of, whole_priors
 from haystream.engines.local.healing import Inverse, healing
-from haystream.engines.local.slim import Given, give_up, take_up
+from haystream.engines.local.slim import Remains, give_up, take_up
 from haystream.engines.local.solve import fresh_steps, system
 from haystream.engines.local.state import (
     NO_DATA,
@@ -121,7 +121,7 @@ class Columns:
         """What the state has of each edge by its data. Side by side it takes one page of a copy's own, and not one
         for each number."""
         self.coefficients: Floats = np.zeros(sides)
-        self._given: Given | None = None
+        self._remains: Remains | None = None
         """What is left of the residuals while they are given up (`slim`)."""
         self.bound: Flags = np.zeros(0, np.uint8)
         """As in `models.base.Priors`, of each edge."""
@@ -155,7 +155,7 @@ class Columns:
         They follow the graph (which is the same) from then on.
         """
         twin = copy(self)
-        twin._given = None
+        twin._remains = None
         twin.state, priors, twin._data_rows, twin.coefficients, twin.bound = template.copy()
         twin._priors = over(priors) if laid_over else priors
         twin._steps = self._steps.copy()
@@ -175,23 +175,23 @@ class Columns:
 
         The graph may have grown since the last `resize`.
         """
-        if self._given is None:
+        if self._remains is None:
             self.state = self._on(graph)
             news = self.state.news
             for numbers in (news.moved, news.later, news.stale):
                 _give_back(numbers)
-            self._given = give_up(self.state, self.participants, self.edge_count)
+            self._remains = give_up(self.state, self.participants, self.edge_count)
 
     def fill_out(self) -> None:
         """Have all that `slim` has given up again: whoever reads or changes residuals, or changes Λ, sees to it."""
-        if self._given is not None:
-            take_up(self.state, self.edge_count, self._given)
-            self._given = None
+        if self._remains is not None:
+            take_up(self.state, self.edge_count, self._remains)
+            self._remains = None
 
     @property
     def is_slim(self) -> bool:
         """Whether anything is given up."""
-        return self._given is not None
+        return self._remains is not None
 
     def move(self, graph: Graph, workspace: Workspace) -> None:
         """Follow that graph from now on, which is this one's at another time, and work in those rooms."""

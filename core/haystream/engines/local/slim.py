@@ -28,7 +28,7 @@ LEAST_ROUNDING = 1e-14
 """The same where tolerances are of the size of rounding errors: of numbers of about 1, some tens of these."""
 
 
-class Given(NamedTuple):
+class Remains(NamedTuple):
     """What is left of residuals that were given up."""
 
     participants: Ints
@@ -37,7 +37,7 @@ class Given(NamedTuple):
     """b − b₀ there, shape (k, sides)."""
 
 
-def give_up(state: State, participants: int, edges: int) -> Given | None:
+def give_up(state: State, participants: int, edges: int) -> Remains | None:
     """What `take_up` needs to have the residuals again; they are the original's from now on.
 
     None, and nothing is done, where they could not be had again: the arrays are no copies of an original's, or are
@@ -49,17 +49,17 @@ def give_up(state: State, participants: int, edges: int) -> Given | None:
     was = residual[:participants].copy()
     if not give_back(residual):
         return None
-    take_up(state, edges, Given(np.zeros(0, np.int32), np.zeros((0, residual.shape[1]))))
+    take_up(state, edges, Remains(np.zeros(0, np.int32), np.zeros((0, residual.shape[1]))))
     more = was - residual[:participants]
     rounding = np.maximum(ROUNDING * state.tolerances.sides, LEAST_ROUNDING)
     where = np.flatnonzero((np.abs(more) > rounding).any(axis=1))
     if not give_back(residual):
         residual[:participants] = was
         return None
-    return Given(where.astype(np.int32), more[where])
+    return Remains(where.astype(np.int32), more[where])
 
 
-def take_up(state: State, edges: int, given: Given) -> None:
+def take_up(state: State, edges: int, remains: Remains) -> None:
     """Have the residuals again, at the cost of the contacts of all whose solution differs from the original's.
 
     Λ has entries for the first `edges` of the graph, or for fewer of them.
@@ -67,7 +67,7 @@ def take_up(state: State, edges: int, given: Given) -> None:
     system, people = state.system, state.people
     _follow_solution(system, people, lines(people.x), edges)
     _follow_matrix(system, people, lines(system.off), lines(system.diagonal))
-    people.residual[given.participants] += given.sides
+    people.residual[remains.participants] += remains.sides
 
 
 @compiled
