@@ -79,11 +79,11 @@ def test_targets_compare_with_one_query_open_by_the_worst_way_to_search():
         row(following="its first item", open_ms=51.0),
         row(following="its first item", queries=100, new_edge_ms=2.5, first_verdicts_ms=1.0),
     ]
-    size = Measured("preferential", 1_000_000, 200_000, 5_000_000, 2 << 30, 0, rows, [])
+    size = Measured("preferential", 1_000_000, 200_000, 5_000_000, 2 << 30, rows, [])
     found = queries_report.targets(size)
     assert [target.met for target in found] == [True, True, False, True, True, False]
     assert found[0].measured == "6.88 GiB"
-    alone = Measured("preferential", 1_000_000, 200_000, 5_000_000, 2 << 30, 0, rows[:1], [])
+    alone = Measured("preferential", 1_000_000, 200_000, 5_000_000, 2 << 30, rows[:1], [])
     assert [target.met for target in queries_report.targets(alone)][4:] == [None, None]
 
 

@@ -4,19 +4,22 @@ Runs in a process of its own. Everything goes through the fold, as in a worker; 
 JSON) is not in here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from gc import collect
+from itertools import islice
 from time import perf_counter
 from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
+from haystream.copies import held_bytes
 from haystream.events import Event, Query
 from haystream.fold import State, step
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
 from haystream.query_state import QueryState
+from haystream.ranking.ranked import RankedItem
 from haystream.warm import warm
 from haystream.watchers import Watchers
 from haystream_service.bench import graphs
@@ -29,6 +32,11 @@ FIRST = 50
 """Verdicts of a query that are timed apart: the common mean that it learns moves most with these."""
 FIRST_QUERY = "first"
 """The query that makes what all share: what it leaves behind is no other query's cost."""
+IN_TURN = 100
+"""So many queries are judged in turn. The next ones come to it when these are slim, as in a worker where nothing
+came for them in the last minute."""
+AT_ONCE = 1000
+"""Items that a collection takes in at once, as in a worker."""
 RELOADED = 3
 """Queries that are made again from their facts, at each number of open ones."""
 LEAST_ARRIVED, MOST_ARRIVED = 5, 40
@@ -76,7 +84,9 @@ class Row:
     following: str
     queries: int
     memory_per_query: float
-    """Bytes of the process, less those without any query open."""
+    """Bytes of the process, less those without any query open, with all but the last IN_TURN of them slim."""
+    shared_bytes: int
+    """Beside these, what all of them share: above all what they began as copies of (`blank`), newer ones too."""
     slim_per_query: float
     """The same when all are slim (`QueryState.slim`), as those are that nothing comes for."""
     stored_per_query: float
@@ -90,7 +100,7 @@ class Row:
     later_verdicts_ms: float
     """The same of the others."""
     slim_verdict_ms: float
-    """The same of a query that is slim: a median over all of them."""
+    """The same of a query that is slim: a median over the last IN_TURN."""
     first_verdicts_p50_ms: float
     later_verdicts_p50_ms: float
     new_item_ms: float
@@ -117,8 +127,6 @@ class Measured:
     items: int
     collection_bytes: int
     """Memory of the process with the collection and no query."""
-    shared_bytes: int
-    """What a first query leaves behind when it is closed, beside that."""
     rows: list[Row]
     failed: list[str]
 
@@ -129,18 +137,20 @@ def measure(job: Job) -> Measured:
     state = State(tolerance=job.tolerance)
     collection = state.collection(graphs.COLLECTION)
     notes.print(f"  {job.graph} {job.edges:,}: folding items in")
-    for item in graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed):
-        step(state, item)
+    items = graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed)
+    while some := tuple(islice(items, AT_ONCE)):  # the log is in a server: it takes no memory of a worker
+        collection.add_all(some)
         if job.graph == GraphName.THREADS and collection.graph.edges >= job.edges:
             break
+    collect()
     size = collection.graph.edges, len(collection.graph), len(collection)
-    before = resident_bytes()
+    of_collection = resident_bytes()
     notes.print(f"  {job.graph} {job.edges:,}: what all queries share")
     step(state, Query(FIRST_QUERY))
     _rest(state.queries.pop(FIRST_QUERY))
     rows: list[Row] = []
     failed: list[str] = []
-    bench = _Bench(job, state)
+    bench = _Bench(job, state, of_collection)
     for queries in job.queries:
         needed = bench.needed(queries)
         if needed > job.memory:
@@ -152,7 +162,7 @@ def measure(job: Job) -> Measured:
             continue
         notes.print(f"  {job.graph} {job.edges:,}: {queries:,} queries, verdicts on {job.following}")
         rows.append(bench.with_open(queries))
-    return Measured(job.graph, *size, before, bench.before - before, rows, failed)
+    return Measured(job.graph, *size, of_collection, rows, failed)
 
 
 class _Stored:
@@ -177,21 +187,26 @@ class _Stored:
 class _Bench:
     """Queries on one collection, more and more of them."""
 
-    def __init__(self, job: Job, state: State) -> None:
+    def __init__(self, job: Job, state: State, of_collection: int) -> None:
         self._job = job
         self._state = state
         self._collection = state.collection(graphs.COLLECTION)
         rng = np.random.default_rng([job.seed, 1])
         self._arrivals = Arrivals(self._collection, rng)
         collect()
-        self.before = resident_bytes()
-        """Bytes, with no query open."""
+        self._of_collection = of_collection
+        self._none_open = _own_bytes()
         self._per_query = 0.0
         self._searches: dict[str, Search] = {}
+        self._tops: dict[str, Sequence[RankedItem]] = {}
+        """What was ranked first after a query's last verdict."""
 
     def needed(self, queries: int) -> float:
         """Bytes that so many would take in all, by what fewer did."""
-        return self.before + queries * self._per_query
+        return self._of_collection + self._shared() + queries * self._per_query
+
+    def _shared(self) -> int:
+        return self._none_open - self._of_collection + held_bytes()
 
     def with_open(self, queries: int) -> Row:
         """Open as many more, give verdicts in these, and measure with all of them open."""
@@ -201,8 +216,9 @@ class _Bench:
         stored_bytes = stored.nbytes()
         del stored
         collect()
-        self._per_query = (resident_bytes() - self.before) / queries
-        slim, of_slim = self._slim()
+        self._per_query = (_own_bytes() - self._none_open) / queries
+        shared = self._shared()
+        slim, of_slim = self._slim(names[-IN_TURN:])
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
         return Row(
@@ -211,6 +227,7 @@ class _Bench:
             following=self._job.following,
             queries=queries,
             memory_per_query=round(self._per_query),
+            shared_bytes=shared,
             slim_per_query=round(slim / queries),
             stored_per_query=stored_bytes,
             open_ms=milliseconds(np.median(opened)),
@@ -261,41 +278,40 @@ class _Bench:
         share, rng = float(self._job.following is Following.RANKING), np.random.default_rng([self._job.seed, 2])
         searches = [Search(name, self._collection, rng, following=share) for name in names]
         self._searches.update(zip(names, searches, strict=True))
-        queries = [self._state.queries[name] for name in names]
-        tops = [query.ranking().items for query in queries]
+        self._tops.update((name, self._state.queries[name].ranking().items) for name in names)
         first: list[float] = []
         later: list[float] = []
-        for number in range(self._job.verdicts):
-            for which, query in enumerate(queries):
-                verdict = searches[which].verdict(tops[which])
-                begin = perf_counter()
-                step(self._state, verdict)
-                tops[which] = query.ranking().items
-                (first if number < FIRST else later).append(perf_counter() - begin)
-                query.finish()  # what a worker does when nobody waits
-                while query.foresee():
-                    pass
-                if which:
-                    query.drain()
-                else:
-                    stored.drain()
+        for begin in range(0, len(names), IN_TURN):
+            self._make_slim()
+            in_turn = searches[begin : begin + IN_TURN]
+            for number in range(self._job.verdicts):
+                times = first if number < FIRST else later
+                times += [self._verdict(search, stored if search is searches[0] else None) for search in in_turn]
         return first, later
 
-    def _slim(self) -> tuple[int, list[float]]:
-        """The bytes that queries take when all are slim; the seconds of a verdict in each, after which none is."""
-        queries = list(self._state.queries.values())
-        for query in queries:
+    def _verdict(self, search: Search, stored: _Stored | None = None) -> float:
+        """Give one; the seconds until the ranking that knows of it."""
+        query = self._state.queries[search.query_id]
+        verdict = search.verdict(self._tops[search.query_id])
+        begin = perf_counter()
+        step(self._state, verdict)
+        self._tops[search.query_id] = query.ranking().items
+        seconds = perf_counter() - begin
+        query.finish()  # what a worker does when nobody waits
+        while query.foresee():
+            pass
+        (query if stored is None else stored).drain()
+        return seconds
+
+    def _make_slim(self) -> None:
+        for query in self._state.queries.values():
             query.slim()
         collect()
-        held, seconds = resident_bytes() - self.before, []
-        for query in queries:
-            verdict = self._searches[query.settings.query_id].verdict(())
-            begin = perf_counter()
-            step(self._state, verdict)
-            query.ranking()
-            seconds.append(perf_counter() - begin)
-            _rest(query)
-        return held, seconds
+
+    def _slim(self, names: list[str]) -> tuple[int, list[float]]:
+        """The bytes that queries take when all are slim; the seconds of a verdict in each of these."""
+        self._make_slim()
+        return _own_bytes() - self._none_open, [self._verdict(self._searches[name]) for name in names]
 
     def _enough(self, seconds: list[float]) -> bool:
         whole = len(seconds) % TOGETHER == 0
@@ -341,6 +357,11 @@ class _Arrived(NamedTuple):
     mean_ms: float
     concerned: float
     later_ms: float
+
+
+def _own_bytes() -> int:
+    """The memory of the process without what copies are made of."""
+    return resident_bytes() - held_bytes()
 
 
 def _rest(query: QueryState) -> None:

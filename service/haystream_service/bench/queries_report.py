@@ -56,9 +56,10 @@ def targets(size: Measured) -> list[Target]:
     at, rows = f"at {size.edges:,} edges", size.rows
     if not rows:
         return []
-    base = size.collection_bytes + size.shared_bytes
-    slim = (base + MANY * max(row.slim_per_query for row in _most(rows))) / GIB
-    needed = (base + MANY * max(row.memory_per_query for row in _most(rows))) / GIB
+    slim, needed = (
+        max(size.collection_bytes + row.shared_bytes + MANY * getattr(row, per_query) for row in _most(rows)) / GIB
+        for per_query in ("slim_per_query", "memory_per_query")
+    )
     ratios = [_ratio(row.first_verdicts_ms, row.later_verdicts_ms) for row in rows]
     return [
         _target(f"{MANY:,} queries {at} in 8 GiB, by what the most that were open took each", needed, 8.0, "GiB"),

@@ -35,14 +35,14 @@ def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
 def _print(result: dict[str, Any]) -> None:
     first = queries.FIRST
     measures = (
-        *("MiB a query", "slim, MiB", "stored kB a query", "open, ms", "load, ms"),
+        *("MiB a query", "slim, MiB", "shared, MiB", "stored kB a query", "open, ms", "load, ms"),
         *(f"first {first} verdicts, mean ms", "p50", "later verdicts, mean ms", "p50", "slim, ms"),
         *("new item, ms", "mean", "concerns %", "later, each, ms"),
         *("new edge, ms", "mean", "concerns %", "later, each, ms"),
     )
     cases = []
     for row in result["results"]:
-        memory = (row[f"{which}_per_query"] / 2**20 for which in ("memory", "slim"))
+        memory = (row[which] / 2**20 for which in ("memory_per_query", "slim_per_query", "shared_bytes"))
         sizes = *memory, row["stored_per_query"] / 1e3
         verdicts = (row[f"{part}_verdicts_{what}"] for part in ("first", "later") for what in ("ms", "p50_ms"))
         other = (
@@ -55,14 +55,11 @@ def _print(result: dict[str, Any]) -> None:
         cases.append((case, [*map(number, numbers)]))
     out = Console(highlight=False, soft_wrap=True)
     out.print(upright(f"open queries with {result['verdicts']} verdicts each", measures, cases))
-    shared = Table(
-        "graph", "edges", "participants", "items", "collection MiB", "shared MiB", title="beside queries"
-    )
+    collection = Table("graph", "edges", "participants", "items", "MiB", title="the collection")
     for size in result["collections"]:
         counts = (size[key] for key in ("edges", "participants", "items"))
-        megabytes = (size[key] / 2**20 for key in ("collection_bytes", "shared_bytes"))
-        shared.add_row(size["graph"], *map(number, (*counts, *megabytes)))
-    out.print(shared)
+        collection.add_row(size["graph"], *map(number, (*counts, size["collection_bytes"] / 2**20)))
+    out.print(collection)
     for failed in result["failed"]:
         out.print(f"{failed['graph']}, {failed['edges']:,} edges: {failed['reason']}")
     out.print(targets_table(result["targets"]))
