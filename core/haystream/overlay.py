@@ -33,15 +33,15 @@ BITS, FIRST = 0, 1
 ROOMS = np.array([1, 2, 4, 8, 12, 16, 24, GROUP])
 """For how many lines there are chunks."""
 
-USED, FREE = len(ROOMS), len(ROOMS) + 1
+USED, TIGHT = len(ROOMS), len(ROOMS) + 1
 """Places in `Overlay.counts`."""
 
 WHOLE = -1
 """In place of a number of lines: nothing is laid over, `below` is the column's own."""
 
-MOST_FREE = 0.25
-"""Chunks that are free are given up when they are a larger share of all (`packed`): groups of lines grow alike, so
-that what is too small for one is too small for the next, too."""
+MOST_SPARE = 0.25
+"""What lines take that say nothing is given up when it is a larger share of all (`packed`): chunks have room to
+spare, and groups of lines grow alike, so that a chunk which is too small for one is too small for the next, too."""
 
 
 class Overlay(NamedTuple):
@@ -57,7 +57,8 @@ class Overlay(NamedTuple):
     was too small is free again, and begins with where the next free one of its size does."""
     counts: Longs
     """By size of chunks (`ROOMS`), where the first free one begins, or 0; then how many lines of `own` have been in
-    use, or WHOLE, and how many of these are in free chunks. Shape (len(ROOMS) + 2,)."""
+    use, or WHOLE; and how many of these, from the first, were packed, into chunks without room to spare, which are
+    of no use to others once they are too small. Shape (len(ROOMS) + 2,)."""
 
 
 def whole(column: Floats, line: int = LINE) -> Overlay:
@@ -79,9 +80,9 @@ def over(below: Overlay) -> Overlay:
     """One that is as that whole one where it is not written to, and leaves it as it is."""
     width = below.own.shape[1]
     groups = -(-len(below.below) // (width * GROUP))
-    # Each group may once have had a chunk of every size. No chunk begins at 0.
-    own = zeros_as_needed(1 + groups * int(ROOMS.sum()), width)
-    counts = np.array([0] * len(ROOMS) + [1, 0])
+    # Each group may once have had a chunk of every size, and one that was packed. No chunk begins at 0.
+    own = zeros_as_needed(1 + groups * (int(ROOMS.sum()) + GROUP), width)
+    counts = np.array([0] * len(ROOMS) + [1, 1])
     return Overlay(below.below, np.zeros((groups, 2), np.uint32), own, counts)
 
 
@@ -103,11 +104,7 @@ def flat(overlay: Overlay) -> Floats:
 @allocating
 def lines(overlay: Overlay) -> Ints:
     """Which lines are laid over, ascending, shape (k,); none of a whole one."""
-    count = 0
-    for group in range(len(overlay.chunks)):
-        count += ones(overlay.chunks[group, BITS] + 0)
-    found = np.empty(count, np.int32)
-    count = 0
+    found, count = np.empty(count_lines(overlay), np.int32), 0
     for group in range(len(overlay.chunks)):
         bits: int = overlay.chunks[group, BITS] + 0
         for line in range(GROUP):
@@ -122,9 +119,9 @@ def flattened(overlay: Overlay) -> Overlay:
     return _whole(flat(overlay), overlay.own.shape[1])
 
 
-def packed(overlay: Overlay) -> Overlay:
-    """The same in less memory, where much of what it has had is free; else itself."""
-    if is_whole(overlay) or overlay.counts[FREE] <= MOST_FREE * overlay.counts[USED]:
+def packed(overlay: Overlay, most_spare: float = MOST_SPARE) -> Overlay:
+    """The same in less memory, where more than that share of what it has had in use says nothing; else itself."""
+    if is_whole(overlay) or 1 + count_lines(overlay) >= (1.0 - most_spare) * overlay.counts[USED]:
         return overlay
     closer = over(_whole(overlay.below, overlay.own.shape[1]))
     _copy_lines(overlay, closer)
@@ -132,14 +129,25 @@ def packed(overlay: Overlay) -> Overlay:
 
 
 @compiled
+def count_lines(overlay: Overlay) -> int:
+    """How many lines are laid over."""
+    count = 0
+    for group in range(len(overlay.chunks)):
+        count += ones(overlay.chunks[group, BITS] + 0)
+    return count
+
+
+@compiled
 def _copy_lines(here: Overlay, there: Overlay) -> None:
+    used = there.counts[USED]
     for group in range(len(here.chunks)):
-        count = ones(here.chunks[group, BITS] + 0)
+        begin, count = here.chunks[group, FIRST] + 0, ones(here.chunks[group, BITS] + 0)
+        for i in range(count):
+            copy_line(here.own, begin + i, there.own, used + i)
         if count > 0:
-            begin, first = here.chunks[group, FIRST] + 0, take_chunk(there, size_of(count))
-            for i in range(count):
-                copy_line(here.own, begin + i, there.own, first + i)
-            there.chunks[group, BITS], there.chunks[group, FIRST] = here.chunks[group, BITS], first
+            there.chunks[group, BITS], there.chunks[group, FIRST] = here.chunks[group, BITS], used
+            used += count
+    there.counts[USED] = there.counts[TIGHT] = used
 
 
 @inlined
@@ -210,14 +218,14 @@ def lay_over(overlay: Overlay, line: int) -> int:
     bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
     begin: int = overlay.chunks[group, FIRST] + 0
     count, before, first = ones(bits), ones(bits & (bit - 1)), begin
-    had, size = size_of(count), size_of(count + 1)
-    if count == 0 or size != had:
+    had, size, tight = size_of(count), size_of(count + 1), begin < overlay.counts[TIGHT]
+    if count == 0 or size != had or tight:
         first = take_chunk(overlay, size)
         for i in range(before):
             copy_line(own, begin + i, own, first + i)
     for i in range(count - 1, before - 1, -1):
         copy_line(own, begin + i, own, first + i + 1)
-    if first != begin and count > 0:
+    if count > 0 and first != begin and not tight:
         give_chunk_back(overlay, had, begin)
     at, below = first + before, line * width
     for i in range(min(width, len(overlay.below) - below)):
@@ -249,7 +257,6 @@ def take_chunk(overlay: Overlay, size: int) -> int:
     begin = counts[size]
     if begin != 0:
         counts[size] = overlay.own[begin, 0]
-        counts[FREE] -= ROOMS[size]
     else:
         begin = counts[USED]
         counts[USED] += ROOMS[size]
@@ -262,7 +269,6 @@ def give_chunk_back(overlay: Overlay, size: int, begin: int) -> None:
     counts = overlay.counts
     overlay.own[begin, 0] = counts[size]
     counts[size] = begin
-    counts[FREE] += ROOMS[size]
 
 
 def item(table: Overlay, row: int, column: int) -> float:

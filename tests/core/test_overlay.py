@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from haystream.overlay import (
     BITS,
-    FREE,
     GROUP,
     LINE,
-    MOST_FREE,
+    MOST_SPARE,
+    TIGHT,
     USED,
     Overlay,
     cell,
+    count_lines,
     entries,
     entry,
     flat,
@@ -87,20 +88,36 @@ def test_lines_in_any_order(size: int) -> None:
     assert table.counts[USED] <= len(table.own)
 
 
+@pytest.mark.parametrize("most_spare", [0.0, MOST_SPARE])
 @pytest.mark.parametrize("size", [1, 40, 1000])
-def test_a_packed_one_says_the_same_in_less_and_goes_on(size: int) -> None:
+def test_a_packed_one_says_the_same_in_less_and_goes_on(size: int, most_spare: float) -> None:
     rng, below = np.random.default_rng(size), np.arange(3.0 * size).reshape(size, 3)
     table, copy = over(whole_table(below.copy())), below.copy()
-    for row in rng.permutation(size).tolist():
+    for count, row in enumerate(rng.permutation(size).tolist(), 1):
         put_cell(table, row, 1, -1.0)
         copy[row, 1] = -1.0
-        closer = packed(table)
-        assert closer.counts[FREE] <= MOST_FREE * closer.counts[USED]
-        assert closer is table or closer.counts[USED] == table.counts[USED] - table.counts[FREE]
+        closer = packed(table, most_spare)
+        assert count_lines(closer) == count
+        assert (1.0 - most_spare) * closer.counts[USED] <= 1 + count
+        assert closer is table or closer.counts[USED] == closer.counts[TIGHT] == 1 + count < table.counts[USED]
         table = closer
         np.testing.assert_array_equal(rows(table, np.arange(size, dtype=np.int32)), copy)
     own = whole_table(below)
     assert packed(own) is own
+
+
+def test_a_packed_one_that_grows_again_has_room_for_every_chunk() -> None:
+    below = np.arange(64.0 * GROUP)
+    column, copy = over(whole(below, 1)), below.copy()
+    written = np.arange(0, len(below), 2, dtype=np.int32)
+    for which in (written, written + 1):
+        for number in which.tolist():
+            put(column, number, -1.0)
+            copy[number] = -1.0
+        np.testing.assert_array_equal(flat(column), copy)
+        assert column.counts[USED] <= len(column.own)
+        column = packed(column, 0.0)
+    assert column.counts[USED] == 1 + len(below)
 
 
 def test_a_whole_column_is_written_to_itself() -> None:

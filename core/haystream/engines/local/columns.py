@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from haystream.engines.local.state import (
     Workspace,
 )
 from haystream.graph import Graph
-from haystream.overlay import Overlay, flat, flattened, over, packed, whole, whole_table
+from haystream.overlay import MOST_SPARE, Overlay, flat, flattened, over, packed, whole, whole_table
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -38,6 +39,9 @@ Arrays = tuple[State, Overlay, Floats, Floats, Flags]
 
 DATA_COLUMNS = 6
 """What an edge has by its data (`Data` and `Edges.weight`), but for its coefficients."""
+
+MOST_SPARE_SLIM = 0.05
+"""As `overlay.MOST_SPARE`, in a query that nothing comes for."""
 
 
 def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
@@ -164,10 +168,11 @@ class Columns:
             twin.state = _changed(twin.state, over)
         return twin
 
-    def pack(self) -> None:
-        """Give up memory that overlays have had and do not need now."""
-        self._priors = packed(self._priors)
-        state = _changed(self.state, packed)
+    def pack(self, most_spare: float = MOST_SPARE) -> None:
+        """Give up memory that overlays have had and do not need now, where it is a larger share."""
+        pack = partial(packed, most_spare=most_spare)
+        self._priors = pack(self._priors)
+        state = _changed(self.state, pack)
         self.state = state._replace(edges=state.edges._replace(prior=self._priors))
 
     def slim(self, graph: Graph) -> None:
@@ -177,6 +182,7 @@ class Columns:
         """
         if self._remains is None:
             self.state = self._on(graph)
+            self.pack(MOST_SPARE_SLIM)
             news = self.state.news
             for numbers in (news.moved, news.later, news.stale):
                 _give_back(numbers)
