@@ -34,6 +34,7 @@ def test_together_they_take_no_more_than_the_promise() -> None:
 def test_each_factor_keeps_its_inequality() -> None:
     entry = DEFAULT_TOLERANCE / LEAST_SCALE  # the loosest that entries of an inverse are solved to
     assert budget.URGENT_FACTOR * budget.TOLD_FACTOR * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
+    assert 1.0 + budget.COMMON_SHIFT_WAITS / LEAST_SCALE <= budget.URGENT_FACTOR
     owed = budget.OWED_FACTOR * budget.COMMON_FACTOR * budget.AMPLIFIED * budget.COMMON_SHIFT
     assert owed * DEFAULT_TOLERANCE <= 0.15 * PROMISE * SLACK
     remaining = budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT
@@ -144,13 +145,40 @@ def test_what_readers_were_told_holds_wherever_the_common_mean_goes_until_the_ne
         query.finish()
         engine = query.engine
         assert isinstance(engine, LocalEngine)
-        news, reference = engine._columns.state.news, engine._columns.state.people.reference.item()
+        reference = engine._columns.state.people.reference.item()
         references.add(reference)
-        mean, reach, _ = engine.readings.given_common(everybody)
-        told = rows(news.told.people, everybody)
-        off_mean, off_reach = mean - told[:, AT_MEAN], reach - told[:, AT_REACH]
         known = engine.readings.known_common().mean_shift
         assert abs(known - reference) <= budget.COMMON_SHIFT
         for shift in (reference - budget.COMMON_SHIFT, known, reference + budget.COMMON_SHIFT):
-            assert np.abs(off_mean + shift * off_reach).max() <= budget.TOLD_FACTOR * DEFAULT_TOLERANCE
+            assert _untold(engine, everybody, shift) <= budget.TOLD_FACTOR * DEFAULT_TOLERANCE
     assert len(references) > 2
+
+
+def _untold(engine: LocalEngine, everybody: Ints, shift: float) -> float:
+    """By how much a mean at that shift is off from what readers were told, at most."""
+    mean, reach, _ = engine.readings.given_common(everybody)
+    told = rows(engine._columns.state.news.told.people, everybody)
+    return float(np.abs(mean - told[:, AT_MEAN] + shift * (reach - told[:, AT_REACH])).max())
+
+
+def test_whom_another_reference_concerns_is_told_when_there_is_time() -> None:
+    """Nobody is looked at for that alone by the verdict that moves it, and nobody is off by more than is urgent."""
+    state, _ = step(State(tolerance=1e-3), Query("q"))
+    for number, (u, v) in enumerate(nx.random_regular_graph(4, 400, seed=4).edges):
+        step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+    query, everybody, told = state.queries["q"], np.arange(400, dtype=np.int32), budget.TOLD_FACTOR * 1e-3
+    query.finish()
+    engine, waited = query.engine, []
+    assert isinstance(engine, LocalEngine)
+    for number in range(12):
+        step(state, verdict(number, f"i{60 * number}", Outcome.RELEVANT))
+        before = engine._columns.state.people.reference.item()
+        query.ranking()
+        shift = engine.readings.known_common().mean_shift
+        untold = _untold(engine, everybody, shift)
+        assert untold <= budget.URGENT_FACTOR * told
+        if before != engine._columns.state.people.reference.item():
+            waited.append(engine.waiting and untold > told)
+        query.finish()
+        assert _untold(engine, everybody, shift) <= told
+    assert any(waited)

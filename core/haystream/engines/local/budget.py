@@ -60,6 +60,12 @@ COMMON_SHIFT = 0.025
 """Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`): some milliseconds on a large
 graph, at several of the first fifty verdicts. The smaller this is, the fewer need to be told of anything (`At`)."""
 
+COMMON_SHIFT_WAITS = 0.2
+"""Where the reference moves by no more, and nobody waits to be told of, all whom it concerns may wait until there
+is time. What they were told of is within TOLD_FACTOR × tolerance at the last reference, and off at the new one by
+as much of a reach more as that moved; of a reach it is within TOLD_FACTOR × tolerance / LEAST_SCALE. So that nobody
+is off by more than may wait anyway, 1 + COMMON_SHIFT_WAITS / LEAST_SCALE ≤ URGENT_FACTOR."""
+
 REMAINING_FACTOR = 25.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
 a participant, and a new item then costs a few pushes. h is about REMAINING_COEFFICIENT an item at each end, and

@@ -29,6 +29,7 @@ from haystream.engines.local.ahead import Ahead
 from haystream.engines.local.announce import At, look_closely, tell_edges, tell_people
 from haystream.engines.local.budget import (
     COMMON_SHIFT,
+    COMMON_SHIFT_WAITS,
     DEFAULT_TOLERANCE,
     LEAST_SCALE,
     for_items,
@@ -42,7 +43,7 @@ from haystream.engines.local.inverse_entries import change_entries, change_row, 
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
-from haystream.engines.local.refer import refer
+from haystream.engines.local.refer import mark_reached, refer
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import COUNTED, OWN, SQUARE, State
 from haystream.engines.local.update_growth import (
@@ -91,6 +92,8 @@ class LocalEngine:
         self._estimated = False
         self._owed = False
         """Whether side COMMON may be off by more than its tolerance (`budget.OWED_FACTOR`)."""
+        self._referred = False
+        """Whether all who have a reach are still to be looked at since there is another reference."""
         self._lagging = False
         """Whether D may lag anywhere far from data (`budget.FAR_FACTOR`)."""
         self._doubtful: set[int] = set()
@@ -205,14 +208,16 @@ class LocalEngine:
 
     def _reckon_shift(self) -> None:
         state, shift = self._columns.state, self.readings.known_common().mean_shift
-        if abs(shift - state.people.reference.item()) <= COMMON_SHIFT:
+        move, everybody = abs(shift - state.people.reference.item()), self._columns.participants
+        if move <= COMMON_SHIFT:
             return
         self._columns.fill_out()
-        everybody = self._columns.participants
-        push_everybody(state, COMMON, everybody)  # what it leaves out goes over to side MEAN
-        self._owed = False
         refer(state, self.readings.concentrations.screened, everybody, shift)
-        push_everybody(state, MEAN, everybody)
+        push_everybody(state, MEAN, everybody)  # what side COMMON leaves out went over to it
+        may_wait = move <= COMMON_SHIFT_WAITS and not (self._referred or state.news.later.size[0])
+        if not may_wait:
+            mark_reached(state, everybody)
+        self._referred = may_wait
 
     # ---- settling ----
 
@@ -280,7 +285,7 @@ class LocalEngine:
 
     def _tell_all(self) -> Moved:
         """Say that everything is new."""
-        self.may_leave = True
+        self.may_leave, self._referred = True, False
         columns, told = self._columns, self._columns.state.news.told
         self.readings.concentrations.settled()
         everyone, edges = columns.everyone(), columns.everywhere()
@@ -370,6 +375,9 @@ class LocalEngine:
             push_everybody(state, COMMON, self._columns.participants)
             self._owed = False
             self.readings.check_solves()
+        if self._referred and not stop[0]:
+            mark_reached(state, self._columns.participants)
+            self._referred = False
         look_closely(state.news, take_last(state.news.later, 0 if stop[0] else most - count))
         if not self.waiting:
             self._columns.pack()
@@ -383,7 +391,7 @@ class LocalEngine:
     def waiting(self) -> bool:
         """True while anybody waits for `tend`."""
         state = self._columns.state
-        here = self._owed or state.news.later.size[0] or state.inverse.healing.state[1]
+        here = self._owed or self._referred or state.news.later.size[0] or state.inverse.healing.state[1]
         return self._precision.waiting or bool(here)
 
     @property

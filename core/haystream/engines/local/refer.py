@@ -34,7 +34,15 @@ def refer(state: State, screened: Ints, participants: int, reference: float) -> 
         moved, left = cell(people.x, u, COMMON), people.residual[u, COMMON]
         if moved != 0.0:
             add_to_cell(people.x, u, MEAN, -move * moved)
-            mark(state.news.moved, u)
         if left != 0.0:
             people.residual[u, MEAN] -= move * left
     people.reference[0] = reference
+
+
+@compiled
+def mark_reached(state: State, participants: int) -> None:
+    """Have all who have a reach looked at again: readers may have been told of it well enough for another shift of
+    the common mean only."""
+    for u in range(participants):
+        if cell(state.people.x, u, COMMON) != 0.0:
+            mark(state.news.moved, u)
