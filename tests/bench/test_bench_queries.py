@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from haystream.events import Query
 from haystream.fold import State, step
 from haystream_service import cli
-from haystream_service.bench import graphs, queries_report
+from haystream_service.bench import graphs, queries, queries_report
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.queries import Following, Job, Measured, Row, measure
 from haystream_service.bench.search import Search
@@ -62,6 +63,25 @@ def test_what_a_query_stores_is_the_rows_that_its_verdicts_reach():
     measured = measure(job(edges=2000, queries=(1,), verdicts=51))
     size = 28 * (measured.participants + measured.edges)
     assert 51 * 28 < measured.rows[0].stored_per_query < size
+
+
+def test_queries_are_judged_some_at_a_time_and_those_before_are_slim_then():
+    """Each gets all its verdicts, and the last ones that were judged get one more when all are slim."""
+    this = job(edges=2000, items_per_edge=5, queries=(5,), verdicts=51, following=Following.RANDOM)
+    state, slim = State(), []
+    state.collection(graphs.COLLECTION).add_all(graphs.items(this.graph, edges=2000, items_per_edge=5, seed=0))
+    bench = queries._Bench(this, state, of_collection=0)
+    judge = bench._verdict
+
+    def judged(search, *rest):
+        slim.append(sum(query.is_slim for query in state.queries.values()))
+        return judge(search, *rest)
+
+    with mock.patch.object(queries, "IN_TURN", 2), mock.patch.object(bench, "_verdict", judged):
+        bench.with_open(5)
+    assert [query.screened for query in state.queries.values()] == [51, 51, 51, 52, 52]
+    assert slim[102] == 2 + 3  # the third query's first: nobody is awake
+    assert slim[2 * 102 - 1] == 2 + 1
 
 
 def test_what_does_not_fit_is_not_opened_and_said():
