@@ -33,8 +33,8 @@ FIRST = 50
 FIRST_QUERY = "first"
 """The query that makes what all share: what it leaves behind is no other query's cost."""
 IN_TURN = 100
-"""So many queries are judged in turn. The next ones come to it when these are slim, as in a worker where nothing
-came for them in the last minute."""
+"""So many queries are judged in turn. The next ones come to it when all others are slim, as in a worker where
+nothing came for them in the last minute."""
 AT_ONCE = 1000
 """Items that a collection takes in at once, as in a worker."""
 RELOADED = 3
@@ -84,7 +84,8 @@ class Row:
     following: str
     queries: int
     memory_per_query: float
-    """Bytes of the process, less those without any query open, with all but the last IN_TURN of them slim."""
+    """Bytes of the process, less those without any query open: all are slim but those that were judged last, of the
+    ones that this number has more than the one before, IN_TURN at most."""
     shared_bytes: int
     """Beside these, what all of them share: above all what they began as copies of (`blank`), newer ones too."""
     slim_per_query: float
