@@ -212,8 +212,10 @@ class LocalEngine:
         if move <= COMMON_SHIFT:
             return
         self._columns.fill_out()
+        push_everybody(state, COMMON, everybody)  # what it leaves out goes over to side MEAN
+        self._owed = False
         refer(state, self.readings.concentrations.screened, everybody, shift)
-        push_everybody(state, MEAN, everybody)  # what side COMMON leaves out went over to it
+        push_everybody(state, MEAN, everybody)
         may_wait = move <= COMMON_SHIFT_WAITS and not (self._referred or state.news.later.size[0])
         if not may_wait:
             mark_reached(state, everybody)
