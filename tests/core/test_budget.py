@@ -178,7 +178,7 @@ def test_whom_another_reference_concerns_is_told_when_there_is_time() -> None:
         untold = _untold(engine, everybody, shift)
         assert untold <= budget.URGENT_FACTOR * told
         if before != engine._columns.state.people.reference.item():
-            waited.append(engine.waiting and untold > told)
+            waited.append(engine._referred and untold > told)
         query.finish()
         assert _untold(engine, everybody, shift) <= told
     assert any(waited)
