@@ -158,17 +158,17 @@ def solve(
     scoring_mean, scoring_variance = edge_mean, edge_variance
     near, at_near, cov = base, free_mean, covariance
     if common:
-        # M moved to the rounded m as if it were known to be there, then given the rounded variance again.
+        # M moved to the rounded m as if it were known to be there, then given its variance again, rounded
+        # beside the one that an edge has by itself.
         odds = prior.mean / (1 - prior.mean)
         odds *= step(base / (1 - base) / odds)
         near = odds / (1 + odds)
         known_gain = np.linalg.solve(known_y, G[seen] @ sigma).T
         at_near = form.mean + near - prior.mean
         at_near = at_near + known_gain @ (deviation - (near - prior.mean))
-        reach = 1 - known_gain.sum(axis=1)
-        cov = (
-            sigma - known_gain @ G[seen] @ sigma + np.outer(reach, reach) * step(common_variance / common) * common
-        )
+        reach, own = 1 - known_gain.sum(axis=1), 1 / prior.edge
+        near_variance = max(0.0, (common + own) * step((common_variance + own) / (common + own)) - own)
+        cov = sigma - known_gain @ G[seen] @ sigma + np.outer(reach, reach) * near_variance
         scoring_mean, scoring_variance = posterior(settings, ends, at_near, near * (1 - near) * cov, n, y, near)
 
     p_gain = np.linalg.solve(var_y, var_p[:, seen].T).T
@@ -207,7 +207,7 @@ def solve(
 
 
 def step(ratio: float) -> float:
-    """To an eighth of an octave."""
+    """To half an octave."""
     return float(2 ** (np.round(2 * np.log2(ratio)) / 2))
 
 

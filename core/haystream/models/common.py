@@ -4,8 +4,9 @@ import math
 from typing import NamedTuple
 
 STEPS_PER_OCTAVE = 2
-"""Scores are made with the odds of m, and with v_M, rounded to so many steps an octave from what they are a priori:
-at most 19 % off, with which a search finds as much. Finer steps make all edges be scored again more often."""
+"""Scores are made with the odds of m, and with 1/κ + v_M, rounded to so many steps an octave from what they are
+before data: at most 19 % off, with which a search finds as much. Finer steps make all edges be scored again more
+often."""
 
 
 class Common(NamedTuple):
@@ -37,17 +38,22 @@ def learned(prior_mean: float, weight: float, shift: float, variance: float) -> 
     return Common(base_rate=base, mean_shift=shift, variance=variance, scale=base * (1.0 - base))
 
 
-def rounded(common: Common, prior_mean: float, weight: float) -> Common:
-    """The same to STEPS_PER_OCTAVE an octave; without data, exactly what it is."""
+def rounded(common: Common, prior_mean: float, weight: float, own: float) -> Common:
+    """The same to STEPS_PER_OCTAVE an octave; without data, exactly what it is.
+
+    `own`: 1/κ, by which an edge's rate varies about that of its ends. v_M matters beside it: where that sum is 19 %
+    off, a score's variance is by no more, however much of v_M its data let through, and v_M alone would take step
+    after step with no end.
+    """
     if weight == 0.0:
         return common
-    prior_odds = prior_mean / (1.0 - prior_mean)
+    prior_odds, most = prior_mean / (1.0 - prior_mean), 1.0 / weight
     odds = prior_odds * _step(common.base_rate / (1.0 - common.base_rate) / prior_odds)
     base = odds / (1.0 + odds)
     return Common(
         base_rate=base,
         mean_shift=base - prior_mean,
-        variance=_step(common.variance * weight) / weight,
+        variance=max(most - (1.0 - _step((common.variance + own) / (most + own))) * (most + own), 0.0),
         scale=base * (1.0 - base),
     )
 

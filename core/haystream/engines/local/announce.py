@@ -35,7 +35,7 @@ class At(NamedTuple):
     most_shift: float
     """Δ at the most. In between a difference is no larger than at either."""
     variance: float
-    """The rounded v_M."""
+    """v_M, or the rounded one where it is more."""
     scale: float
     """σ², rounded, or more where it is so small that the variance of a P, which is not, says more."""
 

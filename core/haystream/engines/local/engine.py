@@ -272,7 +272,8 @@ class LocalEngine:
         rounded, reference = self.readings.rounded_common(), self._columns.state.people.reference.item()
         least = min(rounded.mean_shift, reference - COMMON_SHIFT)
         most = max(rounded.mean_shift, reference + COMMON_SHIFT)
-        return At(least, most, rounded.variance, max(rounded.scale, LEAST_SCALE))
+        variance = max(rounded.variance, self.readings.known_common().variance)
+        return At(least, most, variance, max(rounded.scale, LEAST_SCALE))
 
     def _await(self, *, stale: bool) -> Ints:
         """Take in pending screenings; return the edges whose variance they moved.

@@ -209,7 +209,7 @@ class LocalReadings:
 
     def _round(self, common: Common) -> Common:
         weight = self._model.common_weight
-        return rounded(common, self._prior.mean, weight) if weight else self._rounded
+        return rounded(common, self._prior.mean, weight, 1.0 / self._prior.edge) if weight else self._rounded
 
     # ---- of the whole graph ----
 

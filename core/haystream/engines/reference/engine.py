@@ -170,10 +170,10 @@ class ReferenceEngine:
 
     def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
         """At a shift of M the R's move by what they reach; what M's variance adds to theirs is reach reachᵀ v_M."""
-        known, weight = self._known, self._model.common_weight
+        known = self._known
 
         def near(at: Adjustment) -> tuple[Floats, Common]:
-            common = rounded(at.common, self._prior.mean, weight)
+            common = self._rounded(at.common)
             shared = np.outer(at.reach, at.reach) * (common.variance - at.common.variance)
             return common.scale * (at.covariance / at.common.scale + shared), common
 
@@ -210,7 +210,10 @@ class ReferenceEngine:
 
     def rounded_common(self) -> Common:
         """As `scoring` takes it."""
-        return rounded(self._all.common, self._prior.mean, self._model.common_weight)
+        return self._rounded(self._all.common)
+
+    def _rounded(self, common: Common) -> Common:
+        return rounded(common, self._prior.mean, self._model.common_weight, 1.0 / self._prior.edge)
 
     def rounded_after(self, edge: int) -> tuple[Common, Common]:
         """What it is now: nothing is made ahead of time here."""
