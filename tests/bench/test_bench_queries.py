@@ -84,6 +84,29 @@ def test_queries_are_judged_some_at_a_time_and_those_before_are_slim_then():
     assert slim[2 * 102 - 1] == 2 + 1
 
 
+@pytest.mark.parametrize("following", list(Following))
+def test_queries_are_judged_alone_as_they_were_in_turn(following):
+    this = job(edges=2000, items_per_edge=5, queries=(3,), verdicts=51, following=following)
+    state, judged = State(), {}
+    state.collection(graphs.COLLECTION).add_all(graphs.items(this.graph, edges=2000, items_per_edge=5, seed=0))
+    bench = queries._Bench(this, state, of_collection=0)
+    judge = bench._verdict
+
+    def noted(search, *rest):
+        seconds = judge(search, *rest)
+        judged.setdefault(search.query_id, []).append((len(state.queries), search.screened[-1]))
+        return seconds
+
+    with mock.patch.object(bench, "_verdict", noted):
+        bench.with_open(3)
+    assert list(state.queries) == ["q0", "q1", "q2"]
+    for name in state.queries:
+        in_turn, alone = judged[name][:51], judged[f"{name} alone"]
+        assert {number for number, _ in in_turn} == {3}
+        assert {number for number, _ in alone} == {1}
+        assert [item for _, item in alone] == [item for _, item in in_turn]
+
+
 def test_what_does_not_fit_is_not_opened_and_said():
     measured = measure(job(memory=1))
     assert measured.rows == []

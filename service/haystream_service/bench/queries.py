@@ -14,6 +14,7 @@ from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
+from haystream.arrays import Floats
 from haystream.copies import held_bytes
 from haystream.events import Event, Query
 from haystream.fold import State, step
@@ -33,8 +34,11 @@ FIRST = 50
 FIRST_QUERY = "first"
 """The query that makes what all share: what it leaves behind is no other query's cost."""
 IN_TURN = 100
-"""So many queries are judged in turn. The next ones come to it when all others are slim, as in a worker where
+"""So many queries are judged in turn. Where more are open, all others are slim before it, as in a worker where
 nothing came for them in the last minute."""
+ALONE = 10
+"""Queries that are judged once more with no other open: what they take alone, and in turn, is of the same verdicts.
+"""
 AT_ONCE = 1000
 """Items that a collection takes in at once, as in a worker."""
 RELOADED = 3
@@ -84,8 +88,8 @@ class Row:
     following: str
     queries: int
     memory_per_query: float
-    """Bytes of the process, less those without any query open: all are slim but those that were judged last, of the
-    ones that this number has more than the one before, IN_TURN at most."""
+    """Bytes of the process, less those without any query open. Of more than IN_TURN all are slim but those that
+    were judged last, of the ones that this number has more than the one before, IN_TURN at most."""
     shared_bytes: int
     """Beside these, what all of them share: above all what they began as copies of (`blank`), newer ones too."""
     slim_per_query: float
@@ -97,9 +101,12 @@ class Row:
     load_ms: float
     """From settings and verdicts to the same, a median."""
     first_verdicts_ms: float
-    """Verdict to ranking, of a query's first FIRST: a mean, since a few of them cost most."""
+    """Verdict to ranking, of a query's first FIRST: a mean, since a few of them cost most. With one query open, of
+    ALONE queries one after the other."""
     later_verdicts_ms: float
     """The same of the others."""
+    times_alone: float
+    """How many times as long these took as in the same queries alone: of medians."""
     slim_verdict_ms: float
     """The same of a query that is slim: a median over the last IN_TURN."""
     first_verdicts_p50_ms: float
@@ -211,17 +218,21 @@ class _Bench:
 
     def with_open(self, queries: int) -> Row:
         """Open as many more, give verdicts in these, and measure with all of them open."""
-        names = [f"q{number}" for number in range(len(self._state.queries), queries)]
+        names = [_name(number) for number in range(len(self._state.queries), queries)]
         stored, opened = self._open(names)
-        first, later = self._verdicts(names, stored)
+        seconds = self._verdicts(names, stored)
         stored_bytes = stored.nbytes()
         del stored
         collect()
         self._per_query = (_own_bytes() - self._none_open) / queries
         shared = self._shared()
         slim, of_slim = self._slim(names[-IN_TURN:])
+        alone = self._alone([_name(number) for number in range(ALONE)] if queries == 1 else names[:ALONE])
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
+        if queries == 1:
+            seconds = alone
+        first, later = np.hsplit(seconds, [FIRST])
         return Row(
             graph=self._job.graph,
             edges=self._job.edges,
@@ -235,6 +246,7 @@ class _Bench:
             load_ms=milliseconds(np.median(loaded)),
             first_verdicts_ms=milliseconds(np.mean(first)),
             later_verdicts_ms=milliseconds(np.mean(later)),
+            times_alone=round(float(np.median(later[:ALONE]) / np.median(alone[:, FIRST:])), 2),
             slim_verdict_ms=milliseconds(np.median(of_slim)),
             first_verdicts_p50_ms=milliseconds(np.median(first)),
             later_verdicts_p50_ms=milliseconds(np.median(later)),
@@ -274,21 +286,41 @@ class _Bench:
         query.ranking()
         return perf_counter() - begin
 
-    def _verdicts(self, names: list[str], stored: _Stored) -> tuple[list[float], list[float]]:
-        """Give verdicts in these queries in turn; the seconds of the first FIRST of each, and of the others."""
-        share, rng = float(self._job.following is Following.RANKING), np.random.default_rng([self._job.seed, 2])
-        searches = [Search(name, self._collection, rng, following=share) for name in names]
-        self._searches.update(zip(names, searches, strict=True))
-        self._tops.update((name, self._state.queries[name].ranking().items) for name in names)
-        first: list[float] = []
-        later: list[float] = []
+    def _verdicts(self, names: list[str], stored: _Stored) -> Floats:
+        """Give verdicts in these queries in turn; the seconds of each, shape (len(names), verdicts)."""
+        searches = list(map(self._search, names, names))
+        seconds = np.empty((len(names), self._job.verdicts))
         for begin in range(0, len(names), IN_TURN):
-            self._make_slim()
-            in_turn = searches[begin : begin + IN_TURN]
+            if len(self._state.queries) > IN_TURN:
+                self._make_slim()
             for number in range(self._job.verdicts):
-                times = first if number < FIRST else later
-                times += [self._verdict(search, stored if search is searches[0] else None) for search in in_turn]
-        return first, later
+                for at, search in enumerate(searches[begin : begin + IN_TURN], start=begin):
+                    seconds[at, number] = self._verdict(search, None if at else stored)
+        return seconds
+
+    def _search(self, name: str, like: str) -> Search:
+        """The analyst of an open query, who searches as that of another does."""
+        rng = np.random.default_rng([self._job.seed, 2, *like.encode()])
+        following = float(self._job.following is Following.RANKING)
+        self._searches[name] = Search(name, self._collection, rng, following=following)
+        self._tops[name] = self._state.queries[name].ranking().items
+        return self._searches[name]
+
+    def _alone(self, names: list[str]) -> Floats:
+        """Give the same verdicts in queries like these, each with no other open; shape as of `_verdicts`."""
+        queries, seconds = self._state.queries, []
+        others = dict(queries)
+        for like in names:
+            queries.clear()
+            name = f"{like} alone"
+            step(self._state, Query(name))
+            search = self._search(name, like)
+            queries[name].drain()
+            seconds.append([self._verdict(search) for _ in range(self._job.verdicts)])
+            del self._searches[name], self._tops[name]
+        queries.clear()
+        queries.update(others)
+        return np.array(seconds)
 
     def _verdict(self, search: Search, stored: _Stored | None = None) -> float:
         """Give one; the seconds until the ranking that knows of it."""
@@ -358,6 +390,11 @@ class _Arrived(NamedTuple):
     mean_ms: float
     concerned: float
     later_ms: float
+
+
+def _name(number: int) -> str:
+    """Of an open query."""
+    return f"q{number}"
 
 
 def _own_bytes() -> int:

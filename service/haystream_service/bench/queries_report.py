@@ -66,7 +66,7 @@ def targets(size: Measured) -> list[Target]:
         _target(f"the same {at} while nothing comes for them", slim, 8.0, "GiB"),
         _target(f"opening one {at}: under 50 ms", max(row.open_ms for row in rows), 50.0, "ms"),
         _target(f"a query's first {FIRST} verdicts {at} as fast as later ones, means", max(ratios), 1.1, "times"),
-        _target(f"a verdict {at} no slower than with one query open", _growth(rows, "later_verdicts_p50_ms"), 1.1),
+        _target(f"a verdict {at} no slower than in the same query alone", _at_worst(rows, "times_alone"), 1.1),
         _target(f"a new edge {at}: under twice its cost with one query open", _growth(rows, "new_edge_ms"), 2.0),
     ]
 
@@ -74,6 +74,11 @@ def targets(size: Measured) -> list[Target]:
 def _most(rows: Sequence[Row]) -> list[Row]:
     most = {row.following: max(r.queries for r in rows if r.following == row.following) for row in rows}
     return [row for row in rows if row.queries == most[row.following]]
+
+
+def _at_worst(rows: Sequence[Row], field: str) -> float | None:
+    """The most that it is where several queries are open; None where that was not measured."""
+    return max((getattr(row, field) for row in rows if row.queries > 1), default=None)
 
 
 def _growth(rows: Sequence[Row], field: str) -> float | None:
