@@ -123,6 +123,8 @@ class Row:
     new_edge_mean_ms: float
     new_edge_concerns: float
     new_edge_later_ms: float
+    new_edge_nobody_ms: float | None
+    """The same of those that concerned no query, a median; None where each concerned some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,7 @@ class _Bench:
             new_edge_mean_ms=edge.mean_ms,
             new_edge_concerns=edge.concerned,
             new_edge_later_ms=edge.later_ms,
+            new_edge_nobody_ms=edge.nobody_ms,
         )
 
     def _open(self, names: list[str]) -> tuple[_Stored, list[float]]:
@@ -354,6 +357,7 @@ class _Bench:
         """Items come, one at a time, with time in between: as a worker takes them in."""
         queries, watchers = list(self._state.queries.values()), Watchers.of(self._collection)
         at_once: list[float] = []
+        nobody: list[float] = []
         later, waited = 0.0, 0
         while len(at_once) < LEAST_ARRIVED or not self._enough(at_once):
             begin = perf_counter()
@@ -363,6 +367,8 @@ class _Bench:
             for query in concerned:
                 query.ranking()
             at_once.append(perf_counter() - begin)
+            if not concerned:
+                nobody.append(at_once[-1])
             waited += len(queries) - len(concerned)
             for query in concerned:
                 _rest(query)
@@ -380,6 +386,7 @@ class _Bench:
             milliseconds(np.mean(at_once)),
             round(1.0 - waited / (len(queries) * len(at_once)), 4),
             milliseconds(later / max(waited, 1)),
+            milliseconds(np.median(nobody)) if nobody else None,
         )
 
 
@@ -390,6 +397,7 @@ class _Arrived(NamedTuple):
     mean_ms: float
     concerned: float
     later_ms: float
+    nobody_ms: float | None
 
 
 def _name(number: int) -> str:
