@@ -108,8 +108,9 @@ class Row:
     times_alone: float
     """How many times as long these took as in the same queries alone: of medians."""
     slim_verdict_ms: float
-    """The same of a query that is slim: a median over the last IN_TURN."""
+    """Verdict to ranking, of a query that is slim: a median over the last IN_TURN."""
     first_verdicts_p50_ms: float
+    """As `first_verdicts_ms`, but a median; so is the next."""
     later_verdicts_p50_ms: float
     new_item_ms: float
     """A new item on a known edge to the rankings of all queries that it concerns, once all were asked: a median."""
@@ -124,7 +125,7 @@ class Row:
     new_edge_concerns: float
     new_edge_later_ms: float
     new_edge_nobody_ms: float | None
-    """The same of those that concerned no query, a median; None where each concerned some."""
+    """As `new_edge_ms`, of those that concerned no query; None where each concerned some."""
 
 
 @dataclass(frozen=True, slots=True)
