@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.dense import TIGHT, Floats, dense_of, precision
 from support.histories import facts, fold, histories, item, line, verdict
 
+from haystream.engines.local import LocalEngine
 from haystream.errors import Code, Rejected
 from haystream.events import Covariance, Event, Outcome, Query
 from haystream.fold import State, step
@@ -165,6 +166,19 @@ def test_a_score_varies_by_at_most_a_quarter_of_an_octave_too_much(
 def test_what_all_share_becomes_exact_takes_few_steps() -> None:
     taken = {rounded(learned(0.1, 2.0, 0.0, 1 / (2 + n)), 0.1, 2.0, own=0.25).variance for n in range(10_000)}
     assert len(taken) == 4  # log2(0.75 / 0.25) octaves, in halves
+
+
+def test_what_readers_are_told_is_compared_at_no_less_than_the_variance_that_they_read_at() -> None:
+    engine = fold([Query("q", prior=RATES), *line(60)]).queries["q"].engine
+    assert isinstance(engine, LocalEngine)
+    less = 0
+    for number in range(40):
+        engine.record(4 * (number % 10), screened=1.0)
+        engine.settle()
+        exact, near = engine.readings.known_common().variance, engine.readings.rounded_common().variance
+        assert engine._told_at().variance >= max(exact, near)
+        less += near < exact
+    assert 0 < less < 40
 
 
 def odds(p: float) -> float:
