@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from haystream.engines.local.prior_inverse import LARGELY_NEW, LET_IN_ONE_BY_ONE
+from haystream.engines.local.prior_inverse import LARGELY_NEW, ONE_BY_ONE
 from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -28,7 +28,7 @@ def warm() -> None:
 def _fold(settings: Query) -> None:
     state = State()
     step(state, settings)
-    people = [f"p{i}" for i in range(max(PEOPLE, LARGELY_NEW * (LET_IN_ONE_BY_ONE + 1)))]
+    people = [f"p{i}" for i in range(max(PEOPLE, LARGELY_NEW * (ONE_BY_ONE + 1)))]
     for i, person in enumerate(people[1:], start=1):
         step(state, Item(f"i{i}", "default", people[i // 2], (person,)))
     query = state.queries["warm"]
@@ -36,7 +36,7 @@ def _fold(settings: Query) -> None:
     for i in range(1, 4):
         step(state, Verdict(f"v{i}", "warm", f"i{i}", "nobody", Outcome.RELEVANT, i))
         query.ranking()
-    for new in (1, LET_IN_ONE_BY_ONE + 1):  # edges that are let in one by one, and many at once
+    for new in (1, ONE_BY_ONE + 1):  # edges that are let in one by one, and many at once
         for person in people[-new:]:
             step(state, Item(f"new{new}{person}", "default", people[new], (person,)))
         query.finish()

@@ -33,14 +33,20 @@ DEGREE_STEPS = 1024
 of a participant who has 100,000 then changes nothing, but for every 64th, instead of 100,000 entries. Entries of
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
-ROWS_ONE_BY_ONE = 6
-"""Up to so many changed rows of Q are followed one by one, each with some local solves: two new edges make as many.
-More of them are summed up; what they do to Λ⁻¹ where data have reached is estimated, and healed when there is
-time."""
+ALWAYS_ONE_BY_ONE, ONE_BY_ONE = 2, 8
+"""So many new edges are let in one by one, each with some local solves, half a millisecond; more than the first
+only where the work is small (`ENTRIES_ONE_BY_ONE`). What more of them do to Q⁻¹ is estimated, and healed when there
+is time: that takes ten times as long, but a verdict waits for none of it."""
 
-LET_IN_ONE_BY_ONE = 2
-"""Up to so many new edges are let in one by one, each with some local solves: a millisecond. What more of them
-do to Q⁻¹ is estimated, and healed when there is time."""
+ENTRIES_ONE_BY_ONE = 256
+"""Entries of Q that change in all, at most, where more than ALWAYS_ONE_BY_ONE edges are let in one by one: an edge
+at a hub takes as long as many."""
+
+ROWS_AN_EDGE = 3
+"""Rows of Q that a new edge changes, one after the other: both ends' other entries shrink, then its own comes.
+
+Up to so many for each edge are followed one by one, by the same rule. More of them are summed up; what they do to
+Λ⁻¹ where data have reached is estimated, and healed when there is time."""
 
 LARGELY_NEW = 10
 """Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
@@ -69,18 +75,19 @@ class Change:
 class UnreadChanges:
     """Some changes in a row, and what whoever follows them needs of them: made once for all who do.
 
-    More than ROWS_ONE_BY_ONE changed rows, and rows beside what was estimated, are followed in two: all of Q at
-    once, as if what that does to Q⁻¹ had been estimated; then Q⁻¹, solved afresh wherever it moved. Where it is an
-    estimate still, that is told again once it is solved.
+    More changed rows than are followed one by one, and rows beside what was estimated, are followed in two: all of
+    Q at once, as if what that does to Q⁻¹ had been estimated; then Q⁻¹, solved afresh wherever it moved. Where it
+    is an estimate still, that is told again once it is solved.
     """
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = changes
-        rows = sum(change.row is not None for change in changes)
+        of_rows = [len(change.edges) for change in changes if change.row is not None]
+        rows, entries = len(of_rows), sum(of_rows)
         estimated = any(change.row is None and len(change.edges) for change in changes)
         self.moves_edges = bool(rows) or estimated
         """Whether entries of Q change."""
-        self.summed = rows > ROWS_ONE_BY_ONE or (rows > 0 and estimated)
+        self.summed = (rows > 0 and estimated) or not one_by_one(rows / ROWS_AN_EDGE, entries)
         self.estimated = estimated or self.summed
         """Whether what entries of Q do to the inverse is estimated, of any that change."""
 
@@ -107,6 +114,11 @@ class UnreadChanges:
     def touched(self) -> Ints:
         """Where Q⁻¹ moved at all."""
         return union(change.touched for change in self.changes)
+
+
+def one_by_one(new: float, entries: int) -> bool:
+    """Whether new edges are let in one by one, that change so many entries of Q."""
+    return new <= ALWAYS_ONE_BY_ONE or (new <= ONE_BY_ONE and entries <= ENTRIES_ONE_BY_ONE)
 
 
 def union(participants: Iterable[Ints]) -> Ints:
@@ -282,13 +294,18 @@ class GraphPrecision:
         if len(self._healing.ring) < len(graph):
             self._healing = healing(16 + len(graph) + len(graph) // SPARE, self._healing)
         new = graph.edges - known
-        if not self.builds or (new > LET_IN_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
+        if not self.builds or (new > ALWAYS_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
             self._join_all(known_people, known)
-        elif new > LET_IN_ONE_BY_ONE:
+        elif not one_by_one(new, self._entries(known)):
             self._join_many(known)
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
+
+    def _entries(self, known: int) -> int:
+        """How many entries of Q the edges from `known` on may change."""
+        graph, some = self._graph, slice(known, known + ONE_BY_ONE)
+        return int((graph.degree[graph.tail[some]] + graph.degree[graph.head[some]]).sum())
 
     def settled_on(self, graph: Graph) -> tuple[Floats, Floats]:
         """(Q⁻¹)_uu and (Q⁻¹)_uv on that graph, copies: it is the one that this follows, at the same time or later.
