@@ -14,6 +14,7 @@ from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
 from haystream.engines.local.edge_priors import edge_prior
+from haystream.engines.local.prior_inverse import ONE_BY_ONE
 from haystream.events import ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import flat
@@ -91,7 +92,7 @@ def test_a_query_without_data_takes_what_another_has_solved(model: ModelName) ->
     collection = collection_of(900, rng)
     first, second = settled(collection, model, "a"), settled(collection, model, "b")
     late = settled(collection, model, "c")
-    for _ in range(5):
+    for _ in range(ONE_BY_ONE + 1):  # so that it is estimated
         grow(collection, rng)
     second.settle()
     assert second.engine.waiting
