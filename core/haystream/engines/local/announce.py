@@ -6,12 +6,11 @@ One question has two answers: what is due now (`due`), and what there is when no
 
 from typing import NamedTuple
 
-from haystream.arrays import Floats, Ints, Marked, flag_of, mark, mark_as, members_of, unmark_all
+from haystream.arrays import Ints, flag_of, mark, mark_as, members_of, unmark_all
 from haystream.compiled import compiled
-from haystream.engines.local.budget import HUB_CONTACTS, Tolerances
+from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.healing import Inverse
-from haystream.engines.local.solve import System
 from haystream.engines.local.state import (
     AT_MEAN,
     AT_REACH,
@@ -21,6 +20,7 @@ from haystream.engines.local.state import (
     Edges,
     News,
     People,
+    State,
     Told,
 )
 from haystream.overlay import cell, entry, put, put_cell
@@ -48,24 +48,17 @@ def look_closely(news: News, participants: Ints) -> None:
 
 
 @compiled
-def tell_people(
-    system: System,
-    edges: Edges,
-    people: People,
-    inverse: Inverse,
-    news: News,
-    tolerances: Tolerances,
-    at: At,
-    told: Marked,
-    before: Floats,
-) -> None:
-    """Who of the moved differs from what readers were last told by more than the tolerance; their edges are stale.
+def tell_people(state: State, at: At) -> None:
+    """Find who of the moved differs from what readers were last told by more than the tolerance.
 
-    Comparing with what was last told, not with the last event, keeps many small steps from adding up unseen; both
-    at the same common quantities, and so that it holds at another shift too: a reach counts by what a shift of σ²,
-    about m itself, would make of it. Who differs by too little to be urgent, of a hub by more still, waits in
-    `later`, unless to be looked at closely: then the edges whose covariance alone differs are stale, too. `before`
-    gets what they were told of until now, row by row, shape (participants, 3)."""
+    Their edges are stale. Comparing with what was last told, not with the last event, keeps many small steps from
+    adding up unseen; both at the same common quantities, and so that it holds at another shift too: a reach counts
+    by what a shift of σ², about m itself, would make of it. Who differs by too little to be urgent, of a hub by
+    more still, waits in `later`, unless to be looked at closely: then the edges whose covariance alone differs are
+    stale, too. They are in `rooms.people` then, and in `rooms.rows_before` is what they were told of until now.
+    """
+    system, edges, people, inverse = state.system, state.edges, state.people, state.inverse
+    news, tolerances, told, before = state.news, state.tolerances, state.rooms.people, state.rooms.rows_before
     unmark_all(told)
     last, of_people = news.told, news.told.people
     for u in members_of(news.moved):
@@ -98,23 +91,15 @@ def tell_people(
 
 
 @compiled
-def tell_edges(
-    edges: Edges,
-    people: People,
-    inverse: Inverse,
-    news: News,
-    scale: float,
-    tolerance: float,
-    told: Marked,
-    before: Floats,
-) -> None:
-    """Put those of the stale edges into `told` whose rows in the tables differ, by a count or in the covariance.
+def tell_edges(state: State, scale: float) -> None:
+    """Find those of the stale edges whose rows in the tables differ, by a count or in the covariance.
 
-    Most have not: an end's mean has moved. `scale`: σ², or more (`At`). `before` gets what readers were told of
-    their covariances until now, shape (edges,).
+    Most have not: an end's mean has moved. `scale`: σ², or more (`At`). They are in `rooms.edges` then, and in
+    `rooms.covariances_before` is what readers were told of their covariances until now.
     """
+    edges, people, inverse, news, rooms = state.edges, state.people, state.inverse, state.news, state.rooms
+    told, before, last, tolerance = rooms.edges, rooms.covariances_before, news.told, state.tolerances.told
     unmark_all(told)
-    last = news.told
     for e in members_of(news.stale):
         if flag_of(news.stale, e) == COUNTED or scale * untold(edges, people, inverse, last, e) > tolerance:
             before[told.size[0]] = entry(last.covariance, e)

@@ -30,6 +30,7 @@ from haystream.engines.local.state import (
     Workspace,
 )
 from haystream.graph import Graph
+from haystream.held import held
 from haystream.overlay import MOST_SPARE, Overlay, flat, flattened, over, packed, whole, whole_table
 
 _T = TypeVar("_T", bound=np.generic)
@@ -109,7 +110,7 @@ class Columns:
         self._steps = fresh_steps()
         none = np.zeros(0)
         nobody = whole(none, 1)
-        self.state = State(
+        self._state = State(
             system(Graph(), whole(none), bits(0), nobody),
             Inverse(nobody, whole(none), entries, healing(0)),
             NO_EDGES,
@@ -203,6 +204,15 @@ class Columns:
         """Follow that graph from now on, which is this one's at another time, and work in those rooms."""
         self._workspace = workspace
         self.state = self._on(graph)
+
+    @property
+    def state(self) -> State:
+        """All that kernels work on: held, so that they are called without a look at each of its arrays."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = held(state)
 
     @property
     def edge_room(self) -> int:

@@ -8,7 +8,7 @@ from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import MEAN, REMAINING
-from haystream.engines.local.state import Data, Edges, People, State
+from haystream.engines.local.state import Edges, People, State
 from haystream.models.common import Common
 from haystream.models.concentration import LEAST_DIVISOR, add_likelihood, learned_concentration, no_likelihood
 from haystream.overlay import entry
@@ -54,26 +54,23 @@ class Concentrations:
         if not self._settled or (many and self._unlearned * LEARNED_AT_ONCE < self._screened.size):
             return
         self._unlearned, self._settled = 0, False
-        ends = state.edges, state.people, state.inverse
         if weight:
             likelihood = no_likelihood()
-            edges_likelihood(*ends, state.data, self.screened, common, likelihood)
+            edges_likelihood(state, self.screened, common, likelihood)
             self.log_c = learned_concentration(likelihood)
         through = float(state.sums.border[REMAINING]) * common.variance
-        of_edges = remaining_slope(*ends, self.screened, common._replace(variance=0.0), through)
+        of_edges = remaining_slope(state, self.screened, common._replace(variance=0.0), through)
         self.slope = common.mean_shift * weight * through + of_edges
 
 
 @compiled
-def edges_likelihood(
-    edges: Edges, people: People, inverse: Inverse, data: Data, screened: Ints, common: Common, out: Floats
-) -> None:
+def edges_likelihood(state: State, screened: Ints, common: Common, out: Floats) -> None:
     """Add to `out` the log-likelihood of every edge in `screened` that was screened more than once.
 
     Without an edge's own data what is expected of its P is (f − w s Ȳ)/(1 − w s), and the variance that its ends
     give it s/(1 − w s), f and s being the two with them.
     """
-    n, y = data.n, data.y
+    edges, people, inverse, n, y = state.edges, state.people, state.inverse, state.data.n, state.data.y
     for i in range(len(screened)):
         e = screened[i]
         if n[e] <= 1.0 or edges.weight[e] == 0.0:
@@ -89,15 +86,13 @@ def edges_likelihood(
 
 
 @compiled
-def remaining_slope(
-    edges: Edges, people: People, inverse: Inverse, screened: Ints, common: Common, through: float
-) -> float:
+def remaining_slope(state: State, screened: Ints, common: Common, through: float) -> float:
     """Σ ν_e (E[P_e | Y] − Ȳ_e) over the edges in `screened`, ν_e what a move of Ȳ_e moves expected remaining by.
 
     ν_e = L_e ρ_e + w_e (β̃_eᵀ Λ⁻¹h + reach_e `through`), and E[P_e | Y] − Ȳ_e = (1 − ρ_e)(β̃_eᵀx̂ + reach_e Δ −
     d_e), both before any constraint.
     """
-    total = 0.0
+    edges, people, inverse, total = state.edges, state.people, state.inverse, 0.0
     for i in range(len(screened)):
         e = screened[i]
         weight = edges.weight[e]

@@ -5,9 +5,8 @@ import numpy as np
 from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled
 from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, Told
+from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State
 from haystream.models.base import Ends
 from haystream.models.common import Common
 from haystream.overlay import cell, entry
@@ -41,15 +40,14 @@ def at_ends(edges: Edges, people: People, edge: int, side: int) -> float:
 
 
 @compiled
-def edge_ends(
-    edges: Edges, people: People, inverse: Inverse, which: Ints, common: Common, discrepancy: float, out: Ends
-) -> None:
+def edge_ends(state: State, which: Ints, common: Common, discrepancy: float, out: Ends) -> None:
     """The adjusted moments of the ends of the edges in `which`, row i of `out` for which[i].
 
     Cov(R_u, R_v) = σ² [D_u D_v (Λ⁻¹)_uv + reach_u reach_v v_M] + v_u v_v / (1 + q), v what the constraint takes off
     a mean (docs/method.md, "The constraint is a clip").
     """
     shift, variance, scale = common.mean_shift, common.variance, common.scale
+    edges, people, inverse = state.edges, state.people, state.inverse
     for i in range(len(which)):
         e = which[i]
         u, v = edges.tail[e], edges.head[e]
@@ -72,12 +70,13 @@ def edge_ends(
 
 
 @compiled
-def told_ends(edges: Edges, told: Told, which: Ints, common: Common, out: Ends) -> None:
+def told_ends(state: State, which: Ints, common: Common, out: Ends) -> None:
     """What readers were told of the ends of the edges in `which`, row i of `out` for which[i].
 
     As `edge_ends` has it, but for what the constraint does to variances and covariances.
     """
-    shift, variance, scale, people = common.mean_shift, common.variance, common.scale, told.people
+    shift, variance, scale = common.mean_shift, common.variance, common.scale
+    edges, told, people = state.edges, state.news.told, state.news.told.people
     for i in range(len(which)):
         e = which[i]
         u, v = edges.tail[e], edges.head[e]

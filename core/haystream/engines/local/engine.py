@@ -60,6 +60,7 @@ from haystream.engines.local.update_growth import (
 from haystream.engines.local.update_verdict import change_edge, regress
 from haystream.events import Prior
 from haystream.graph import Graph
+from haystream.held import held
 from haystream.models import MODELS
 from haystream.models.base import Priors, without_data
 from haystream.models.graph_prior import prior_means
@@ -249,9 +250,8 @@ class LocalEngine:
         stale = state.news.stale.size[0] > 0 or changes.moves_edges
         pending = self._await(stale=bool(stale)) if self.readings.pending else None
         at, rooms = self._told_at(), state.rooms
-        posterior = state.edges, state.people, state.inverse, state.news
-        tell_people(state.system, *posterior, state.tolerances, at, rooms.people, rooms.rows_before)
-        tell_edges(*posterior, at.scale, state.tolerances.told, rooms.edges, rooms.covariances_before)
+        tell_people(state, at)
+        tell_edges(state, at.scale)
         for note, told, rows_before in (
             (before.note_people, rooms.people, rooms.rows_before),
             (before.note_edges, rooms.edges, rooms.covariances_before),
@@ -436,7 +436,7 @@ class LocalEngine:
         scored again in a copy is what differs from here. Nor does D lag: each copy would follow that by itself.
         """
         state = self._columns.state
-        exact = state._replace(tolerances=state.tolerances._replace(far=state.tolerances.scale))
+        exact = held(state._replace(tolerances=state.tolerances._replace(far=state.tolerances.scale)))
         self._rescale(exact, members_by_bit(state.people.lagging))
         state.people.lagging[:] = 0
         self._lagging = False
@@ -496,7 +496,7 @@ class LocalEngine:
     def _follow_lagging(self) -> None:
         """Have D and priors as exact as near data where data have come to since these moved."""
         state = self._columns.state
-        find_lagging(state.system, state.people, state.news.moved, state.rooms.people)
+        find_lagging(state)
         late = take_all(state.rooms.people)
         if len(late):
             self._rescale(state, late)

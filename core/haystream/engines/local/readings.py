@@ -151,12 +151,12 @@ class LocalReadings:
 
     def _ends(self, which: Ints, common: Common) -> Ends:
         state, ends = self._columns.state, Ends(*np.empty((7, len(which))))
-        edge_ends(state.edges, state.people, state.inverse, which, common, self.discrepancy(), ends)
+        edge_ends(state, which, common, self.discrepancy(), ends)
         return ends
 
     def _told_ends(self, which: Ints, common: Common) -> Ends:
         state, ends = self._columns.state, Ends(*np.empty((7, len(which))))
-        told_ends(state.edges, state.news.told, which, common, ends)
+        told_ends(state, which, common, ends)
         return ends
 
     # ---- what all share ----

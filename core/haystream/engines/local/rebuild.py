@@ -59,9 +59,8 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
     diagonal[:m] = precision.diagonal + at_people(weight * on_tail**2, weight * on_head**2)
     off = np.zeros(columns.edge_room)
     off[:count] = precision.off + weight * on_tail * on_head
-    columns.state = state = state._replace(
-        system=state.system._replace(off=whole(off), diagonal=whole(diagonal, 1)), people=people
-    )
+    system = state.system._replace(off=whole(off), diagonal=whole(diagonal, 1))
+    columns.state = state._replace(system=system, people=people)
     room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
     sides = np.empty((people.residual.shape[1], m))
     for side, x in enumerate(_solutions(columns)):
@@ -69,7 +68,7 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
         sides[side] = at_people(c * on_tail, c * on_head)
         applied = diagonal[:m] * x + at_people(off[:count] * x[head], off[:count] * x[tail])
         people.residual[:m, side] = sides[side] - applied
-        push_everybody(state, side, m)
+        push_everybody(columns.state, side, m)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
     return sides
 
@@ -93,7 +92,8 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
         healing=waiting, on_participant=whole(taken.copy(), 1), on_edge=whole(on_edge)
     )
     people = people._replace(prior_variance=whole(taken, 1))
-    columns.state = state = columns.state._replace(inverse=inverse, people=people)
+    columns.state = columns.state._replace(inverse=inverse, people=people)
+    state = columns.state
     screened = np.flatnonzero(state.edges.weight[:count])
     ends = np.union1d(state.edges.tail[screened], state.edges.head[screened])
     let_wait(inverse.healing, ends.astype(np.int32))

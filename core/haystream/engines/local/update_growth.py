@@ -116,11 +116,12 @@ def near_data(system: System, people: People, participant: int) -> bool:
 
 
 @compiled
-def find_lagging(system: System, people: People, moved: Marked, found: Marked) -> None:
-    """Find those of the moved who have come near data while their D lags."""
-    for u in members_of(moved):
-        if bit_of(people.lagging, u) != 0 and near_data(system, people, u):
-            mark(found, u)
+def find_lagging(state: State) -> None:
+    """Put those of the moved into `rooms.people` who have come near data while their D lags."""
+    people = state.people
+    for u in members_of(state.news.moved):
+        if bit_of(people.lagging, u) != 0 and near_data(state.system, people, u):
+            mark(state.rooms.people, u)
 
 
 @compiled
