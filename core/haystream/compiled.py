@@ -1,4 +1,4 @@
-"""The one place that names the compiler of the inner loops."""
+"""How inner loops are compiled; `held` says how they get many arrays."""
 
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Callable
