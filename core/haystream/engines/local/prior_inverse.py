@@ -36,7 +36,7 @@ Q are off by less than 1/1024 of themselves there, whatever the order of events.
 ALWAYS_ONE_BY_ONE, ONE_BY_ONE = 2, 8
 """So many new edges are let in one by one, each with some local solves, half a millisecond; more than the first
 only where the work is small (`ENTRIES_ONE_BY_ONE`). What more of them do to Q⁻¹ is estimated, and healed when there
-is time: that takes ten times as long, but a verdict waits for none of it."""
+is time: in all that takes longer, by twice and more, but a verdict waits for little of it."""
 
 ENTRIES_ONE_BY_ONE = 256
 """Entries of Q that change in all, at most, where more than ALWAYS_ONE_BY_ONE edges are let in one by one: an edge
