@@ -41,11 +41,11 @@ class _Held:
     __slots__ = ("_numba_type_", "_room", "_value", "address")
 
     def __init__(self, value: tuple[Any, ...]) -> None:
-        print_of = compute_fingerprint(value)  # what numba knows it again by
-        if print_of not in _types:
-            _types[print_of] = _HeldType(numba.typeof(value))
+        fingerprint = compute_fingerprint(value)  # by which numba knows its type again
+        if fingerprint not in _types:
+            _types[fingerprint] = _HeldType(numba.typeof(value))
         self._value = value
-        self._numba_type_ = _types[print_of]
+        self._numba_type_ = _types[fingerprint]
         self._room = np.empty(self._numba_type_.words, np.int64)
         self.address = self._room.ctypes.data
         _write(value, self.address)

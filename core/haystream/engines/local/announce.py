@@ -55,7 +55,8 @@ def tell_people(state: State, at: At) -> None:
     adding up unseen; both at the same common quantities, and so that it holds at another shift too: a reach counts
     by what a shift of σ², about m itself, would make of it. Who differs by too little to be urgent, of a hub by
     more still, waits in `later`, unless to be looked at closely: then the edges whose covariance alone differs are
-    stale, too. They are in `rooms.people` then, and in `rooms.rows_before` is what they were told of until now.
+    stale, too. Whom readers are told of is in `rooms.people` then, and in `rooms.rows_before`, row by row, what
+    they were told until now.
     """
     system, edges, people, inverse = state.system, state.edges, state.people, state.inverse
     news, tolerances, told, before = state.news, state.tolerances, state.rooms.people, state.rooms.rows_before
@@ -94,8 +95,8 @@ def tell_people(state: State, at: At) -> None:
 def tell_edges(state: State, scale: float) -> None:
     """Find those of the stale edges whose rows in the tables differ, by a count or in the covariance.
 
-    Most have not: an end's mean has moved. `scale`: σ², or more (`At`). They are in `rooms.edges` then, and in
-    `rooms.covariances_before` is what readers were told of their covariances until now.
+    Most have not: an end's mean has moved. `scale`: σ², or more (`At`). Those that differ are in `rooms.edges`
+    then, and in `rooms.covariances_before`, row by row, what readers were told of their covariances until now.
     """
     edges, people, inverse, news, rooms = state.edges, state.people, state.inverse, state.news, state.rooms
     told, before, last, tolerance = rooms.edges, rooms.covariances_before, news.told, state.tolerances.told
