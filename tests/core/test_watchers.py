@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, field, replace
 from gc import collect
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from tests.core.test_concern import STILL, World, settings
 
 from haystream.collection import Collection
-from haystream.concern import MARGIN, MOST_ENTRIES
+from haystream.concern import MOST_ENTRIES
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.events import (
     Action,
+    Event,
     Item,
     LeaseFact,
     Outcome,
@@ -32,8 +32,6 @@ from haystream.watchers import HEIGHT, Watchers
 
 PEOPLE, AT_FIRST = 600, 1200
 CLAIM = LeaseFact("l", "q", "i3", "bo", Action.CLAIMED, 1, 60)
-ALWAYS = "/always"
-"""Behind the id of a query's twin, which is asked about everything."""
 
 
 @dataclass
@@ -42,6 +40,8 @@ class Pairs:
 
     seed: int
     state: State = field(default_factory=State)
+    twins: State = field(default_factory=State)
+    """Apart, so that each settles with all others where its twin does, and is to the last bit as that one."""
     items: dict[str, Item] = field(default_factory=dict)
     said: int = 0
     spared: int = 0
@@ -63,7 +63,7 @@ class Pairs:
     def item(self, sender: str, *others: str, **more: object) -> None:
         made = Item(f"i{len(self.items)}", "default", sender, tuple(sorted(others)), **more)  # type: ignore[arg-type]
         self.items[made.item_id] = made
-        step(self.state, made)
+        self.both(made)
 
     def any_id(self, ahead: int = 5) -> str:
         return f"i{self.rng.integers(len(self.items) + ahead)}"
@@ -74,9 +74,9 @@ class Pairs:
             known = self.items[self.any_id(0)]
             self.item(str(known.sender), *known.participants)
         elif kind < 0.45:
-            step(self.state, Withdrawal(self.any_id(), "default"))
+            self.both(Withdrawal(self.any_id(), "default"))
         elif kind < 0.5:
-            step(self.state, replace(self.items[self.any_id(0)], uri=f"mail:{self.rng.integers(1000)}"))
+            self.both(replace(self.items[self.any_id(0)], uri=f"mail:{self.rng.integers(1000)}"))
         elif kind < 0.6:
             self.item(f"new{len(self.items)}", f"newer{len(self.items)}")
         elif kind < 0.7:
@@ -94,11 +94,11 @@ class Pairs:
         self.both(replace(self.state.queries[name].settings, status=Status.DELETED))
 
     def names(self) -> list[str]:
-        return [name for name in self.state.queries if not name.endswith(ALWAYS)]
+        return list(self.state.queries)
 
-    def both(self, event: Query | Verdict | LeaseFact) -> None:
+    def both(self, event: Event) -> None:
         step(self.state, event)
-        step(self.state, replace(event, query_id=event.query_id + ALWAYS))
+        step(self.twins, event)
 
     def verdict(self, name: str, item: str) -> None:
         self.said += 1
@@ -114,7 +114,7 @@ class Pairs:
             self.both(replace(fact, action=Action.RELEASED, at=self.said + 1))
 
     def look(self, name: str, *, tended: bool = True) -> None:
-        for query in (self.state.queries[name], self.state.queries[name + ALWAYS]):
+        for query in (self.state.queries[name], self.twins.queries[name]):
             query.ranking()
             if tended:
                 query.finish()
@@ -127,14 +127,13 @@ class Pairs:
     def check(self, *, looks: float = 1.0) -> None:
         """Whoever is concerned is asked; some of those that are look."""
         queries = self.state.queries
-        concerned = {name for name in self.names() if queries[name + ALWAYS].concerned()}
+        concerned = {name for name in self.names() if self.twins.queries[name].concerned()}
         asked = {name for of in self.state.collections.values() for name in Watchers.of(of).to_ask()}
         assert concerned <= asked
         for name in self.names():
-            says = name in asked and queries[name].concerned()
-            if says != (name in concerned):
-                self.check_limit(name if says else name + ALWAYS)
-            assert (queries[name].lag > 0) == says
+            if name in asked:
+                assert queries[name].concerned() == (name in concerned)
+            assert (queries[name].lag > 0) == (name in concerned)
             if queries[name]._watcher.rests:
                 self.check_heights(queries[name])
             self.spared += name not in asked
@@ -143,14 +142,6 @@ class Pairs:
         for name in sorted(concerned):
             if self.rng.random() < looks:
                 self.look(name, tended=self.rng.random() < 0.8)
-
-    def check_limit(self, name: str) -> None:
-        """What concerns the query scores so little that it need not concern its twin.
-
-        They have settled at other moments, and what either has told of itself is as exact as is promised.
-        """
-        with patch("haystream.concern.MARGIN", 0.5 * MARGIN):
-            assert not self.state.queries[name].concerned()
 
     def check_heights(self, query: QueryState) -> None:
         """Of everybody it is known how high he stands in the query now."""
