@@ -1,7 +1,7 @@
 """How far the store is, by its notes: who reads from where, and who ends when it has gone back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -114,6 +114,35 @@ async def test_who_could_not_ask_begins_at_what_is_committed_and_ends_if_that_wa
     with pytest.raises(ReadTooFar, match=r"verdicts/0 .* up to 5, and it is read from 6"):
         await third.progress.note()
     assert (await store.read_up_to()) == {HISTORY: history, "verdict/0": 5}  # nobody else has to end
+
+
+async def test_who_is_being_told_where_to_begin_is_not_taken_for_one_who_could_not_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    first = Process(store)
+    await first.begin(None)
+    await first.acknowledge(4)
+    second = Process(store)
+    await second.written.begin()
+    second.read.offsets[VERDICTS] = 0
+    read_up_to, answer, askers = store.read_up_to, asyncio.Event(), 0
+
+    async def late(*names: Iterable[str]) -> Mapping[str, int]:
+        nonlocal askers
+        askers += 1
+        if askers == 1:
+            await answer.wait()  # others who ask later are told sooner
+        return await read_up_to(*names)
+
+    monkeypatch.setattr(store, "read_up_to", late)
+    beginning = asyncio.create_task(second.progress.begin({VERDICTS: 6}))
+    await asyncio.sleep(0)
+    await second.progress.note()
+    answer.set()
+    assert await beginning == {VERDICTS: 4}
+    await second.acknowledge(5)
+    assert await noted(store) == {"verdict/0": 5}
 
 
 Write = Callable[[Process], Awaitable[None]]

@@ -32,6 +32,8 @@ class Held:
     """The same, where all that was written before was there when it was looked for afterwards."""
     compared: bool = False
     """Whether the store was asked since it was given to this process."""
+    beginning: bool = True
+    """Whether `begin` may still say that it is to be read from elsewhere."""
 
     def compare(self, noted: int) -> bool:
         """Take what is found to be noted; whether that is what it was, or more."""
@@ -64,21 +66,24 @@ class Progress:
             held[tp] = Held(offset or 0, before.noted, before.sure)
             self._partitions.begins(tp, offset or 0)
         self._held |= held
+        back = {}
         try:
             await self._compare(held)
+            for tp, each in held.items():
+                self._partitions.begins(tp, each.sure)
+                if each.sure < each.begun:
+                    back[tp] = each.begun = each.sure
         except StoreUnavailable:
             return {}
-        back = {}
-        for tp, each in held.items():
-            self._partitions.begins(tp, each.sure)
-            if each.sure < each.begun:
-                back[tp] = each.begun = each.sure
+        finally:
+            for each in held.values():
+                each.beginning = False
         return back
 
     async def note(self) -> None:
         """Note what was acknowledged since. Raises `StateBack`, and what the store raises."""
         # Others may be given, and these be taken and given anew, while the store is asked.
-        held = {tp: each for tp, each in self._held.items() if self._partitions.has(tp)}
+        held = {tp: each for tp, each in self._held.items() if self._partitions.has(tp) and not each.beginning}
         await self._compare({tp: each for tp, each in held.items() if not each.compared})
         # Of all of them: one that is too far stays so until this has come to its end.
         too_far = [tp for tp, each in held.items() if each.sure < each.begun]

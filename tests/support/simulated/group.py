@@ -88,9 +88,14 @@ class Consumer:
             await self.process.worker.assign(partitions)
         self._move()
 
-    def acknowledged(self, where: Where) -> int | None:
-        """The offset after the last record that was acknowledged, 0 for none; None where it is not assigned."""
-        return self._released.get(where, 0) if where in self._next else None
+    def has(self, where: Where) -> bool:
+        """Whether it is assigned, though it may not be known yet from where it is read."""
+        topic, partition = where
+        return any(topic == SOURCES[kind] for kind in self.kinds) and partition in self.partitions
+
+    def acknowledged(self, where: Where) -> int:
+        """The offset after the last record that was acknowledged; 0 for none."""
+        return self._released.get(where, 0)
 
     async def caught_up(self, partition: int) -> None:
         """Return when the queries partition was handed over as far as it goes now."""
@@ -196,11 +201,11 @@ class Partitions:
 
     def has(self, tp: TopicPartition) -> bool:
         """Whether the partition is assigned."""
-        return any(consumer.acknowledged(tp) is not None for consumer in self._consumers)
+        return any(consumer.has(tp) for consumer in self._consumers)
 
     def acknowledged(self, tp: TopicPartition) -> int:
         """The offset after the last record that was acknowledged since the partition was assigned; 0: none was."""
-        return max(consumer.acknowledged(tp) or 0 for consumer in self._consumers)
+        return max(consumer.acknowledged(tp) for consumer in self._consumers)
 
     def begins(self, tp: TopicPartition, offset: int) -> None:
         """Nothing: no record is ever lost here before it is read."""
