@@ -112,6 +112,9 @@ class ItemsReader:
                 raise UnknownTopicOrPartitionError("the topic is not there")
             fetched = await consumer.getmany(timeout_ms=round(1000 * POLL_SECONDS), max_records=most)
             began = loop.time()
+            for tp in fetched.keys() & self._fresh & consumer.assignment():
+                # They were assigned while this waited, and may have to be read from before that.
+                consumer.seek(tp, fetched.pop(tp)[0].offset)
             records = [
                 self._partitions.record(Kind.ITEM, message, message.timestamp / 1000)
                 for some in fetched.values()
