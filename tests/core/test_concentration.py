@@ -1,5 +1,6 @@
 """What is learned of concentrations: by leaving out each edge in turn, and from draws of a known one."""
 
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -10,13 +11,16 @@ from scipy.special import betaln
 from support.dense import TIGHT, solve
 from support.histories import fold, item, verdict
 
+from haystream.engines.local.concentration import LEARNED_AT_ONCE
 from haystream.events import Event, Outcome, Query
+from haystream.fold import step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.concentration import (
     LOG_FACTOR_SD,
     LOG_FACTORS,
     add_likelihood,
     learned_concentration,
+    log_likelihood,
     no_likelihood,
 )
 
@@ -93,13 +97,27 @@ def test_an_edges_likelihood_is_beta_binomial(
     likelihood, K = no_likelihood(), np.exp(LOG_FACTORS) / spread
     add_likelihood(likelihood, 0.1, mean, spread, float(n), float(y))
     expected = betaln(K * mean + y, K * (1 - mean) + n - y) - betaln(K * mean, K * (1 - mean))
-    np.testing.assert_allclose(likelihood, expected, rtol=1e-8, atol=1e-6)
+    np.testing.assert_allclose(log_likelihood(likelihood), expected, rtol=1e-8, atol=1e-6)
 
 
 def test_one_screening_says_nothing() -> None:
     likelihood = no_likelihood()
     add_likelihood(likelihood, 0.1, 0.2, 0.5, 1.0, 1.0)
-    np.testing.assert_allclose(likelihood, likelihood[0], atol=1e-12)
+    log = log_likelihood(likelihood)
+    np.testing.assert_allclose(log, log[0], atol=1e-12)
+
+
+def test_the_likelihood_of_many_edges_is_the_sum_of_theirs_however_small_that_is() -> None:
+    rng, together, one_by_one = np.random.default_rng(3), no_likelihood(), np.zeros(len(LOG_FACTORS))
+    for mean, spread, y in zip(
+        rng.random(3000), rng.uniform(0.02, 5.0, 3000), rng.integers(0, 17, 3000), strict=True
+    ):
+        alone = no_likelihood()
+        for likelihood in (together, alone):
+            add_likelihood(likelihood, 0.1, mean, spread, 16.0, float(y))
+        one_by_one += log_likelihood(alone)
+    assert one_by_one.max() < -10_000.0  # whose exponential is no number
+    np.testing.assert_allclose(log_likelihood(together), one_by_one, rtol=1e-12)
 
 
 @pytest.mark.parametrize("octaves", [-1.0, 0.0, 1.0])
@@ -109,6 +127,35 @@ def test_it_finds_the_concentration_that_edges_were_drawn_with(octaves: float) -
     K = 3.0 * 2.0**octaves
     for y in rng.binomial(12, rng.beta(0.1 * K, 0.9 * K, 400)).tolist():
         add_likelihood(likelihood, 0.1, 0.1, 1 / 3, 12.0, float(y))
-    mean, variance = learned_concentration(likelihood)
+    mean, variance = learned_concentration(log_likelihood(likelihood))
     assert 0.0 < variance < (0.3 * LOG_FACTOR_SD) ** 2
     assert abs(mean - octaves * LOG_FACTOR_SD) < 3.3 * np.sqrt(variance)
+
+
+def test_from_many_edges_it_is_learned_now_and_then_and_at_rest() -> None:
+    edges = LEARNED_AT_ONCE + 40
+    items = [item(f"{e}-{k}", f"p{e:03}", f"p{e + 1:03}") for e in range(edges) for k in range(3)]
+    said = [
+        verdict(number, f"{e}-{k}", Outcome.RELEVANT if (e + k) % 5 == 0 else Outcome.IRRELEVANT)
+        for number, (k, e) in enumerate(product(range(2), range(edges)))
+    ]
+    opened = Query("q", prior=DEFAULT_PRIORS["rates"])
+    state = fold([opened, *items, *said[: edges + 20]])
+    query = state.queries["q"]
+    query.ranking()
+    for event in said[edges + 20 :]:
+        step(state, event)
+        before = query.engine.readings.concentration()
+        query.ranking()
+        if query.engine.readings.concentration() == before:
+            break
+    assert query.engine.waiting
+    query.finish()
+    assert not query.engine.waiting
+    known = fold([opened, *items, *query.verdicts.values()]).queries["q"]
+    known.finish()
+    learned = query.engine.readings.concentration()
+    assert learned != before
+    assert learned == pytest.approx(known.engine.readings.concentration(), abs=1e-6)
+    slopes = (each.engine.readings.concentration_slope() for each in (query, known))
+    assert next(slopes) == pytest.approx(next(slopes), rel=1e-5)

@@ -29,9 +29,21 @@ LEAST_DIVISOR = 1e-6
 """What is divided by is kept above this: it is a positive number off by rounding and by drift of the inverse."""
 
 
+LOGARITHM, PRODUCT = 0, 1
+"""Rows of a likelihood: what has been taken the logarithm of, and factors whose turn comes (`add_likelihood`)."""
+
+LEAST_PRODUCT = 1e-150
+"""Factors are multiplied until they come to less than this. Each of them is more."""
+
+
 def no_likelihood() -> Floats:
-    """The log-likelihood on `LOG_FACTORS` of no data."""
-    return np.zeros(len(LOG_FACTORS))
+    """The likelihood on `FACTORS` of no data, shape (2, len(FACTORS))."""
+    return np.array([np.zeros(len(FACTORS)), np.ones(len(FACTORS))])
+
+
+def log_likelihood(likelihood: Floats) -> Floats:
+    """The log-likelihood on `LOG_FACTORS`, shape (len(LOG_FACTORS),)."""
+    return np.asarray(likelihood[LOGARITHM] + np.log(likelihood[PRODUCT]))
 
 
 def learned_concentration(likelihood: Floats) -> tuple[float, float]:
@@ -52,18 +64,24 @@ def add_likelihood(likelihood: Floats, level: float, mean: float, spread: float,
     """
     level = min(max(level, LEAST_DIVISOR), 1.0 - LEAST_DIVISOR)
     mean = min(max(mean, FLOOR_SHARE * level), 1.0 - FLOOR_SHARE * (1.0 - level))
-    counted = round(n)
-    whole = abs(n - counted) < LEAST_DIVISOR and abs(y - round(y)) < LEAST_DIVISOR and counted <= 16
+    counted, relevant = round(n), round(y)
+    whole = abs(n - counted) < LEAST_DIVISOR and abs(y - relevant) < LEAST_DIVISOR and counted <= 16
     for i in range(len(FACTORS)):
         total = FACTORS[i] / max(spread, LEAST_DIVISOR)
         a, b = total * mean, total * (1.0 - mean)
-        if whole:  # the same by products: a tenth of the time
-            ratio = 1.0
-            for k in range(counted):
-                ratio *= (a + k if k < round(y) else b + k - round(y)) / (total + k)
-            likelihood[i] += math.log(ratio)
-        else:
-            likelihood[i] += log_rising(a, y) + log_rising(b, n - y) - log_rising(total, n)
+        if not whole:
+            likelihood[LOGARITHM, i] += log_rising(a, y) + log_rising(b, n - y) - log_rising(total, n)
+            continue
+        # The same by products, of many edges until a logarithm is taken: a thirtieth of the time.
+        above, below = 1.0, 1.0
+        for k in range(counted):
+            above *= a + k if k < relevant else b + k - relevant
+            below *= total + k
+        product = likelihood[PRODUCT, i] * (above / below)
+        if product < LEAST_PRODUCT:
+            likelihood[LOGARITHM, i] += math.log(product)
+            product = 1.0
+        likelihood[PRODUCT, i] = product
 
 
 @compiled

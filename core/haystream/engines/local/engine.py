@@ -358,7 +358,8 @@ class LocalEngine:
         mark_all(news.stale, edges[new])
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
-        """Heal the entries of an inverse at up to `most` participants; then do what is owed. Tell of who waited."""
+        """Heal the entries of an inverse at up to `most` participants; then do what is owed. Tell of who waited,
+        and learn from all verdicts."""
         state, estimated = self._columns.state, self.unfinished
         if self._precision.waiting:
             self._precision.tend(most, stop)
@@ -382,20 +383,29 @@ class LocalEngine:
             mark_reached(state, self._columns.participants)
             self._referred = False
         look_closely(state.news, take_last(state.news.later, 0 if stop[0] else most - count))
+        if not (self._moves or stop[0]):
+            self.readings.learn()
         if not self.waiting:
             self._columns.pack()
 
     @property
     def unfinished(self) -> bool:
-        """True while growth was taken in by estimate, and `tend` has not yet been everywhere."""
-        return self._estimated and self.waiting
+        """True while growth was taken in by estimate, and `tend` has not yet healed everybody since."""
+        return self._estimated and self._heals
 
     @property
     def waiting(self) -> bool:
         """True while anybody waits for `tend`."""
-        state = self._columns.state
-        here = self._owed or self._referred or state.news.later.size[0] or state.inverse.healing.state[1]
-        return self._precision.waiting or bool(here)
+        return self._moves or self.readings.concentrations.behind
+
+    @property
+    def _moves(self) -> bool:
+        """Whether `tend` may move readings, or tell of moves."""
+        return self._owed or self._referred or bool(self._columns.state.news.later.size[0]) or self._heals
+
+    @property
+    def _heals(self) -> bool:
+        return self._precision.waiting or bool(self._columns.state.inverse.healing.state[1])
 
     @property
     def ahead(self) -> Ahead:

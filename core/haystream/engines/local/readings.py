@@ -8,7 +8,7 @@ import numpy as np
 from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.engines.contract import LargestShares
 from haystream.engines.local.columns import Columns
-from haystream.engines.local.concentration import Concentrations, fit
+from haystream.engines.local.concentration import Concentrations, fit, fit_variance
 from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.pending import Pending
@@ -55,6 +55,7 @@ class LocalReadings:
     def use(self, prior: Prior) -> None:
         """Read by this prior from now on."""
         self._prior, self._model = prior, MODELS[prior.model](prior)
+        self._known_at, self._known = (np.nan, np.nan, np.nan), self._rounded
 
     def check_solves(self) -> None:
         """Raise QueryFailed(TOO_MUCH_WORK) where a solve was given up."""
@@ -167,11 +168,16 @@ class LocalReadings:
 
     def known_common(self) -> Common:
         """Δ = Σ w d (1 − β̃ᵀx₂) / (k + Σ w (1 − β̃ᵀx₂)), and v_M one over that denominator."""
-        weight = self._model.common_weight
+        weight, state = self._model.common_weight, self._columns.state
         if not weight:
             return self._rounded
-        variance = 1.0 / (weight + float(self._columns.state.sums.border[COMMON]))
-        return learned(self._prior.mean, weight, self._reference + self._border(weight) * variance, variance)
+        border, reference = state.sums.border, state.people.reference.item()
+        made_of = border.item(COMMON), border.item(MEAN), reference
+        if made_of != self._known_at:  # it is asked for a dozen times a verdict
+            variance = 1.0 / (weight + made_of[0])
+            self._known = learned(self._prior.mean, weight, reference + self._border(weight) * variance, variance)
+            self._known_at = made_of
+        return self._known
 
     @property
     def _reference(self) -> float:
@@ -192,7 +198,8 @@ class LocalReadings:
         edges, data, prior = state.edges, state.data, edge_prior(state.edges.prior, edge)
         if not weight or prior.noise == 0.0:
             return self._rounded, self._rounded
-        fitted, ends, reach = fit(edges, state.people, state.inverse, edge, common)
+        fitted, reach = fit(edges, state.people, edge, common)
+        ends = fit_variance(edges, state.inverse, edge, reach, common)
         own = float(prior.residual * edges.weight[edge])
         known = float(data.y[edge] / data.n[edge] - prior.mean) if data.n[edge] > 0.0 else 0.0
         mean = prior.mean + (1.0 - own) * fitted + own * known
@@ -227,6 +234,11 @@ class LocalReadings:
         if self.pending:
             given_common, reach = self.pending.remaining(given_common, reach)
         return common.scale * (max(given_common, 0.0) + reach * reach * common.variance)
+
+    def learn(self) -> None:
+        """Learn from verdicts that nothing was learned from yet, though it may take a while."""
+        if self.concentrations.behind:
+            self.concentrations.learn(self._columns.state, self.known_common(), self._model.common_weight)
 
     def concentration(self) -> tuple[float, float]:
         """From the edges that were screened more than once."""

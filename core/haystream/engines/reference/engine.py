@@ -21,7 +21,7 @@ from haystream.graph import Graph
 from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Moments, Posteriors
 from haystream.models.common import Common, learned, rounded
-from haystream.models.concentration import add_likelihood, learned_concentration, no_likelihood
+from haystream.models.concentration import add_likelihood, learned_concentration, log_likelihood, no_likelihood
 
 
 class ReferenceEngine:
@@ -246,7 +246,7 @@ class ReferenceEngine:
             for i in np.flatnonzero(n > 1.0):
                 spread = varies[i] / noise[i] - 1.0 / n[i]
                 add_likelihood(likelihood, level[i], mean[i], spread, n[i], self._y[edges[i]])
-        return learned_concentration(likelihood)
+        return learned_concentration(log_likelihood(likelihood))
 
     def concentration_slope(self) -> float:
         """Of uᵀ V⁻¹ d, the adjustment of Σ L P: u and V = N + K/c + Var(M) have a part in 1/c and one of Var(M). So
