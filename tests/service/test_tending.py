@@ -114,6 +114,26 @@ async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() ->
     assert set(await rests(200)) == {0.0}
 
 
+async def test_it_is_in_a_thread_while_batches_come_one_after_the_other_or_there_is_much_to_do() -> None:
+    clock, threads = Hands(), list[bool]()
+    tending, exclusive = Tending("q", clock), Exclusive()
+
+    async def in_thread(*, unfinished: bool) -> bool:
+        state = Drifted(clock, solves=1, seconds=1e-5)
+        state.unfinished = unfinished
+        state.after_turn = lambda: threads.append(threading.current_thread() is not threading.main_thread())
+        await tending.until_due(state, exclusive, Restful(clock))  # type: ignore[arg-type]
+        return threads.pop()
+
+    assert not await in_thread(unfinished=False)  # the first batch
+    clock.seconds += RECENT_SECONDS / 10
+    assert await in_thread(unfinished=False)
+    clock.seconds += 2 * RECENT_SECONDS
+    assert not await in_thread(unfinished=False)
+    clock.seconds += 2 * RECENT_SECONDS
+    assert await in_thread(unfinished=True)
+
+
 async def test_it_rests_again_while_the_event_loop_wakes_it_late_but_not_for_ever() -> None:
     clock = Hands()
     turns = {}

@@ -54,6 +54,8 @@ class Loaded:
     """Whether tending has finished what growth had left, or moved rows, since the last save."""
     owed: bool = False
     """Whether rows that tending moved are left for a later save."""
+    tended_at: float = float("-inf")
+    """When rows that tending moved were saved last, on the monotonic clock."""
     top: tuple[str, ...] | None = None
     """The items of the ranking that was saved last, in order, where this process made it."""
     saved_at: float = float("-inf")
@@ -187,7 +189,7 @@ def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pa
         state.settle()
         seconds, touched = clock.monotonic() - began, state.touched
         loaded.put_off = None if facts else _due(loaded, began, pace)
-        change = _change(loaded, batch, partition, clock) if loaded.put_off is None else None
+        change = _change(loaded, batch, partition, clock, pace) if loaded.put_off is None else None
         folded = Folded(change, seconds, touched)
     loaded.took, loaded.pairs = clock.monotonic() - began, state.collection.graph.edges
     loaded.followed = 0.0 if batch.deliveries else loaded.followed + follows * loaded.took
@@ -233,22 +235,25 @@ def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:
     return changed
 
 
-def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Change:
+def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock, pace: Pace) -> Change:
     state = loaded.state
-    now = clock.now()
+    now, monotonic = clock.now(), clock.monotonic()
     revision = max(loaded.revision + 1, int(now * 1000))
     query_id = state.settings.query_id
     ranking = state.ranking()
     # While growth is healed that moves many rows. They are saved with new items, or when it is done, as nobody
-    # waits for those.
+    # waits for those; and the hundreds that are tended after each verdict, with one verdict now and then.
     loaded.owed = bool(batch.deliveries) and state.unfinished
+    may_wait = bool(batch.deliveries) and monotonic < loaded.tended_at + pace.totals
+    if not (loaded.owed or may_wait):
+        loaded.tended_at = monotonic
     applied = [delivery.event for delivery in batch.deliveries if delivery in batch.applied]
     new_settings = (
         loaded.revision == 0 or loaded.unsaved_settings or any(isinstance(event, Query) for event in applied)
     )
     if batch.deliveries:
         loaded.touched = int(now * 1000)
-    loaded.finished, loaded.saved_at = False, clock.monotonic()
+    loaded.finished, loaded.saved_at = False, monotonic
     loaded.top = tuple(item.item_id for item in ranking.items)
     return Change(
         query_id=query_id,
@@ -263,7 +268,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock) -> Chang
         ended=_ended(state),
         offers=_offers(state) if len(state.leases) else None,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
-        tables=state.drain(tended=not loaded.owed),
+        tables=state.drain(tended=not (loaded.owed or may_wait)),
     )
 
 

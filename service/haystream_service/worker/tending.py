@@ -40,18 +40,19 @@ class Tending:
         """Tend until nothing is left to do (True), or the mailbox is due."""
         before, self._began = self._began, self._clock.monotonic()
         while not mailbox.due:
-            # Much to do (a graph that grew at once) takes many turns: in a thread they hold up nobody.
-            much = state.unfinished
+            busy = max(self._began - before, self._clock.monotonic() - self._began) < RECENT_SECONDS
+            # Longer turns do more in as much time. In a thread they hold up nobody, where batches come one after
+            # the other or there is much to do (a graph that grew at once).
+            in_thread = busy or state.unfinished
+            wanted = TURN_SECONDS_IN_THREAD if in_thread else TURN_SECONDS
             more, took = await exclusive(
-                partial(self._turn, state, exclusive, mailbox, TURN_SECONDS_IN_THREAD if much else TURN_SECONDS),
-                in_thread=much,
+                partial(self._turn, state, exclusive, mailbox, wanted),
+                in_thread=in_thread,
                 turn=Turn.REST,
                 who=self._query_id,
             )
             if not more:
                 return True
-            since = self._clock.monotonic() - self._began
-            busy = max(self._began - before, since) < RECENT_SECONDS
             await self._rest(REST * took if busy else 0.0, mailbox)
         return False
 
