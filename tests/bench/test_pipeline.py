@@ -43,13 +43,14 @@ def test_some_of_the_items_lie_on_new_edges(case: Case) -> None:
 def test_the_result_has_the_contracts_shape(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    noop = Measured(0, 1, 1, (0.001, 0.001, 0.003), 1000.0, 0.0)
-    size = Measured(100, 2, 3, (0.002, 0.002, 0.004), 600.0, 0.5)
+    noop = Measured(0, 1, 1, (0.001, 0.001, 0.003), 1000.0, 0.0, ())
+    size = Measured(100, 2, 3, (0.002, 0.002, 0.004), 600.0, 0.5, (0.007, 0.007, 0.008))
     result = pipeline.as_json(noop, [size], LOAD)
     [row] = result["results"]
     assert (row["edges"], row["queries"], row["workers"]) == (100, 2, 3)
     assert (row["p50_ms"], row["items_per_s"]) == (2.0, 600)
     assert (row["p50_ratio"], row["items_ratio"]) == (2.0, 0.6)
+    assert row["fresh"]["p50_ms"] == 7.0
     assert result["noop"]["p99_ms"] == pytest.approx(2.96)
     command._print_pipeline(result)
     assert "100 edges, 2 queries, 3 workers" in capfdbinary.readouterr().out.decode()
@@ -74,6 +75,7 @@ def test_the_command_measures_a_small_case(
     assert {"p50_ms", "p99_ms", "items_per_s"} <= result["noop"].keys()
     [row] = result["results"]
     assert row["verdicts"] > 0
+    assert row["fresh"]["p50_ms"] > 0.0
     assert row["items_per_s"] > 0
     *openings, burst = row["phases"]
     assert [phase["done"] for phase in openings] == [1, 1]

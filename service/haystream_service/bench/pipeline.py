@@ -32,6 +32,7 @@ from haystream_service.bench.stress import (
     opening,
     preload,
     resident,
+    settled,
     start_with_idle,
 )
 from haystream_service.bench.traffic import Message, Traffic
@@ -82,6 +83,9 @@ class Measured:
     items_per_s: float
     opened_s: float
     """From opening the query to its first ranking."""
+    fresh: tuple[float, ...]
+    """As `latencies`, of the same load right after opening: what a graph that came at once leaves to be done is
+    done then, beside verdicts."""
     phases: tuple[Phase, ...] = ()
     """What verdicts met while something else went on."""
     start: dict[str, Any] | None = None
@@ -110,7 +114,7 @@ class Case:
     @property
     def items_per_edge(self) -> int:
         """Of those that are there from the beginning, in the mean."""
-        verdicts = (self.load.seconds + self.stress.seconds) * self.load.verdicts_per_s + WARM_UP
+        verdicts = (2 * self.load.seconds + self.stress.seconds) * self.load.verdicts_per_s + 2 * WARM_UP
         return max(LEAST_ITEMS_PER_EDGE, ceil(UNREAD * verdicts / len(self.pairs)))
 
     def preloaded(self) -> Iterator[Item]:
@@ -190,6 +194,9 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
         await traffic.until(lambda: len(case.top) == load.queries, "the first rankings")
         opened = time.perf_counter() - began
         await _drive(traffic, case.verdict, case.items(), load)
+        fresh = tuple(traffic.latencies)
+        await settled(workers)
+        await _drive(traffic, case.verdict, case.items(), load)
         before = await store.item_count(graphs.COLLECTION)
 
         async def taken_in() -> None:
@@ -208,7 +215,7 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
                 "empty_s": empty_s,
                 **await start_with_idle(settings, store, workers, traffic, stress, case.top),
             }
-    return Measured(edges, load.queries, load.workers, latencies, rate, opened, tuple(phases), start)
+    return Measured(edges, load.queries, load.workers, latencies, rate, opened, fresh, tuple(phases), start)
 
 
 async def _phases(rig: Rig, store: RedisStore, stress: Stress, case: Case) -> AsyncIterator[Phase]:
@@ -250,7 +257,7 @@ async def measure_noop(kafka: str, redis: str, load: Load, stress: Stress) -> Me
         if stress.burst:
             items = on_new_pairs(int(case.pairs.max()) + 1, case.rng)
             phases.append(await _past_a_burst(traffic, case, load, stress, items))
-    return Measured(0, load.queries, 1, latencies, rate, 0.0, tuple(phases))
+    return Measured(0, load.queries, 1, latencies, rate, 0.0, (), tuple(phases))
 
 
 async def _past_a_burst(traffic: Traffic, case: Case, load: Load, stress: Stress, items: Iterator[Item]) -> Phase:
@@ -299,18 +306,18 @@ async def _flood(
     return count / (time.perf_counter() - began)
 
 
-def percentiles(measured: Measured) -> dict[str, float]:
-    """p50, p95 and p99 of the latency in milliseconds."""
-    values = 1e3 * np.percentile(measured.latencies, [50, 95, 99])
+def percentiles(latencies: Sequence[float]) -> dict[str, float]:
+    """p50, p95 and p99 in milliseconds."""
+    values = 1e3 * np.percentile(latencies, [50, 95, 99])
     return dict(zip(("p50_ms", "p95_ms", "p99_ms"), np.round(values, 2).tolist(), strict=True))
 
 
 def as_json(noop: Measured, sizes: Sequence[Measured], load: Load) -> dict[str, Any]:
     """The result as the contract has it; ratios are to the no-op agent."""
-    base = percentiles(noop)
+    base = percentiles(noop.latencies)
     results = []
     for size in sizes:
-        latency = percentiles(size)
+        latency = percentiles(size.latencies)
         results.append(
             {
                 "edges": size.edges,
@@ -321,6 +328,7 @@ def as_json(noop: Measured, sizes: Sequence[Measured], load: Load) -> dict[str, 
                 "p50_ratio": round(latency["p50_ms"] / base["p50_ms"], 2),
                 "items_ratio": round(size.items_per_s / noop.items_per_s, 2),
                 "opened_s": round(size.opened_s, 2),
+                "fresh": percentiles(size.fresh),
                 "verdicts": len(size.latencies),
                 "phases": [phase.as_json() for phase in size.phases],
                 **({"start": size.start} if size.start else {}),

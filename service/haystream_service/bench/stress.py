@@ -18,6 +18,7 @@ import numpy as np
 from haystream.events import Item, Query
 from haystream_service.bench import graphs
 from haystream_service.bench.traffic import Message, Traffic
+from haystream_service.demo.play import NoAnswer
 from haystream_service.demo.stage import WorkerProcess, started
 from haystream_service.settings import Settings, variables
 from haystream_service.store.redis import RedisStore
@@ -29,6 +30,8 @@ ITEMS_AN_EDGE = 3
 IDLE_EDGES = 1000
 PATIENCE_SECONDS = 30.0
 """For answers after a phase has ended."""
+SETTLED_SECONDS = 300.0
+"""How long the steady load waits, at most, for what a new graph has left to be done."""
 LOOK_SECONDS = 0.25
 MEMORY_SECONDS = 5.0
 """Between two looks at a worker's memory, which is on a page with all its metrics: verdicts wait for that one."""
@@ -188,8 +191,23 @@ async def start_with_idle(
     return {"queries": stress.idle, "idle_s": seconds[0], "touched_s": seconds[1], "idle_memory_mib": memory}
 
 
+async def settled(workers: Sequence[WorkerProcess]) -> None:
+    """Return when what a graph that came at once has left to be done is done. Raises `NoAnswer`."""
+    give_up = time.perf_counter() + SETTLED_SECONDS
+    while await metric(workers, "haystream_tending_backlog_queries"):
+        if time.perf_counter() > give_up:
+            raise NoAnswer(f"not within {SETTLED_SECONDS:g} seconds: what opening the queries has left to be done")
+        await asyncio.sleep(LOOK_SECONDS)
+
+
 async def resident(workers: Sequence[WorkerProcess]) -> int:
-    """The workers' memory in bytes, by their own metrics; 0 of one that does not answer."""
+    """The workers' memory in bytes."""
+    return await metric(workers, "process_resident_memory_bytes")
+
+
+async def metric(workers: Sequence[WorkerProcess], name: str) -> int:
+    """The sum of a metric without labels over the workers; 0 of one that does not answer."""
+    begin = f"{name} ".encode()
 
     def asked(worker: WorkerProcess) -> int:
         try:
@@ -197,7 +215,7 @@ async def resident(workers: Sequence[WorkerProcess]) -> int:
                 lines: list[bytes] = answer.read().splitlines()
         except OSError:
             return 0
-        found = (line.split()[1] for line in lines if line.startswith(b"process_resident_memory_bytes "))
+        found = (line.split()[1] for line in lines if line.startswith(begin))
         return int(float(next(found, b"0")))
 
     return sum([await asyncio.to_thread(asked, worker) for worker in workers])

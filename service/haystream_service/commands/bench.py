@@ -150,7 +150,10 @@ def _case(edges: int, queries: int, workers: int) -> str:
 
 
 def _print_pipeline(result: dict[str, Any]) -> None:
-    columns = ("p50 ms", "p95 ms", "p99 ms", "times no-op's p50", "items/s", "times no-op's", "opened in s")
+    columns = (
+        *("p50 ms", "p95 ms", "p99 ms", "times no-op's p50", "items/s", "times no-op's", "opened in s"),
+        *("p50 ms right after that", "p99 ms"),
+    )
     table = Table(
         Column("", no_wrap=True),
         *columns,
@@ -160,7 +163,9 @@ def _print_pipeline(result: dict[str, Any]) -> None:
     rows = [("no-op agent", result["noop"])]
     rows += [(_case(row["edges"], row["queries"], row["workers"]), row) for row in result["results"]]
     for name, row in rows:
-        table.add_row(name, *(number(row[key]) if key in row else "" for key in keys))
+        fresh = row.get("fresh", {})
+        values = [row.get(key) for key in keys] + [fresh.get(key) for key in ("p50_ms", "p99_ms")]
+        table.add_row(name, *("" if value is None else number(value) for value in values))
     out = Console(highlight=False, soft_wrap=True)
     out.print(table)
     met = [(name, phase) for name, row in rows for phase in row["phases"]]
