@@ -1,7 +1,7 @@
 """How far the store is, by its notes: who reads from where, and who ends when it has gone back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -45,7 +45,7 @@ class Read:
     def begins(self, tp: TopicPartition, offset: int) -> None:
         self.begun[tp] = offset
 
-    def take_items_anew(self) -> set[TopicPartition]:
+    def take_items_anew(self, among: Set[TopicPartition]) -> set[TopicPartition]:
         return set()
 
 
@@ -136,9 +136,15 @@ async def test_who_is_being_told_where_to_begin_is_not_taken_for_one_who_could_n
         return await read_up_to(*names)
 
     monkeypatch.setattr(store, "read_up_to", late)
-    beginning = asyncio.create_task(second.progress.begin({VERDICTS: 6}))
-    await asyncio.sleep(0)
-    await second.progress.note()
+    for given_up in (True, False):  # the partitions were dealt out anew meanwhile
+        askers = 0
+        beginning = asyncio.create_task(second.progress.begin({VERDICTS: 6}))
+        await asyncio.sleep(0)
+        await second.progress.note()
+        if given_up:
+            beginning.cancel()
+            await asyncio.wait([beginning])
+            await second.progress.note()
     answer.set()
     assert await beginning == {VERDICTS: 4}
     await second.acknowledge(5)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -196,9 +196,11 @@ class Partitions:
         """The offset after the last record that was acknowledged since the partition was assigned; 0: none was."""
         return self._acknowledged.get(tp, 0)
 
-    def take_items_anew(self) -> set[TopicPartition]:
-        """Partitions of items, since the last call, whose offsets have begun again: they are read from there."""
-        taken, self._items_anew = self._items_anew, set()
+    def take_items_anew(self, among: Set[TopicPartition]) -> set[TopicPartition]:
+        """Those of these partitions of items whose offsets have begun again since they were last taken: they are
+        read from there."""
+        taken = self._items_anew & among
+        self._items_anew -= taken
         return taken
 
     def in_hand(self, tp: TopicPartition) -> int:

@@ -8,6 +8,7 @@ nothing is noted. What comes again counts once.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aiokafka import TopicPartition
@@ -67,17 +68,14 @@ class Progress:
             self._partitions.begins(tp, offset or 0)
         self._held |= held
         back = {}
-        try:
+        with suppress(StoreUnavailable):
             await self._compare(held)
             for tp, each in held.items():
                 self._partitions.begins(tp, each.sure)
                 if each.sure < each.begun:
                     back[tp] = each.begun = each.sure
-        except StoreUnavailable:
-            return {}
-        finally:
-            for each in held.values():
-                each.beginning = False
+        for each in held.values():  # whoever is cancelled before has begun nothing
+            each.beginning = False
         return back
 
     async def note(self) -> None:
@@ -87,7 +85,7 @@ class Progress:
         await self._compare({tp: each for tp, each in held.items() if not each.compared})
         # Of all of them: one that is too far stays so until this has come to its end.
         too_far = [tp for tp, each in held.items() if each.sure < each.begun]
-        for tp in self._partitions.take_items_anew() & held.keys():  # offsets mean something else now
+        for tp in self._partitions.take_items_anew(held.keys()):  # offsets mean something else now
             await self._store.move_up_to({self._name(tp): (held[tp].noted, 0)})
             held[tp].begun = held[tp].noted = held[tp].sure = 0
         if too_far:

@@ -1,7 +1,7 @@
 """The consumer group: who reads which partitions, and whose commits count."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from random import Random
 from typing import Any
 
@@ -210,7 +210,7 @@ class Partitions:
     def begins(self, tp: TopicPartition, offset: int) -> None:
         """Nothing: no record is ever lost here before it is read."""
 
-    def take_items_anew(self) -> set[TopicPartition]:
+    def take_items_anew(self, among: Set[TopicPartition]) -> set[TopicPartition]:
         """None: no topic is ever made anew here."""
         return set()
 
