@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, report
@@ -150,22 +150,19 @@ def _case(edges: int, queries: int, workers: int) -> str:
 
 
 def _print_pipeline(result: dict[str, Any]) -> None:
-    columns = (
-        *("p50 ms", "p95 ms", "p99 ms", "times no-op's p50", "items/s", "times no-op's", "opened in s"),
-        *("p50 ms right after that", "p99 ms"),
-    )
-    table = Table(
-        Column("", no_wrap=True),
-        *columns,
-        title="pipeline: verdict produced to ranking consumed, and items taken in",
-    )
     keys = ("p50_ms", "p95_ms", "p99_ms", "p50_ratio", "items_per_s", "items_ratio", "opened_s")
+    measures = (
+        *("p50 ms", "p95 ms", "p99 ms", "times no-op's p50", "items/s", "times no-op's", "opened in s"),
+        *("p50 ms just then", "p99 ms just then"),
+    )
     rows = [("no-op agent", result["noop"])]
     rows += [(_case(row["edges"], row["queries"], row["workers"]), row) for row in result["results"]]
+    cases = []
     for name, row in rows:
         fresh = row.get("fresh", {})
         values = [row.get(key) for key in keys] + [fresh.get(key) for key in ("p50_ms", "p99_ms")]
-        table.add_row(name, *("" if value is None else number(value) for value in values))
+        cases.append((name, ["" if value is None else number(value) for value in values]))
+    table = upright("pipeline: verdict produced to ranking consumed, and items taken in", measures, cases)
     out = Console(highlight=False, soft_wrap=True)
     out.print(table)
     met = [(name, phase) for name, row in rows for phase in row["phases"]]
