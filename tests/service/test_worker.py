@@ -21,6 +21,7 @@ from haystream_service.wire import decode_ranking, encode_item, encode_query, en
 from haystream_service.worker import collections
 from haystream_service.worker.collections import Follower
 from haystream_service.worker.endings import StateBack
+from haystream_service.worker.folding import Loaded
 from haystream_service.worker.memory import MemoryPublisher
 from haystream_service.worker.written import HISTORY
 
@@ -460,6 +461,43 @@ async def test_what_is_told_in_idle_time_is_saved_when_nothing_comes(world: Worl
         held = people[:, 0] + tables.common.mean_shift * people[:, 1]
         off = np.abs(held - state.engine.readings.unconstrained(everybody)[0])
         assert off.max() <= TOLD_FACTOR * DEFAULT_TOLERANCE
+
+
+async def test_rows_that_tending_moved_are_saved_with_a_verdict_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process(tolerance=DEFAULT_TOLERANCE, totals_seconds=1000.0)
+    ring = [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 50}",)) for n in range(50)]
+    world.say(Query("q"), *ring)
+    state = await _loaded(process, items=len(ring))
+    drained: list[bool] = []
+    drain = QueryState.drain
+
+    def spied(query: QueryState, *, tended: bool = True) -> Changes:
+        drained.append(tended)
+        return drain(query, tended=tended)
+
+    monkeypatch.setattr(QueryState, "drain", spied)
+    for number in range(4):
+        if number == 2:
+            state.tended_at -= 1000.0
+        said = Verdict(f"v{number}", "q", f"r{7 * number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000)
+        world.say(said)
+        while len(drained) <= number:  # noqa: ASYNC110 - it is a list of the test's
+            await asyncio.sleep(0.01)
+        await process.wait(process.worker.drain())
+    assert drained == [False, False, True, False]
+
+
+async def _loaded(process: Process, *, items: int) -> Loaded:
+    """The one query that the process has in memory, when so many items are in its ranking and all is saved."""
+    while True:
+        await asyncio.sleep(0.01)
+        for owner in process.worker._owners.values():
+            loaded = owner._loaded
+            if loaded and len(loaded.state.collection) == items and loaded.revision and not loaded.unsaved_items:
+                await process.wait(process.worker.drain())
+                return loaded
 
 
 async def test_who_read_of_a_log_what_is_there_no_more_ends(world: World) -> None:
