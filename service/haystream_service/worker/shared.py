@@ -44,7 +44,8 @@ class Limits:
     item_publish_seconds: float = 0.25
     """How often new items are let in, in a batch of their own. Verdicts never wait for them."""
     totals_seconds: float = 5.0
-    """How long new items that change nothing of a ranking's `items` wait, at most, to be saved and published."""
+    """How long new items that change nothing of a ranking's `items` wait, at most, to be saved and published, and
+    rows that tending moved to be saved while verdicts come."""
     idle_seconds: float = 900.0
     """How long a query is kept in memory that nothing comes for, and a collection that no query in memory needs."""
     queries_in_memory: int = 1000
