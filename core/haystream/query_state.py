@@ -529,6 +529,11 @@ class QueryState:
         return isinstance(self._engine, LocalEngine) and self._engine.is_slim
 
     @property
+    def left(self) -> int:
+        """How many participants wait for `tend`, about."""
+        return self._engine.left
+
+    @property
     def unfinished(self) -> bool:
         """Whether growth left more than drift for `tend`: readings may be off by more than promised."""
         return self._engine.unfinished

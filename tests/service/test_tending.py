@@ -12,6 +12,7 @@ from support.held import Held
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.tending import (
+    FEW,
     FEWEST,
     LATE_SECONDS,
     MOST,
@@ -57,6 +58,10 @@ class Drifted:
         self._clock.seconds += done * self._seconds
         self.after_turn()
         return self._left > 0
+
+    @property
+    def left(self) -> int:
+        return self._left
 
     @property
     def drifts(self) -> bool:
@@ -114,24 +119,27 @@ async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() ->
     assert set(await rests(200)) == {0.0}
 
 
-async def test_it_is_in_a_thread_while_batches_come_one_after_the_other_or_there_is_much_to_do() -> None:
+async def test_it_is_in_a_thread_where_growth_or_batches_one_after_the_other_leave_much_to_do() -> None:
     clock, threads = Hands(), list[bool]()
     tending, exclusive = Tending("q", clock), Exclusive()
 
-    async def in_thread(*, unfinished: bool) -> bool:
-        state = Drifted(clock, solves=1, seconds=1e-5)
+    async def in_thread(*, left: int, unfinished: bool = False) -> bool:
+        state = Drifted(clock, solves=left, seconds=1e-7)
         state.unfinished = unfinished
         state.after_turn = lambda: threads.append(threading.current_thread() is not threading.main_thread())
         await tending.until_due(state, exclusive, Restful(clock))  # type: ignore[arg-type]
-        return threads.pop()
+        first, *_ = threads
+        threads.clear()
+        return first
 
-    assert not await in_thread(unfinished=False)  # the first batch
+    assert not await in_thread(left=10 * FEW)  # the first batch
     clock.seconds += RECENT_SECONDS / 10
-    assert await in_thread(unfinished=False)
+    assert await in_thread(left=10 * FEW)
+    assert not await in_thread(left=FEW)
     clock.seconds += 2 * RECENT_SECONDS
-    assert not await in_thread(unfinished=False)
+    assert not await in_thread(left=10 * FEW)
     clock.seconds += 2 * RECENT_SECONDS
-    assert await in_thread(unfinished=True)
+    assert await in_thread(left=1, unfinished=True)
 
 
 async def test_it_rests_again_while_the_event_loop_wakes_it_late_but_not_for_ever() -> None:

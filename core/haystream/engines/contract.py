@@ -204,6 +204,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def left(self) -> int:
+        """How many participants wait for `tend`, about."""
+        ...
+
+    @property
     def unfinished(self) -> bool:
         """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
         ...

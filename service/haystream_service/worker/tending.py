@@ -12,6 +12,8 @@ TURN_SECONDS = 0.001
 """What a turn takes where the event loop runs, about."""
 TURN_SECONDS_IN_THREAD = 0.003
 """The same in a thread, where it ends after the solve in hand if somebody else wants one."""
+FEW = 64
+"""What so many participants wait for is done in a turn or two of the event loop."""
 FEWEST, MOST = 8, 1024
 """Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
 GROWTH_A_TURN = 2
@@ -41,9 +43,9 @@ class Tending:
         before, self._began = self._began, self._clock.monotonic()
         while not mailbox.due:
             busy = max(self._began - before, self._clock.monotonic() - self._began) < RECENT_SECONDS
-            # Longer turns do more in as much time. In a thread they hold up nobody, where batches come one after
-            # the other or there is much to do (a graph that grew at once).
-            in_thread = busy or state.unfinished
+            # Longer turns do more in as much time. In a thread they hold up nobody: where a graph grew at once, or
+            # batches come one after the other and leave much to do.
+            in_thread = state.unfinished or (busy and state.left > FEW)
             wanted = TURN_SECONDS_IN_THREAD if in_thread else TURN_SECONDS
             more, took = await exclusive(
                 partial(self._turn, state, exclusive, mailbox, wanted),

@@ -389,6 +389,12 @@ class LocalEngine:
             self._columns.pack()
 
     @property
+    def left(self) -> int:
+        """How many participants wait for `tend`, those apart whose entries of Q⁻¹ do."""
+        state = self._columns.state
+        return state.news.later.size.item(0) + state.inverse.healing.state.item(1)
+
+    @property
     def unfinished(self) -> bool:
         """True while growth was taken in by estimate, and `tend` has not yet healed everybody since."""
         return self._estimated and self._heals
