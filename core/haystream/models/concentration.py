@@ -72,7 +72,7 @@ def add_likelihood(likelihood: Floats, level: float, mean: float, spread: float,
         if not whole:
             likelihood[LOGARITHM, i] += log_rising(a, y) + log_rising(b, n - y) - log_rising(total, n)
             continue
-        # The same by products, of many edges until a logarithm is taken: a thirtieth of the time.
+        # The same by products, of many edges until a logarithm is taken, which takes longer than they do.
         above, below = 1.0, 1.0
         for k in range(counted):
             above *= a + k if k < relevant else b + k - relevant
