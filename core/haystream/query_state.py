@@ -529,9 +529,9 @@ class QueryState:
         return isinstance(self._engine, LocalEngine) and self._engine.is_slim
 
     @property
-    def left(self) -> int:
+    def participants_left(self) -> int:
         """How many participants wait for `tend`, about."""
-        return self._engine.left
+        return self._engine.participants_left
 
     @property
     def unfinished(self) -> bool:

@@ -12,7 +12,7 @@ from support.held import Held
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.tending import (
-    FEW,
+    FEW_PARTICIPANTS,
     FEWEST,
     LATE_SECONDS,
     MOST,
@@ -60,7 +60,7 @@ class Drifted:
         return self._left > 0
 
     @property
-    def left(self) -> int:
+    def participants_left(self) -> int:
         return self._left
 
     @property
@@ -132,12 +132,12 @@ async def test_it_is_in_a_thread_where_growth_or_batches_one_after_the_other_lea
         threads.clear()
         return first
 
-    assert not await in_thread(left=10 * FEW)  # the first batch
+    assert not await in_thread(left=10 * FEW_PARTICIPANTS)  # the first batch
     clock.seconds += RECENT_SECONDS / 10
-    assert await in_thread(left=10 * FEW)
-    assert not await in_thread(left=FEW)
+    assert await in_thread(left=10 * FEW_PARTICIPANTS)
+    assert not await in_thread(left=FEW_PARTICIPANTS)
     clock.seconds += 2 * RECENT_SECONDS
-    assert not await in_thread(left=10 * FEW)
+    assert not await in_thread(left=10 * FEW_PARTICIPANTS)
     clock.seconds += 2 * RECENT_SECONDS
     assert await in_thread(left=1, unfinished=True)
 

@@ -204,13 +204,13 @@ class Engine(Protocol):
         ...
 
     @property
-    def left(self) -> int:
+    def participants_left(self) -> int:
         """How many participants wait for `tend`, about."""
         ...
 
     @property
     def unfinished(self) -> bool:
-        """Whether growth was taken in by estimate, and `tend` has not yet been everywhere."""
+        """Whether growth was taken in by estimate, and `tend` has not yet healed everybody since."""
         ...
 
     @property

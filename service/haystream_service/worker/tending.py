@@ -12,7 +12,7 @@ TURN_SECONDS = 0.001
 """What a turn takes where the event loop runs, about."""
 TURN_SECONDS_IN_THREAD = 0.003
 """The same in a thread, where it ends after the solve in hand if somebody else wants one."""
-FEW = 64
+FEW_PARTICIPANTS = 64
 """What so many participants wait for is done in a turn or two of the event loop."""
 FEWEST, MOST = 8, 1024
 """Local solves a turn: one takes from a microsecond to a millisecond, near hubs."""
@@ -45,7 +45,7 @@ class Tending:
             busy = max(self._began - before, self._clock.monotonic() - self._began) < RECENT_SECONDS
             # Longer turns do more in as much time. In a thread they hold up nobody: where a graph grew at once, or
             # batches come one after the other and leave much to do.
-            in_thread = state.unfinished or (busy and state.left > FEW)
+            in_thread = state.unfinished or (busy and state.participants_left > FEW_PARTICIPANTS)
             wanted = TURN_SECONDS_IN_THREAD if in_thread else TURN_SECONDS
             more, took = await exclusive(
                 partial(self._turn, state, exclusive, mailbox, wanted),

@@ -389,7 +389,7 @@ class LocalEngine:
             self._columns.pack()
 
     @property
-    def left(self) -> int:
+    def participants_left(self) -> int:
         """How many participants wait for `tend`, those apart whose entries of Q⁻¹ do."""
         state = self._columns.state
         return state.news.later.size.item(0) + state.inverse.healing.state.item(1)

@@ -123,7 +123,7 @@ class ReferenceEngine:
         """Nothing drifts."""
 
     @property
-    def left(self) -> int:
+    def participants_left(self) -> int:
         """Nobody waits."""
         return 0
 
