@@ -125,15 +125,16 @@ class Writer:
         people_left, edges_left = engine.leave(participants, edges)
         return not (people_left.all() and edges_left.all())
 
-    def changes(self, engine: Engine, size: Size, participants: Ints, edges: Ints) -> Changes:
+    def changes(self, engine: Engine, size: Size, participants: Ints, edges: Ints, *, leaving: bool) -> Changes:
         """The rows of those of the participants and edges that differ from the prior, and what all share.
 
-        All without pending screenings. Those that do not differ any more give theirs back. The engine is settled,
-        on a graph of that size. The rows are what it compares with to say what moves next, not what has moved since
-        by too little to be told of: else a reader who was given that would not hear of its moving back.
+        All without pending screenings. Those that do not differ any more give theirs back, if they are to be
+        looked for (`leaving`). The engine is settled, on a graph of that size. The rows are what it compares with
+        to say what moves next, not what has moved since by too little to be told of: else a reader who was given
+        that would not hear of its moving back.
         """
         people_back = edges_back = participants[:0]
-        if engine.may_leave:
+        if leaving:
             people_left, edges_left = engine.leave(participants, edges)
             people_back = self._people.give_back(participants[people_left])
             edges_back = self._edges.give_back(edges[edges_left])

@@ -80,6 +80,8 @@ class QueryState:
         """Whether facts wait for `settle`, or what it took in of growth may be by estimates."""
         self._moved = _Moved()
         self._tended = _Moved()
+        self._not_left = _Moved()
+        """What was drained without having been asked whether it is as the prior says."""
         self._made_up = False
         """Whether scores that were late have been made since the last `ranking`."""
         self._start_engine()
@@ -120,7 +122,7 @@ class QueryState:
     def begin_anew(self, collection: Collection) -> None:
         """Compute everything from the facts once more, on that collection of the same items or others."""
         self.collection, self._kind_of = collection, (None, None)
-        self._moved, self._tended = _Moved(), _Moved()
+        self._moved, self._tended, self._not_left = _Moved(), _Moved(), _Moved()
         self._start_engine()
         self.cursor = self._items = self._withdrawn = self.screened = self.found = 0
         self.catch_up()
@@ -561,16 +563,23 @@ class QueryState:
     def drain(self, *, tended: bool = True) -> Changes:
         """The rows of the tables that moved since the last drain (`posterior_tables`). Settle first.
 
-        Without those `tended`, what only `tend` moved is left for another drain, unless this is the first.
+        Without those `tended`, what only `tend` moved is left for another drain, unless this is the first; and so
+        is the question whether a row is as the prior says, so that a store may do without it.
         """
-        parts = [self._moved, self._tended] if tended or not self._writer.begun else [self._moved]
+        everything = tended or not self._writer.begun
+        parts = [self._moved, self._tended, self._not_left] if everything else [self._moved]
         people = _union([rows for part in parts for rows in part.participants])
         edges = _union([rows for part in parts for rows in part.edges])
         for part in parts:
             part.participants.clear()
             part.edges.clear()
-        changes = self._writer.changes(self._engine, self._size, people, edges)
-        self._engine.may_leave = len(parts) == 1 and self._engine.may_leave
+        may_leave = self._engine.may_leave
+        changes = self._writer.changes(self._engine, self._size, people, edges, leaving=everything and may_leave)
+        if everything:
+            self._engine.may_leave = False
+        elif may_leave:
+            self._not_left.participants.append(people)
+            self._not_left.edges.append(edges)
         return changes
 
 

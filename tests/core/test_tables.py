@@ -252,6 +252,30 @@ def test_rows_that_are_as_the_prior_again_are_given_back(model: ModelName) -> No
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_rows_are_given_back_by_the_next_drain_of_everything(model: ModelName) -> None:
+    """A drain beside a verdict does not ask which are as the prior again: that one does."""
+    state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
+    query.finish()
+    stored = Stored(query)
+    stored.save()
+    for number, (item_id, outcome) in enumerate(said[:40]):
+        step(state, verdict(number, item_id, outcome))
+    query.finish()
+    stored.save()
+    most = len(stored.people.index)
+    for number, (item_id, _) in enumerate(said[:40]):
+        step(state, verdict(40 + number, item_id, Outcome.RETRACTED))
+        query.settle()
+        stored.save(tended=False)
+    assert len(stored.people.index) >= most
+    while query.tend(1000):
+        pass
+    stored.save()
+    assert len(stored.people.index) < most / 2
+    assert_reads(stored, query, 1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_new_items_on_old_edges_write_nothing(model: ModelName) -> None:
     state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
     stored = Stored(query)

@@ -26,10 +26,10 @@ class Stored:
         self._tolerance = tolerance
         self.people, self.edges = no_rows(PARTICIPANT_COLUMNS), no_rows(EDGE_COLUMNS)
 
-    def save(self) -> Changes:
+    def save(self, *, tended: bool = True) -> Changes:
         """Take over what changed."""
         self.query.settle()
-        changes = self._last = self.query.drain()
+        changes = self._last = self.query.drain(tended=tended)
         if changes.whole:
             self.people, self.edges = no_rows(PARTICIPANT_COLUMNS), no_rows(EDGE_COLUMNS)
         self.people, self.edges = patched(self.people, changes.participants), patched(self.edges, changes.edges)
