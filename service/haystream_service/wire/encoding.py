@@ -136,6 +136,7 @@ def encode_ranking(
     if kept > FEW_ITEMS and _first(ranking.items, named, limits.ranking_bytes) < kept:
         named = FEW_NAMED
         kept = _first(ranking.items, named, limits.ranking_bytes)
+    reasons = _reasons(ranking.items[:kept])
     value = _dumped(
         {
             "query_id": query_id,
@@ -146,7 +147,7 @@ def encode_ranking(
             "found": ranking.found,
             "expected_remaining": ranking.expected_remaining,
             "discrepancy": ranking.discrepancy,
-            "items": [_ranked(item, named) for item in ranking.items[:kept]],
+            "items": [_ranked(item, named, reasons[id(item.because)]) for item in ranking.items[:kept]],
             "items_cut": len(ranking.items) - kept,
         }
     )
@@ -202,7 +203,16 @@ def _characters(item: RankedItem, named: int) -> int:
     return sum(map(len, (item.item_id, item.uri or "", *item.participants[:named], *because)))
 
 
-def _ranked(item: RankedItem, named: int) -> dict[str, Any]:
+def _reasons(items: Sequence[RankedItem]) -> dict[int, orjson.Fragment]:
+    """What `because` says, by the identity of the shares: items of one set have them in common."""
+    shares = {id(item.because): item.because for item in items}
+    return {
+        which: orjson.Fragment(orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY))
+        for which, each in shares.items()
+    }
+
+
+def _ranked(item: RankedItem, named: int, because: orjson.Fragment) -> dict[str, Any]:
     """What is said of an item: of what nobody knows, nothing."""
     value: dict[str, Any] = {
         "item_id": item.item_id,
@@ -211,7 +221,7 @@ def _ranked(item: RankedItem, named: int) -> dict[str, Any]:
         "mean": item.mean,
         "sd": item.sd,
         "participants": item.participants,
-        "because": item.because,
+        "because": because,
     }
     more = len(item.participants) - named
     if more > 0:
