@@ -41,6 +41,7 @@ from haystream.engines.local.edge_priors import NOISE, edge_prior, numbers
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
 from haystream.engines.local.inverse_entries import change_entries, change_row, find_reached, take_entries
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
+from haystream.engines.local.push import push_everybody
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.refer import mark_reached, refer
@@ -52,7 +53,6 @@ from haystream.engines.local.update_growth import (
     follow_residuals,
     offer_items,
     push_ends,
-    push_everybody,
     renew,
     rescale,
     take_prior,

@@ -7,10 +7,10 @@ from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import AT_ONCE, heal, healing, let_wait
 from haystream.engines.local.prior_inverse import Precision
+from haystream.engines.local.push import push_everybody
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import ALLOWED, ROUNDS
 from haystream.engines.local.state import OWN, SQUARE, State
-from haystream.engines.local.update_growth import push_everybody
 from haystream.models.base import Priors
 from haystream.overlay import flattened, whole
 

@@ -1,7 +1,7 @@
 """What each screened edge adds to an expectation: its additive share, from one local solve."""
 
-from haystream.arrays import Floats, Ints, Longs, Marked, mark, members_of, put_largest, unmark_all
-from haystream.compiled import compiled
+from haystream.arrays import Floats, Ints, Longs, Marked, flag_of, mark, put_largest, unmark_all
+from haystream.compiled import compiled, inlined
 from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
@@ -70,30 +70,30 @@ def collect_shares(
     for t in touched_by(room):
         contacts += system.degree[t] if values[t] != 0.0 else 0
     if len(screened) < contacts:
-        for i in range(len(screened)):
-            f = screened[i]
-            reached = values[edges.tail[f]] != 0.0 or values[edges.head[f]] != 0.0
-            if reached and edges.weight[f] != 0.0:
-                mark(found, f)
+        for f in screened:
+            if values[edges.tail[f]] != 0.0 or values[edges.head[f]] != 0.0:
+                add_share(edges, found, f, values, shift, shares)
     else:
         for t in touched_by(room):
             first = system.start[t]
             for j in range(first, first + system.degree[t] if values[t] != 0.0 else first):
-                if edges.weight[system.incident[j]] != 0.0:
-                    mark(found, system.incident[j])
-    by_ends = found.size[0]
-    for i in range(by_ends):
-        f = found.members[i]
-        of_f = edge_prior(edges.prior, f)
-        at = of_f.on_tail * values[edges.tail[f]] + of_f.on_head * values[edges.head[f]]
-        shares[i] = (edges.coefficient[MEAN, f] - shift * edges.weight[f]) * at
-    for i in range(len(which)):
-        if edges.weight[which[i]] != 0.0:
-            mark(found, which[i])
-    shares[by_ends : found.size[0]] = 0.0
-    for i, f in enumerate(members_of(found)):
-        for j in range(len(which)):
-            if which[j] == f:
-                own = edges.coefficient[MEAN, f] - shift * edges.weight[f]
-                shares[i] += own * edge_prior(edges.prior, f).residual / len(which)
+                add_share(edges, found, system.incident[j], values, shift, shares)
+    for e in which:
+        add_share(edges, found, e, values, shift, shares)
+        of_own = (edges.coefficient[MEAN, e] - shift * edges.weight[e]) * edge_prior(edges.prior, e).residual
+        for i in range(found.size[0] if of_own != 0.0 else 0):
+            if found.members[i] == e:
+                shares[i] += of_own / len(which)
     forget(room)
+
+
+@inlined
+def add_share(edges: Edges, found: Marked, edge: int, values: Floats, shift: float, shares: Floats) -> None:
+    """Put an edge with data into `found`, unless it is there, and what it adds by its ends, where a solve is at
+    `values`, into `shares`."""
+    weight = edges.weight[edge]
+    if weight != 0.0 and flag_of(found, edge) == 0:
+        prior = edge_prior(edges.prior, edge)
+        at = prior.on_tail * values[edges.tail[edge]] + prior.on_head * values[edges.head[edge]]
+        shares[found.size[0]] = (edges.coefficient[MEAN, edge] - shift * weight) * at
+        mark(found, edge)

@@ -15,6 +15,7 @@ from haystream.arrays import Bits, Floats, Ints, Longs, bit_of, put_bit
 from haystream.compiled import compiled, inlined
 from haystream.graph import Graph
 from haystream.overlay import USED, WHOLE, Overlay, add_to, entry
+from haystream.prefetch import prefetch
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
 """Columns of a participant's cell: x, r, Λ_uu, and whether the participant waits in the ring or is listed. They lie
@@ -32,6 +33,9 @@ each."""
 ROUNDS = 1000
 """A solve on the whole graph may take so many steps more for each participant and contact: several times what
 a correlation at the end of its range needs."""
+
+AHEAD = 32
+"""So many contacts ahead of a push what it reads of them is fetched."""
 
 ALLOWED, EXCEEDED = 0, 1
 """Places in `Scratch.steps`."""
@@ -75,8 +79,6 @@ class Scratch(NamedTuple):
     """How many are in `touched`, shape (1,)."""
     steps: Longs
     """Shape (2,): how many a solve is ALLOWED, and 1 once one has EXCEEDED that."""
-    none: Floats
-    """Nobody's residuals, shape (0, 1)."""
 
 
 def system(graph: Graph, off: Overlay, laid_over: Bits, diagonal: Overlay) -> System:
@@ -125,19 +127,36 @@ def scratch(participants: int) -> Scratch:
     begin = -room.ctypes.data % line // 8
     cells = room[begin : begin + 4 * participants].reshape(participants, 4)
     ring, touched = np.zeros((2, participants), np.int32)
-    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps(), np.zeros((0, 1)))
+    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps())
+
+
+@inlined
+def fetch_row(system: System, u: int) -> None:
+    """Have the begin of a participant's contacts fetched: whoever is put into a ring comes to be pushed."""
+    prefetch(system.contact, system.start[u])
+    prefetch(system.incident, system.start[u])
+
+
+@inlined
+def fetch_contacts(system: System, u: int, rows: Floats) -> None:
+    """Have what a push of a participant reads of the first contacts fetched: their `rows`, and the entries."""
+    for i in range(system.start[u], system.start[u] + min(system.degree[u], AHEAD)):
+        fetch_contact(system, i, rows)
+
+
+@inlined
+def fetch_contact(system: System, place: int, rows: Floats) -> None:
+    """Have the same of the contact at that place fetched."""
+    prefetch(rows, system.contact[place])
+    prefetch(system.off.below, system.incident[place])
 
 
 @compiled
-def relax(system: System, before: Floats, side: int, tolerance: float, room: Scratch) -> float:
-    """Push until |r| ≤ tolerance × diagonal among the touched and all that they reach, or give up.
-
-    Whoever is reached is put among the touched with his residual of `before`, shape (participants, sides), or 0
-    where that has no rows; the solution moves by the values of `room.cells`. Returns the sum over all steps of the
-    step times the residual at that place and time.
-    """
+def solve(system: System, tolerance: float, room: Scratch) -> None:
+    """Solve in the scratch what `begin` put there: push until |r| ≤ tolerance × diagonal of all whom that reaches,
+    or give up."""
     ring, touched, cells = room.ring, room.touched, room.cells
-    size, listed, along = len(ring), room.listed[0], 0.0
+    size, listed = len(ring), room.listed[0]
     head, count, steps = 0, 0, room.steps[ALLOWED]
     off, mixed = system.off, system.off.counts[USED] != WHOLE
     for i in range(listed):
@@ -156,22 +175,26 @@ def relax(system: System, before: Floats, side: int, tolerance: float, room: Scr
         step = cells[u, RESIDUAL] / cells[u, DIAGONAL]
         if abs(step) <= tolerance:
             continue
-        along += step * cells[u, RESIDUAL]
         cells[u, VALUE] += step
         cells[u, RESIDUAL] = 0.0
+        if count > 0:
+            fetch_contacts(system, ring[head], cells)
         first, looked_up = system.start[u], mixed and bit_of(system.laid_over, u) != 0
         steps -= 1 + system.degree[u]
         if steps < 0:
             room.steps[EXCEEDED] = 1
             break
-        for i in range(first, first + system.degree[u]):
+        last = first + system.degree[u]
+        for i in range(first, last):
+            if i + AHEAD < last:
+                fetch_contact(system, i + AHEAD, cells)
             v = system.contact[i]
             mark = cells[v, MARK]
             if mark == UNMARKED:
                 touched[listed] = v
                 listed += 1
                 mark = LISTED
-                cells[v, RESIDUAL] = before[v, side] if len(before) > 0 else 0.0
+                cells[v, RESIDUAL] = 0.0
                 cells[v, DIAGONAL] = diagonal_of(system, v)
                 cells[v, MARK] = LISTED
             e = system.incident[i]
@@ -184,16 +207,10 @@ def relax(system: System, before: Floats, side: int, tolerance: float, room: Scr
                     tail -= size
                 ring[tail] = v
                 count += 1
+                fetch_row(system, v)
     for i in range(count):  # where it was given up
         cells[ring[(head + i) % size], MARK] = LISTED
     room.listed[0] = listed
-    return along
-
-
-@compiled
-def solve(system: System, tolerance: float, room: Scratch) -> None:
-    """Solve in the scratch what `begin` put there."""
-    relax(system, room.none, 0, tolerance, room)
 
 
 @compiled

@@ -18,10 +18,11 @@ from haystream.engines.local.edge_priors import (
     put_number,
 )
 from haystream.engines.local.healing import add_strain, lower
+from haystream.engines.local.push import add_residual, push_side
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import System, add_off_diagonal, add_on_diagonal, diagonal_of, touch
+from haystream.engines.local.solve import System, add_off_diagonal, add_on_diagonal, diagonal_of
 from haystream.engines.local.state import OWN, SQUARE, People, State
-from haystream.engines.local.update_verdict import add_residual, coefficient_of, push_side, regress
+from haystream.engines.local.update_verdict import coefficient_of, regress
 from haystream.models.base import Priors
 from haystream.overlay import Overlay, add_to, cell, entry, put
 
@@ -67,16 +68,6 @@ def push_ends(state: State, which: Ints) -> None:
     for side in range(state.people.residual.shape[1]):
         push_side(state, side, state.tolerances.sides[side])
     unmark_all(unpushed)
-
-
-@compiled
-def push_everybody(state: State, side: int, participants: int) -> None:
-    """Push the residuals of one side wherever they are above its tolerance."""
-    system, residual, limit = state.system, state.people.residual, state.tolerances.sides[side]
-    for u in range(participants):
-        if abs(residual[u, side]) > limit * diagonal_of(system, u):
-            touch(system, state.rooms.other, u, residual[u, side])
-    push_side(state, side, limit)
 
 
 @compiled

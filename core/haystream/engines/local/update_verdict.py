@@ -1,12 +1,15 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
-from haystream.arrays import Floats, Marked, mark, members_of, unmark_all
+from haystream.arrays import Floats, mark, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import OWED_FACTOR
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import add_strain, lower
+from haystream.engines.local.push import add_residual, push_side
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
+    AHEAD,
+    DIAGONAL,
     RESIDUAL,
     VALUE,
     add_off_diagonal,
@@ -14,13 +17,12 @@ from haystream.engines.local.solve import (
     begin,
     diagonal_of,
     forget,
-    relax,
     solve,
-    touch,
     touched_by,
 )
-from haystream.engines.local.state import Data, People, State
+from haystream.engines.local.state import Data, State
 from haystream.overlay import add_to, add_to_cell, cell
+from haystream.prefetch import prefetch
 
 
 @compiled
@@ -42,44 +44,6 @@ def coefficient_of(side: int, weight: float, deviation: float, left: float) -> f
     return left if side == REMAINING else weight
 
 
-@inlined
-def add_residual(people: People, unpushed: Marked, participant: int, side: int, value: float) -> None:
-    """Add to a residual, and list the participant as unpushed."""
-    if value != 0.0:  # memory that is written to is the query's own from then on
-        people.residual[participant, side] += value
-    mark(unpushed, participant)
-
-
-@compiled
-def push_side(state: State, side: int, limit: float) -> None:
-    """Push a right-hand side's residuals, down to `limit` from those touched in `rooms.other` and the unpushed on,
-    and keep the sums in step. The unpushed stay listed, for another side.
-
-    A step s at u moves bᵀx + rᵀx by s r_u, and bᵀx₂ + x_bᵀr₂ by s times the other side's residual at u. Whoever
-    takes a step has moved, but for REMAINING, which moves no reading."""
-    people, sums, room = state.people, state.sums, state.rooms.other
-    x, residual = people.x, people.residual
-    for u in members_of(state.rooms.unpushed):
-        if abs(residual[u, side]) > limit * diagonal_of(state.system, u):
-            touch(state.system, room, u, residual[u, side])
-    along = relax(state.system, residual, side, limit, room)
-    sums.form[side] += along
-    first, last = (0, COMMON) if side == COMMON else (COMMON, residual.shape[1])
-    if side == COMMON:
-        sums.border[COMMON] -= along
-    for u in touched_by(room):
-        step = room.cells[u, VALUE]
-        residual[u, side] = room.cells[u, RESIDUAL]
-        if step == 0.0:
-            continue
-        add_to_cell(x, u, side, step)
-        if side != REMAINING:
-            mark(state.news.moved, u)
-        for other in range(first, last):
-            sums.border[other if side == COMMON else side] -= step * residual[u, other]
-    forget(room)
-
-
 @compiled
 def change_edge(state: State, edge: int, weight: float, coefficients: Floats) -> None:
     """Give an edge a new weight and new coefficients, shape (sides,): a rank-one change of Λ, and new right-hand
@@ -88,11 +52,10 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     With K = Λ⁻¹β̃, γ = 1 + Δw β̃ᵀK and Δc the change of a coefficient, the solution moves by K (Δc − Δw β̃ᵀx) / γ
     and covariances by −K_u K_v Δw / γ (docs/method.md, "The local engine"). K is solved locally; what it leaves
     unsolved stays in the residuals, so the solutions' errors do not accumulate. Of side COMMON a part is owed."""
-    system, edges, people, sums = state.system, state.edges, state.people, state.sums
+    edges, people, sums = state.edges, state.people, state.sums
     u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
     beta_u, beta_v = prior.on_tail, prior.on_head
-    x, residual, unpushed = people.x, people.residual, state.rooms.unpushed
-    column, room = state.rooms.column, state.rooms.other
+    x, residual, unpushed, column = people.x, people.residual, state.rooms.unpushed, state.rooms.column
     K, left, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 1.0
     dw, sides = weight - edges.weight[edge], residual.shape[1]
     if dw != 0.0:
@@ -108,15 +71,23 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
             sums.along[side] = 0.0  # there is no K
             add_residual(people, unpushed, u, side, dc * beta_u)
             add_residual(people, unpushed, v, side, dc * beta_v)
-    own = 0.0
-    for t in touched_by(column):
+    mark(unpushed, u)
+    mark(unpushed, v)
+    own, touched = 0.0, touched_by(column)
+    for i, t in enumerate(touched):
+        if i + AHEAD < len(touched):
+            prefetch(residual, touched[i + AHEAD])
         own += K[t] * left[t]
+        diagonal = column.cells[t, DIAGONAL]  # but for those of u and v, as it is
         for side in range(sides):
             step, r = sums.step[side], residual[t, side]
             if K[t] != 0.0:
                 sums.back[side] += K[t] * r
                 add_to_cell(x, t, side, step * K[t])
-            residual[t, side] = r + step * left[t]
+            r += step * left[t]
+            residual[t, side] = r
+            if abs(r) > limit_after_verdict(state, side) * diagonal:
+                mark(unpushed, t)
     for side in range(sides):
         step, back = sums.step[side], sums.back[side]
         at_ends = sums.change[side] * (beta_u * cell(x, u, side) + beta_v * cell(x, v, side))
@@ -131,14 +102,16 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     for side in range(sides):
         if dw == 0.0 and sums.change[side] == 0.0:
             continue
-        limit = state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0)
-        for t in touched_by(column):
-            if abs(residual[t, side]) > limit * diagonal_of(system, t):
-                touch(system, room, t, residual[t, side])
-        push_side(state, side, limit)
+        push_side(state, side, limit_after_verdict(state, side))
     unmark_all(unpushed)
     forget(column)
     mark(state.news.stale, edge)
+
+
+@inlined
+def limit_after_verdict(state: State, side: int) -> float:
+    """Down to which residuals are pushed then: of side COMMON a part is owed."""
+    return float(state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0))
 
 
 @compiled
