@@ -447,6 +447,19 @@ def test_rankings_name_some_of_many_people_and_say_how_many_more_there_are():
         assert (len(item.participants), item.participants_cut) == (64, cut)
 
 
+def test_each_item_of_a_ranking_says_why_it_is_there_whatever_it_has_in_common_with_others():
+    ann, ben = (Share(("ann", "carl"), 0.25),), (Share(("ben", "carl"), -0.5), Share(("ann", "carl"), 0.1))
+    items = [
+        RankedItem(f"m{rank}", rank, 0.5, 0.5, 0.1, ("ann", "ben"), because)
+        for rank, because in enumerate((ann, ben, ann, (), tuple(ben)), start=1)
+    ]
+    value = encode_ranking(
+        "q", Ranking("greedy", 2, 1, Estimate(3.0, 0.5), 1.5, tuple(items)), revision=1, published_at=0
+    )
+    told = [[(tuple(s.participants), s.share) for s in item.because] for item in decode_ranking(value).items]
+    assert told == [[(s.participants, s.share) for s in item.because] for item in items]
+
+
 @pytest.mark.parametrize("limit", [20_000, 100_000, 1_000_000])
 def test_rankings_that_do_not_fit_name_fewer_people_and_then_end_earlier(limit: int):
     whole = ranking_of(40, people=100)
