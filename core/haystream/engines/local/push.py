@@ -41,7 +41,7 @@ def exceeds(state: State, participant: int, side: int, limit: float) -> bool:
 
 @inlined
 def line_up(room: Scratch, participant: int) -> None:
-    """Have a participant's residual be the next that `push_line` looks at, unless it waits already."""
+    """Have `push_line` look at a participant's residual, unless it waits for that already."""
     if room.cells[participant, MARK] == UNMARKED:
         room.cells[participant, MARK] = QUEUED
         room.ring[room.listed[0]] = participant
