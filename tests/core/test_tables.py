@@ -224,8 +224,8 @@ def test_there_are_rows_where_data_reach_and_nowhere_else(model: ModelName) -> N
     assert_reads(stored, query, 1e-4)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_rows_that_are_as_the_prior_again_are_given_back(model: ModelName) -> None:
+def stored_verdicts(model: ModelName) -> tuple[State, Stored, list[tuple[str, Outcome]]]:
+    """A query with forty verdicts, saved after each, and what was said."""
     state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
     query.finish()
     stored = Stored(query)
@@ -233,16 +233,23 @@ def test_rows_that_are_as_the_prior_again_are_given_back(model: ModelName) -> No
     for number, (item_id, outcome) in enumerate(said[:40]):
         step(state, verdict(number, item_id, outcome))
         stored.save()
+    return state, stored, said[:40]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_that_are_as_the_prior_again_are_given_back(model: ModelName) -> None:
+    state, stored, said = stored_verdicts(model)
+    query = stored.query
     most = len(stored.people.index), len(stored.edges.index)
     assert min(most) > 20
-    for number, (item_id, _) in enumerate(said[:40]):
+    for number, (item_id, _) in enumerate(said):
         step(state, verdict(40 + number, item_id, Outcome.RETRACTED))
         query.finish()
         stored.save()
         assert_reads(stored, query, 1e-4)
     assert len(stored.people.index) < most[0] / 2
     assert len(stored.edges.index) < most[1] / 2
-    for number, (item_id, outcome) in enumerate(said[:40]):
+    for number, (item_id, outcome) in enumerate(said):
         step(state, verdict(80 + number, item_id, outcome))
         stored.save()
     query.finish()
@@ -254,16 +261,12 @@ def test_rows_that_are_as_the_prior_again_are_given_back(model: ModelName) -> No
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_are_given_back_by_the_next_drain_of_everything(model: ModelName) -> None:
     """A drain beside a verdict does not ask which are as the prior again: that one does."""
-    state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
-    query.finish()
-    stored = Stored(query)
-    stored.save()
-    for number, (item_id, outcome) in enumerate(said[:40]):
-        step(state, verdict(number, item_id, outcome))
+    state, stored, said = stored_verdicts(model)
+    query = stored.query
     query.finish()
     stored.save()
     most = len(stored.people.index)
-    for number, (item_id, _) in enumerate(said[:40]):
+    for number, (item_id, _) in enumerate(said):
         step(state, verdict(40 + number, item_id, Outcome.RETRACTED))
         query.settle()
         stored.save(tended=False)
