@@ -113,7 +113,7 @@ class Rooms(NamedTuple):
     column: Scratch
     """For a column of Λ⁻¹."""
     other: Scratch
-    """For another solve."""
+    """For another solve, or for the ring of those whose residuals are pushed (`push`)."""
     unpushed: Marked
     """Participants whose residuals have changed, and are to be pushed."""
     people: Marked
