@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haystream.compiled import compiled, inlined
+from haystream.compiled import allocating, compiled, inlined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -199,6 +199,16 @@ def take_last(numbers: Marked, most: int) -> Ints:
     taken = numbers.members[begin:count].copy()
     unmark_last(numbers, begin)
     return taken
+
+
+@allocating
+def among(numbers: Ints, some: Ints) -> Switches:
+    """Which of a few numbers are among some, shape (len(numbers),)."""
+    found = np.zeros(len(numbers), np.bool_)
+    for one in some:
+        for i in range(len(numbers)):
+            found[i] |= numbers[i] == one
+    return found
 
 
 @compiled

@@ -10,6 +10,7 @@ import numpy as np
 from haystream.arrays import Floats, Growing, Ints, Longs
 from haystream.chains import Chains
 from haystream.compiled import allocating
+from haystream.prefetch import SOON, prefetch
 
 SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are
@@ -61,15 +62,29 @@ class SetEdges(NamedTuple):
 @allocating
 def edges_of(sets: SetEdges, which: Ints) -> tuple[Longs, Ints]:
     """The edges of some sets one after the other, and where each set's begin: `SetEdges.start`."""
-    start = np.zeros(len(which) + 1, np.int64)
+    start, last = np.zeros(len(which) + 1, np.int64), len(which) - 1
     for i in range(len(which)):
+        prefetch(sets.start, which[min(i + SOON, last)])
         start[i + 1] = start[i] + sets.start[which[i] + 1] - sets.start[which[i]]
     edges = np.empty(start[-1], np.int32)
     for i in range(len(which)):
+        prefetch(sets.edge, sets.start[which[min(i + SOON, last)]])
         first = sets.start[which[i]]
         for j in range(start[i], start[i + 1]):
             edges[j] = sets.edge[first + j - start[i]]
     return start, edges
+
+
+@allocating
+def summed(numbers: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """Which numbers there are, ascending, and the sum of the values of each."""
+    each, sums, count = np.empty_like(numbers), np.zeros(len(numbers)), 0
+    for i in np.argsort(numbers):
+        if count == 0 or each[count - 1] != numbers[i]:
+            each[count] = numbers[i]
+            count += 1
+        sums[count - 1] += values[i]
+    return each[:count], sums[:count]
 
 
 class ItemSets:
@@ -114,12 +129,9 @@ class ItemSets:
 
     def offered(self, of: Ints) -> tuple[Ints, Floats]:
         """The edges that some items lie on, given the set of each, ascending; what they add, 1/k on each of k."""
-        which, count = np.unique(of, return_counts=True)
-        start = self.start.view()
-        size = start[which + 1] - start[which]
-        first = np.repeat(start[which] - np.cumsum(size) + size, size)
-        edges, at = np.unique(self.edge.view()[first + np.arange(len(first))], return_inverse=True)
-        return edges, np.bincount(at, np.repeat(count * shares_of(size), size)).astype(np.float64)
+        start, edges = edges_of(self.layout, of)
+        size = np.diff(start)
+        return summed(edges, np.repeat(shares_of(size), size))
 
     def intern(self, edges: Sequence[int], sizes: Iterable[int]) -> list[int]:
         """The set of each of some items, made where it is new: the first lies on the first `sizes[0]` edges, the

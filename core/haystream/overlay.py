@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from haystream.arrays import Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
 from haystream.copies import zeros_as_needed
+from haystream.prefetch import prefetch
 
 LINE = 2
 """Entries of a column where few differ: with one it takes more to find them. Where many do, lines of one hold less
@@ -166,6 +167,26 @@ def place_of(overlay: Overlay, line: int) -> int:
     group, bit = line >> GROUP_POWER, 1 << (line & (GROUP - 1))
     bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
     return overlay.chunks[group, FIRST] + ones(bits & (bit - 1)) if bits & bit else 0
+
+
+@inlined
+def fetch_line(overlay: Overlay, line: int) -> None:
+    """Have a line fetched as it is below, and what says whether it is laid over, and where (`prefetch`)."""
+    prefetch(overlay.chunks, line >> GROUP_POWER)
+    prefetch(overlay.below, line * overlay.own.shape[1])
+
+
+@inlined
+def fetch_own_line(overlay: Overlay, line: int) -> None:
+    """Have a line fetched if it is laid over; `fetch_line` had better have come `SOON` before."""
+    if overlay.counts[USED] != WHOLE:
+        prefetch(overlay.own, place_of(overlay, line))
+
+
+@inlined
+def line_of(column: Overlay, number: int) -> int:
+    """The line of an entry."""
+    return int(number >> (column.own.shape[1] - 1))
 
 
 @inlined

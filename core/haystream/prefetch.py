@@ -7,13 +7,19 @@ longer than everything else takes. Whoever knows some steps ahead what will be r
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import get_item_pointer, int32_t, voidptr_t
 from numba.core.extending import intrinsic
 from numba.np.arrayobj import make_array
+from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Ints
+from haystream.arrays import Flags, Floats, Ints, Longs
+
+SOON = 8
+"""Of what lies anywhere a loop has fetched what it will read so many steps later. Where it has to read one thing to
+know where another lies, that is one such distance more."""
 
 READ, KEEP_CLOSE, DATA = 0, 3, 1
 """What the processor is told: that it is to be read, where to keep it, and that it is no code."""
@@ -34,6 +40,6 @@ def _prefetch(_: Any, array: types.Array, row: types.Integer) -> Any:
     return types.void(array, row), fetch
 
 
-prefetch = cast(Callable[[Floats | Ints, int], None], _prefetch)
+prefetch = cast(Callable[[Floats | Ints | Longs | Flags | NDArray[np.uint32], int], None], _prefetch)
 """Have an entry of a vector, or the begin of a row of a matrix, fetched; nothing happens where there is none. For
 compiled callers only."""

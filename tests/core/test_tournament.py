@@ -1,11 +1,13 @@
 """The tournament against sorting."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from haystream.arrays import Ints
-from haystream.ranking.tournament import Hashes, Ties, Tournament
+from haystream.ranking.tournament import BLOCK, Hashes, Ties, Tournament
 
 entry = st.tuples(
     st.sampled_from([-np.inf, 0.0, 0.25, 0.5, 1.0]),
@@ -67,5 +69,16 @@ def test_what_a_large_one_says_depends_on_its_entries_alone() -> None:
     for tournament in (often, once):
         assert tournament.leaders(size, ties).tolist() == order.tolist()
         assert tournament.leaders(60, ties).tolist() == order[:60].tolist()
+        assert_nodes_are_up_to_date(tournament)
     assert often.totals().tolist() == once.totals().tolist()
     np.testing.assert_allclose(once.totals(), terms.sum(axis=0), rtol=1e-12)
+
+
+def assert_nodes_are_up_to_date(tournament: Tournament) -> None:
+    """With a node that says more than the best below it scores it would take longer to find who leads."""
+    score, nodes = tournament.places.score, int(tournament.places.start[1])
+    for below, above in pairwise(tournament.places.start.tolist()):
+        best = score[below:above].reshape(-1, BLOCK).max(axis=1)
+        assert score[above : above + len(best)].tolist() == best.tolist()
+    known = score[nodes:] > -np.inf
+    assert score[tournament.places.best[known]].tolist() == score[nodes:][known].tolist()

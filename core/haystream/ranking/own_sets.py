@@ -12,6 +12,7 @@ from haystream.arrays import Flags, Growing, Ints, Longs, Switches
 from haystream.compiled import allocating, compiled, inlined
 from haystream.item_sets import ItemSets
 from haystream.places import NOWHERE, Places
+from haystream.prefetch import SOON, prefetch
 from haystream.ranking.set_scores import CountedSets, SetCounts, counts_of, numbers_of
 from haystream.ranking.tournament import LAST_HASH, Hashes, Ties
 
@@ -68,7 +69,13 @@ def sets_on(edges: Ints, start: Longs, last_link: Ints, linked: Ints, previous_l
     """The sets on `edges`, those on one edge first; one on several of them is there for each, shape (k,)."""
     alone, several = np.empty(16 + len(edges), np.int32), np.empty(16, np.int32)
     found = more = 0
-    for edge in edges:
+    last = len(edges) - 1
+    for i, edge in enumerate(edges):
+        prefetch(last_link, edges[min(i + 3 * SOON, last)])
+        for column in (linked, previous_link):
+            prefetch(column, last_link[edges[min(i + 2 * SOON, last)]])
+        soon = last_link[edges[min(i + SOON, last)]]
+        prefetch(start, linked[soon] if soon >= 0 else 0)
         link = last_link[edge]
         while link >= 0:
             which = linked[link]
@@ -285,12 +292,12 @@ class OwnSets:
         return -1 - int(self._set.data[place])
 
     def rows(self, of: Ints) -> Ints:
-        """The row of each of some sets, shape (len(of),): they are own and have an entry, which is DUE now.
+        """The row of each of some sets, shape (len(of),): they are own and have an entry, which is DUE now. Each is
+        named once.
 
         Whatever is new counts what the query began with.
         """
-        each, back = np.unique(of, return_inverse=True)
-        at = self.enter(each)
+        at = self.enter(of)
         self.flags.data[at] = DUE
         new = at[self._set.data[at] >= 0]
         if len(new):
@@ -303,4 +310,4 @@ class OwnSets:
             self.tie.data[known + began] = self._tie_before[sets[began]]
             self.left.data[known + began] = self.items.data[known + began] = self._left_before[sets[began]]
             self._set.data[new] = -1 - np.arange(known, count)
-        return (-1 - self._set.data[at])[back]
+        return -1 - self._set.data[at]

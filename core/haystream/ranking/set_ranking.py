@@ -102,15 +102,20 @@ class SetRanking:
     def row(self, which: int) -> int:
         """The row of a set in the counts."""
         row = self.own.known_row(which)
-        return row if row != NOWHERE else int(self.rows(np.array([which], np.int32))[0])
+        return row if row != NOWHERE else int(self._rows_of_each(np.array([which], np.int32))[0])
 
     def rows(self, of: Ints) -> Ints:
         """The row of each of these sets in the counts, shape (len(of),)."""
-        own, each = self.own, np.unique(of)
+        each, back = np.unique(of, return_inverse=True)
+        return self._rows_of_each(each)[back]
+
+    def _rows_of_each(self, each: Ints) -> Ints:
+        """The same of sets that are named once."""
+        own = self.own
         known = own.among(each)
         self._entered.append(each[known & (own.places(each) == NOWHERE)])
         self._new.append(own.own(each))
-        rows = own.rows(of)
+        rows = own.rows(each)
         self._tournament.resize(own.entries, own.ties)
         return rows
 

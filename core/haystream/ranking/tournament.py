@@ -2,8 +2,10 @@
 
 An entry holds a set's score and the terms of some sums; the tie hash of its first unscreened item is looked up
 (`Ties`), which is asked for only where scores are equal. Eight entries play each other, then eight of their
-winners, and so on: every node says who is the best below it and how good, and the sums of the terms there. So a
-query that scores many sets pays for their entries, and little more. An entry without unscreened items scores −inf.
+winners, and so on: every node says who is the best below it and how good. Most entries that get another score were
+not the best of their eight, and are not now: nothing is played again for these. The sums follow what each entry
+adds to them. So a query that scores many sets pays for their entries, and little more. An entry without unscreened
+items scores −inf.
 """
 
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 
 from haystream.arrays import SPARE, Floats, Ints, Longs
 from haystream.compiled import allocating, compiled, inlined
+from haystream.prefetch import SOON, prefetch
 
 Hashes = NDArray[np.uint64]
 
@@ -30,7 +33,7 @@ class Places(NamedTuple):
     """By place: first the entries, then the nodes above them, then those above these, and the root last. What only
     nodes have stands at p − start[1] of place p.
 
-    On every level but the root's are whole blocks: places that are not in use score −inf and add nothing.
+    On every level but the root's are whole blocks: places that are not in use score −inf.
     """
 
     score: Floats
@@ -38,7 +41,8 @@ class Places(NamedTuple):
     terms: Floats
     """By entry, shape (entries, TERMS)."""
     sums: Floats
-    """By node: of the terms of all entries below it, shape (nodes, TERMS)."""
+    """Of the terms of all entries, and what rounding has left out of these, shape (2, TERMS): both together are as
+    exact as if the terms had been added up just now, however often they have changed."""
     best: Ints
     """By node: the best entry below."""
     start: Longs
@@ -103,44 +107,64 @@ def replay(places: Places, ties: Ties, level: int, which: int) -> None:
         if score[place] > highest or (tied and not comes_first(places, ties, best, place)):
             best, highest = place, score[place]
     score[node], places.best[node - nodes] = highest, entry_at(places, best)
-    for term in range(TERMS):
-        total = 0.0
-        for place in range(first, first + BLOCK):
-            total += places.terms[place, term] if level == 1 else places.sums[place - nodes, term]
-        places.sums[node - nodes, term] = total
+
+
+@inlined
+def add_to_sum(sums: Floats, term: int, value: float) -> None:
+    """Add to one of the sums, and what rounding leaves out of it to the rest (D. E. Knuth's exact addition of two
+    floating-point numbers)."""
+    before = sums[0, term]
+    after = before + value
+    taken = after - before
+    sums[1, term] += (before - (after - taken)) + (value - taken)
+    sums[0, term] = after
 
 
 @compiled
 def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Floats, above: Ints) -> None:
     """Give the entries in `which` their scores and terms, and bring all above up to date, level by level.
 
-    Each node once if `which` ascends. `above` is room for as many.
+    Each node once if `which` ascends, and none where neither the best below it has changed nor anything that has is
+    as good. `above` is room for as many.
     """
+    best, start, last = places.best, places.start, len(which) - 1
     for i in range(len(which)):
-        entry = which[i]
+        entry, soon = which[i], which[min(i + SOON, last)]
+        prefetch(places.score, soon)
+        prefetch(places.terms, soon)
+        prefetch(best, soon // BLOCK)
         places.score[entry] = score[i]
         for term in range(TERMS):
+            add_to_sum(places.sums, term, terms[i, term])
+            add_to_sum(places.sums, term, -places.terms[entry, term])
             places.terms[entry, term] = terms[i, term]
         above[i] = entry
-    count = len(which)
-    for level in range(1, len(places.start)):
+    count, below_each = len(which), 1
+    for level in range(1, len(start)):
         nodes = 0
         for i in range(count):
-            node = above[i] // BLOCK
-            if nodes == 0 or above[nodes - 1] != node:
+            changed, node = above[i], above[i] // BLOCK
+            if nodes > 0 and above[nodes - 1] == node:
+                continue
+            place = start[level] + node
+            was_best = best[place - start[1]] // below_each == changed
+            if was_best or places.score[start[level - 1] + changed] >= places.score[place]:
                 replay(places, ties, level, node)
                 above[nodes] = node
                 nodes += 1
-        count = nodes
+        count, below_each = nodes, below_each * BLOCK
 
 
 @compiled
-def move_on(terms: Floats, moved: Floats) -> None:
-    """Add `moved` times the last of the terms in each row to all of that row."""
+def move_on(places: Places, moved: Floats) -> None:
+    """Add `moved` times the last of an entry's terms to all of its terms, for each entry."""
+    terms = places.terms
+    places.sums[:] = 0.0
     for i in range(len(terms)):
         slope = terms[i, TERMS - 1]
         for term in range(TERMS):
             terms[i, term] += moved[term] * slope
+            add_to_sum(places.sums, term, terms[i, term])
 
 
 @compiled
@@ -227,12 +251,11 @@ class Tournament:
         `moved`: by how much in units of the last of them, shape (TERMS,).
         """
         self.places.score[:] = -np.inf
-        move_on(self.places.terms, moved)
-        move_on(self.places.sums, moved)
+        move_on(self.places, moved)
 
     def totals(self) -> Floats:
         """The sums of the terms over all entries, shape (TERMS,)."""
-        return np.array(self.places.sums[-1])
+        return np.asarray(self.places.sums.sum(axis=0))
 
     def leaders(self, most: int, ties: Ties) -> Ints:
         """The best entries with a score above −inf, best first, at most so many."""
@@ -249,6 +272,5 @@ def _places(room: int) -> Places:
         count = -(-count // BLOCK)
         levels.append(count * BLOCK)
     start, places = np.cumsum([0, *levels]), sum(levels) + 1
-    nodes, score = places - levels[0], np.full(places, -np.inf)
-    terms, sums = np.zeros((levels[0], TERMS)), np.zeros((nodes, TERMS))
-    return Places(score, terms, sums, np.zeros(nodes, np.int32), start)
+    score, best = np.full(places, -np.inf), np.zeros(places - levels[0], np.int32)
+    return Places(score, np.zeros((levels[0], TERMS)), np.zeros((2, TERMS)), best, start)

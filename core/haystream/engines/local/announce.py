@@ -7,7 +7,7 @@ One question has two answers: what is due now (`due`), and what there is when no
 from typing import NamedTuple
 
 from haystream.arrays import Ints, flag_of, mark, mark_as, members_of, unmark_all
-from haystream.compiled import compiled
+from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.healing import Inverse
@@ -23,7 +23,8 @@ from haystream.engines.local.state import (
     State,
     Told,
 )
-from haystream.overlay import cell, entry, put, put_cell
+from haystream.overlay import cell, entry, fetch_line, fetch_own_line, line_of, put, put_cell
+from haystream.prefetch import SOON, prefetch
 
 
 class At(NamedTuple):
@@ -62,7 +63,10 @@ def tell_people(state: State, at: At) -> None:
     news, tolerances, told, before = state.news, state.tolerances, state.rooms.people, state.rooms.rows_before
     unmark_all(told)
     last, of_people = news.told, news.told.people
-    for u in members_of(news.moved):
+    moved, last_one = members_of(news.moved), news.moved.size[0] - 1
+    for i, u in enumerate(moved):
+        fetch_reading(state, moved[min(i + 2 * SOON, last_one)])
+        fetch_own_reading(state, moved[min(i + SOON, last_one)])
         closely = flag_of(news.moved, u) == CLOSELY
         mean, reach = adjusted(people, u, 0.0)
         D = entry(people.scale, u)
@@ -101,11 +105,59 @@ def tell_edges(state: State, scale: float) -> None:
     edges, people, inverse, news, rooms = state.edges, state.people, state.inverse, state.news, state.rooms
     told, before, last, tolerance = rooms.edges, rooms.covariances_before, news.told, state.tolerances.told
     unmark_all(told)
-    for e in members_of(news.stale):
+    stale, last_one = members_of(news.stale), news.stale.size[0] - 1
+    for i, e in enumerate(stale):
+        fetch_covariance(state, stale[min(i + 2 * SOON, last_one)])
+        fetch_own_covariance(state, stale[min(i + SOON, last_one)])
         if flag_of(news.stale, e) == COUNTED or scale * untold(edges, people, inverse, last, e) > tolerance:
             before[told.size[0]] = entry(last.covariance, e)
             put(last.covariance, e, covariance(edges, people, inverse, e))
             mark(told, e)
+
+
+@inlined
+def fetch_reading(state: State, participant: int) -> None:
+    """Have fetched what `tell_people` compares of a participant; and then, `SOON` later, what of that is laid over
+    (`fetch_own_reading`)."""
+    people = state.people
+    prefetch(people.prior_mean, participant)
+    prefetch(state.system.start, participant)
+    prefetch(state.system.degree, participant)
+    fetch_line(people.x, participant)
+    fetch_line(state.news.told.people, participant)
+    fetch_line(people.scale, line_of(people.scale, participant))
+    fetch_line(state.inverse.on_participant, line_of(state.inverse.on_participant, participant))
+
+
+@inlined
+def fetch_own_reading(state: State, participant: int) -> None:
+    """See `fetch_reading`."""
+    people = state.people
+    fetch_own_line(people.x, participant)
+    fetch_own_line(state.news.told.people, participant)
+    fetch_own_line(people.scale, line_of(people.scale, participant))
+    fetch_own_line(state.inverse.on_participant, line_of(state.inverse.on_participant, participant))
+
+
+@inlined
+def fetch_covariance(state: State, edge: int) -> None:
+    """Have fetched what `tell_edges` compares of an edge; and then, `SOON` later, what of that is laid over, and of
+    its ends (`fetch_own_covariance`)."""
+    told, on_edge = state.news.told.covariance, state.inverse.on_edge
+    prefetch(state.edges.tail, edge)
+    prefetch(state.edges.head, edge)
+    fetch_line(told, line_of(told, edge))
+    fetch_line(on_edge, line_of(on_edge, edge))
+
+
+@inlined
+def fetch_own_covariance(state: State, edge: int) -> None:
+    """See `fetch_covariance`."""
+    told, on_edge, scale = state.news.told.covariance, state.inverse.on_edge, state.people.scale
+    fetch_own_line(told, line_of(told, edge))
+    fetch_own_line(on_edge, line_of(on_edge, edge))
+    fetch_line(scale, line_of(scale, state.edges.tail[edge]))
+    fetch_line(scale, line_of(scale, state.edges.head[edge]))
 
 
 @compiled

@@ -3,13 +3,14 @@
 import numpy as np
 
 from haystream.arrays import Floats, Ints
-from haystream.compiled import allocating, compiled
+from haystream.compiled import allocating, compiled, inlined
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State
+from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State, Told
 from haystream.models.base import Ends
 from haystream.models.common import Common
-from haystream.overlay import cell, entry
+from haystream.overlay import cell, entry, fetch_line, fetch_own_line, line_of
+from haystream.prefetch import SOON, prefetch
 
 
 @compiled
@@ -77,7 +78,11 @@ def told_ends(state: State, which: Ints, common: Common, out: Ends) -> None:
     """
     shift, variance, scale = common.mean_shift, common.variance, common.scale
     edges, told, people = state.edges, state.news.told, state.news.told.people
+    last = len(which) - 1
     for i in range(len(which)):
+        fetch_told(edges, told, which[min(i + 3 * SOON, last)])
+        fetch_told_ends(edges, told, which[min(i + 2 * SOON, last)])
+        fetch_own_told(edges, told, which[min(i + SOON, last)])
         e = which[i]
         u, v = edges.tail[e], edges.head[e]
         # All is read before anything is written: the compiler then looks each row up once.
@@ -101,11 +106,38 @@ def told_ends(state: State, which: Ints, common: Common, out: Ends) -> None:
         out.reach_head[i] = reach_v
 
 
+@inlined
+def fetch_told(edges: Edges, told: Told, edge: int) -> None:
+    """Have fetched what readers were told of an edge; then, `SOON` later, of its ends; then what of it is laid
+    over."""
+    prefetch(edges.tail, edge)
+    prefetch(edges.head, edge)
+    fetch_line(told.covariance, line_of(told.covariance, edge))
+
+
+@inlined
+def fetch_told_ends(edges: Edges, told: Told, edge: int) -> None:
+    """See `fetch_told`."""
+    fetch_line(told.people, edges.tail[edge])
+    fetch_line(told.people, edges.head[edge])
+    fetch_own_line(told.covariance, line_of(told.covariance, edge))
+
+
+@inlined
+def fetch_own_told(edges: Edges, told: Told, edge: int) -> None:
+    """See `fetch_told`."""
+    fetch_own_line(told.people, edges.tail[edge])
+    fetch_own_line(told.people, edges.head[edge])
+
+
 @allocating
 def counts_on(data: Data, which: Ints) -> tuple[Floats, Floats, Floats]:
     """Screened n, relevant y and unscreened items of some edges, each of shape (len(which),)."""
     n, y, offered = np.empty(len(which)), np.empty(len(which)), np.empty(len(which))
+    last = len(which) - 1
     for i in range(len(which)):
-        e = which[i]
+        e, later = which[i], which[min(i + SOON, last)]
+        for column in (data.n, data.y, data.offered):
+            prefetch(column, later)
         n[i], y[i], offered[i] = data.n[e], data.y[e], data.offered[e]
     return n, y, offered

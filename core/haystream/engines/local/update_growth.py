@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from haystream.arrays import Flags, Floats, Ints, Marked, bit_of, mark, members_of, put_bit, unmark_all
-from haystream.compiled import compiled
+from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_ends import edge_reach
 from haystream.engines.local.edge_priors import (
@@ -24,7 +24,8 @@ from haystream.engines.local.solve import System, add_off_diagonal, add_on_diago
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import coefficient_of, regress
 from haystream.models.base import Priors
-from haystream.overlay import Overlay, add_to, cell, entry, put
+from haystream.overlay import Overlay, add_to, cell, entry, fetch_line, line_of, put
+from haystream.prefetch import SOON
 
 
 class Rescaling(NamedTuple):
@@ -106,11 +107,20 @@ def near_data(system: System, people: People, participant: int) -> bool:
     return bool(entry(people.scale, participant) * moved > MOVED_FAR)
 
 
+@inlined
+def fetch_near_data(system: System, people: People, participant: int) -> None:
+    """Have fetched what `near_data` looks at, as far as it is not laid over."""
+    fetch_line(system.diagonal, line_of(system.diagonal, participant))
+    fetch_line(people.x, participant)
+    fetch_line(people.scale, line_of(people.scale, participant))
+
+
 @compiled
 def find_lagging(state: State) -> None:
     """Put those of the moved into `rooms.people` who have come near data while their D lags."""
-    people = state.people
-    for u in members_of(state.news.moved):
+    people, moved, last = state.people, members_of(state.news.moved), state.news.moved.size[0] - 1
+    for i, u in enumerate(moved):
+        fetch_near_data(state.system, people, moved[min(i + SOON, last)])
         if bit_of(people.lagging, u) != 0 and near_data(state.system, people, u):
             mark(state.rooms.people, u)
 
