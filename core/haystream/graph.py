@@ -140,6 +140,12 @@ class Graph:
         people = self.participants
         return people[self._tail.data.item(edge)], people[self._head.data.item(edge)]
 
+    def names_of(self, edges: Ints) -> list[Pair]:
+        """The same of some edges, in their order."""
+        of = self.participants.__getitem__
+        tails, heads = self._tail.data[edges].tolist(), self._head.data[edges].tolist()
+        return list(zip(map(of, tails), map(of, heads), strict=True))
+
     def edges_of(self, participant: int) -> NDArray[np.int32]:
         """The edges of a participant, in the order in which they came."""
         begin = int(self._start.data[participant])

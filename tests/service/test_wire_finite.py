@@ -29,11 +29,11 @@ def test_somebody_may_be_called_null() -> None:
 
 @pytest.mark.parametrize("number", NOT_FINITE)
 def test_a_ranking_names_the_number_that_is_not_finite(number: float) -> None:
-    second = replace(ITEM, item_id="b", rank=2, because=(Share(("a", "b"), number),))
+    second = ITEM._replace(item_id="b", rank=2, because=(Share(("a", "b"), number),))
     for ranking, place in (
         (replace(RANKING, discrepancy=number), "discrepancy"),
         (replace(RANKING, expected_remaining=Estimate(1.0, number)), r"expected_remaining\.sd"),
-        (replace(RANKING, items=(replace(ITEM, score=number),)), r"items\[0\]\.score"),
+        (replace(RANKING, items=(ITEM._replace(score=number),)), r"items\[0\]\.score"),
         (replace(RANKING, items=(ITEM, second)), r"items\[1\]\.because\[0\]\.share"),
     ):
         with pytest.raises(QueryFailed, match=f": {place} is not a finite number$"):

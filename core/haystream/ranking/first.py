@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from haystream.arrays import Floats, Ints
+import numpy as np
+
+from haystream.arrays import Floats, Ints, among
 from haystream.collection import Collection
 
 
@@ -19,6 +21,7 @@ class First:
         """The score of the last of them; None where there are fewer than `most`."""
         self.sets = frozenset(which for _, which, _ in items)
         """The items' sets."""
+        self._numbers = np.fromiter(self.sets, np.int32)
         self._collection = collection
         self._fewer: First | None = None
 
@@ -45,4 +48,4 @@ class First:
     def changes_with(self, sets: Ints, score: Floats) -> bool:
         """Whether these may be others, now that some sets have been scored again."""
         least = -math.inf if self.least is None else self.least
-        return bool((score >= least).any()) or not self.sets.isdisjoint(sets.tolist())
+        return bool((score >= least).any()) or bool(among(self._numbers, sets).any())

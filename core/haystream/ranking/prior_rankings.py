@@ -60,7 +60,12 @@ class Leaders(NamedTuple):
 
     def free(self, most: int, owned: Owned) -> "Leaders":
         """The first ones that are not `owned`, at most so many."""
-        return self.at(np.flatnonzero(~owned(self.sets))[:most])
+        looked, found = 0, np.zeros(0, np.int64)
+        while looked < len(self.sets) and len(found) < most:  # of thousands the first hundreds do
+            more = self.sets[looked : looked + max(4 * most, looked)]
+            found = np.append(found, looked + np.flatnonzero(~owned(more)))
+            looked += len(more)
+        return self.at(found[:most])
 
     def best(self, most: int) -> "Leaders":
         """The first `most` of these, which are in no order, by rank; they are in none either."""

@@ -1,6 +1,7 @@
 """What is published of a query: its ranking, as plain values."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from haystream.events import Pair
 
@@ -13,16 +14,14 @@ class Estimate:
     sd: float
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What the data on one edge add to (or take from) the adjusted expectation of an item's relevance."""
 
     participants: Pair
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class RankedItem:
+class RankedItem(NamedTuple):
     """An item, its score under the policy, and the posterior of its relevance.
 
     `sent_at` is in microseconds since the Unix epoch; that and `uri` are None where nobody has said.

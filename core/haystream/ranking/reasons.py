@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, put_largest
+from haystream.arrays import Floats, Ints, Longs, among, put_largest
 from haystream.collection import Collection
 from haystream.compiled import allocating
 from haystream.engines.contract import Engine
@@ -50,7 +50,8 @@ class Reasons:
         What moved no edge of a set by the tolerance has not moved its shares either, but as the common mean moves.
         """
         if self._known:
-            for which in self._known.keys() & sets.tolist():
+            known = np.fromiter(self._known, np.int32)
+            for which in known[among(known, sets)].tolist():
                 del self._known[which]
 
     def of(self, engine: Engine, sets: Sequence[int]) -> list[tuple[Share, ...]]:
@@ -77,12 +78,12 @@ class Reasons:
 
     def _named(self, engine: Engine, shift: float) -> list[tuple[Share, ...]]:
         """Those to name of each set that is known, as they are at this shift."""
-        known, names = self._known.values(), self._collection.graph.names
+        known, names = self._known.values(), self._collection.graph.names_of
         edges, factors = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
         with np.errstate(over="ignore", invalid="ignore"):  # no number where all verdicts have been retracted
             shares = factors * (engine.readings.deviations(edges) - shift)
         rows, ends = rows_to_name(np.array([len(each.edges) for each in known]), shares)
-        named = list(map(Share, map(names, edges[rows].tolist()), shares[rows].tolist()))
+        named = list(map(Share._make, zip(names(edges[rows]), shares[rows].tolist(), strict=True)))
         return [tuple(named[a:b]) for a, b in pairwise([0, *ends.tolist()])]
 
 

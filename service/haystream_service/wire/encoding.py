@@ -206,9 +206,13 @@ def _characters(item: RankedItem, named: int) -> int:
 def _reasons(items: Sequence[RankedItem]) -> dict[int, orjson.Fragment]:
     """What `because` says, by the identity of the shares: items of one set have them in common."""
     shares = {id(item.because): item.because for item in items}
+    told = {
+        which: [{"participants": participants, "share": share} for participants, share in each]
+        for which, each in shares.items()
+    }
     return {
         which: orjson.Fragment(orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY))
-        for which, each in shares.items()
+        for which, each in told.items()
     }
 
 
