@@ -297,7 +297,8 @@ class Follower:
             await asyncio.sleep(0)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._caught_up.wait(), STUCK_SECONDS)
+            async with asyncio.timeout(STUCK_SECONDS):
+                await self._caught_up.wait()
         self._slices.adapt(self._slowest)
 
     def _ask(self, query_ids: Sequence[str]) -> None:

@@ -72,7 +72,8 @@ class Mailbox(Generic[E]):
             await asyncio.sleep(0)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._came.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` would make a task, and come back three turns later
+                await self._came.wait()
 
     @property
     def idle(self) -> bool:
