@@ -549,6 +549,12 @@ class QueryState:
     def ranking(self) -> Ranking:
         """What to read next, at most `settings.top` items; none unless the query is open."""
         self.settle()
+        return self.ranked()
+
+    def ranked(self) -> Ranking:
+        """The same, by the last `settle`."""
+        if self._unsettled:
+            self.settle()
         self._made_up = False
         top = self.settings.top if self.settings.status == Status.OPEN else 0
         return Ranking(

@@ -240,7 +240,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock, pace: Pa
     now, monotonic = clock.now(), clock.monotonic()
     revision = max(loaded.revision + 1, int(now * 1000))
     query_id = state.settings.query_id
-    ranking = state.ranking()
+    ranking = state.ranked()
     # While growth is healed that moves many rows. They are saved with new items, or when it is done, as nobody
     # waits for those; and the hundreds that are tended after each verdict, with one verdict now and then.
     loaded.owed = bool(batch.deliveries) and state.unfinished
