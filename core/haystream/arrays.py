@@ -203,11 +203,13 @@ def take_last(numbers: Marked, most: int) -> Ints:
 
 @allocating
 def among(numbers: Ints, some: Ints) -> Switches:
-    """Which of a few numbers are among some, shape (len(numbers),)."""
-    found = np.zeros(len(numbers), np.bool_)
+    """Which of a few numbers, each named once, are among some, shape (len(numbers),)."""
+    order, found = np.argsort(numbers), np.zeros(len(numbers), np.bool_)
+    ordered = numbers[order]
     for one in some:
-        for i in range(len(numbers)):
-            found[i] |= numbers[i] == one
+        at = np.searchsorted(ordered, one)
+        if at < len(ordered) and ordered[at] == one:
+            found[order[at]] = True
     return found
 
 

@@ -8,10 +8,8 @@ from haystream.arrays import Ints, Switches, among
 from haystream.item_sets import ItemSets, share_of
 from haystream.ranking.prior_rankings import Leaders
 
-numbers = st.lists(st.integers(0, 12), max_size=30)
 
-
-@given(numbers, numbers)
+@given(st.lists(st.integers(0, 12), unique=True), st.lists(st.integers(0, 12), max_size=30))
 def test_among(of: list[int], some: list[int]) -> None:
     found = among(np.array(of, np.int32), np.array(some, np.int32))
     assert found.tolist() == [number in some for number in of]
