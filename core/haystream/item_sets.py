@@ -75,18 +75,6 @@ def edges_of(sets: SetEdges, which: Ints) -> tuple[Longs, Ints]:
     return start, edges
 
 
-@allocating
-def summed(numbers: Ints, values: Floats) -> tuple[Ints, Floats]:
-    """Which numbers there are, ascending, and the sum of the values of each."""
-    each, sums, count = np.empty_like(numbers), np.zeros(len(numbers)), 0
-    for i in np.argsort(numbers):
-        if count == 0 or each[count - 1] != numbers[i]:
-            each[count] = numbers[i]
-            count += 1
-        sums[count - 1] += values[i]
-    return each[:count], sums[:count]
-
-
 class ItemSets:
     """Items that lie on the same edges form one set: they share a score, whatever the query.
 
@@ -129,9 +117,12 @@ class ItemSets:
 
     def offered(self, of: Ints) -> tuple[Ints, Floats]:
         """The edges that some items lie on, given the set of each, ascending; what they add, 1/k on each of k."""
-        start, edges = edges_of(self.layout, of)
-        size = np.diff(start)
-        return summed(edges, np.repeat(shares_of(size), size))
+        which, count = np.unique(of, return_counts=True)
+        start = self.start.view()
+        size = start[which + 1] - start[which]
+        first = np.repeat(start[which] - np.cumsum(size) + size, size)
+        edges, at = np.unique(self.edge.view()[first + np.arange(len(first))], return_inverse=True)
+        return edges, np.bincount(at, np.repeat(count * shares_of(size), size)).astype(np.float64)
 
     def intern(self, edges: Sequence[int], sizes: Iterable[int]) -> list[int]:
         """The set of each of some items, made where it is new: the first lies on the first `sizes[0]` edges, the

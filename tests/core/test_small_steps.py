@@ -1,4 +1,4 @@
-"""Compiled loops that stand in for a few steps of numpy, against these steps."""
+"""What is done in few steps, against the obvious way."""
 
 import numpy as np
 from hypothesis import given
