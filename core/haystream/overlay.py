@@ -184,9 +184,15 @@ def fetch_own_line(overlay: Overlay, line: int) -> None:
 
 
 @inlined
-def line_of(column: Overlay, number: int) -> int:
-    """The line of an entry."""
-    return int(number >> (column.own.shape[1] - 1))
+def fetch_entry(column: Overlay, number: int) -> None:
+    """Have an entry's line fetched (`fetch_line`)."""
+    fetch_line(column, number >> (column.own.shape[1] - 1))
+
+
+@inlined
+def fetch_own_entry(column: Overlay, number: int) -> None:
+    """The same if it is laid over (`fetch_own_line`)."""
+    fetch_own_line(column, number >> (column.own.shape[1] - 1))
 
 
 @inlined

@@ -23,7 +23,7 @@ from haystream.engines.local.state import (
     State,
     Told,
 )
-from haystream.overlay import cell, entry, fetch_line, fetch_own_line, line_of, put, put_cell
+from haystream.overlay import cell, entry, fetch_entry, fetch_line, fetch_own_entry, fetch_own_line, put, put_cell
 from haystream.prefetch import SOON, prefetch
 
 
@@ -125,8 +125,8 @@ def fetch_reading(state: State, participant: int) -> None:
     prefetch(state.system.degree, participant)
     fetch_line(people.x, participant)
     fetch_line(state.news.told.people, participant)
-    fetch_line(people.scale, line_of(people.scale, participant))
-    fetch_line(state.inverse.on_participant, line_of(state.inverse.on_participant, participant))
+    fetch_entry(people.scale, participant)
+    fetch_entry(state.inverse.on_participant, participant)
 
 
 @inlined
@@ -135,8 +135,8 @@ def fetch_own_reading(state: State, participant: int) -> None:
     people = state.people
     fetch_own_line(people.x, participant)
     fetch_own_line(state.news.told.people, participant)
-    fetch_own_line(people.scale, line_of(people.scale, participant))
-    fetch_own_line(state.inverse.on_participant, line_of(state.inverse.on_participant, participant))
+    fetch_own_entry(people.scale, participant)
+    fetch_own_entry(state.inverse.on_participant, participant)
 
 
 @inlined
@@ -146,18 +146,18 @@ def fetch_covariance(state: State, edge: int) -> None:
     told, on_edge = state.news.told.covariance, state.inverse.on_edge
     prefetch(state.edges.tail, edge)
     prefetch(state.edges.head, edge)
-    fetch_line(told, line_of(told, edge))
-    fetch_line(on_edge, line_of(on_edge, edge))
+    fetch_entry(told, edge)
+    fetch_entry(on_edge, edge)
 
 
 @inlined
 def fetch_own_covariance(state: State, edge: int) -> None:
     """See `fetch_covariance`."""
     told, on_edge, scale = state.news.told.covariance, state.inverse.on_edge, state.people.scale
-    fetch_own_line(told, line_of(told, edge))
-    fetch_own_line(on_edge, line_of(on_edge, edge))
-    fetch_line(scale, line_of(scale, state.edges.tail[edge]))
-    fetch_line(scale, line_of(scale, state.edges.head[edge]))
+    fetch_own_entry(told, edge)
+    fetch_own_entry(on_edge, edge)
+    fetch_entry(scale, state.edges.tail[edge])
+    fetch_entry(scale, state.edges.head[edge])
 
 
 @compiled

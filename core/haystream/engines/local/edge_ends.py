@@ -9,7 +9,7 @@ from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State, Told
 from haystream.models.base import Ends
 from haystream.models.common import Common
-from haystream.overlay import cell, entry, fetch_line, fetch_own_line, line_of
+from haystream.overlay import cell, entry, fetch_entry, fetch_line, fetch_own_entry, fetch_own_line
 from haystream.prefetch import SOON, prefetch
 
 
@@ -112,7 +112,7 @@ def fetch_told(edges: Edges, told: Told, edge: int) -> None:
     over."""
     prefetch(edges.tail, edge)
     prefetch(edges.head, edge)
-    fetch_line(told.covariance, line_of(told.covariance, edge))
+    fetch_entry(told.covariance, edge)
 
 
 @inlined
@@ -120,7 +120,7 @@ def fetch_told_ends(edges: Edges, told: Told, edge: int) -> None:
     """See `fetch_told`."""
     fetch_line(told.people, edges.tail[edge])
     fetch_line(told.people, edges.head[edge])
-    fetch_own_line(told.covariance, line_of(told.covariance, edge))
+    fetch_own_entry(told.covariance, edge)
 
 
 @inlined

@@ -24,7 +24,7 @@ from haystream.engines.local.solve import System, add_off_diagonal, add_on_diago
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import coefficient_of, regress
 from haystream.models.base import Priors
-from haystream.overlay import Overlay, add_to, cell, entry, fetch_line, line_of, put
+from haystream.overlay import Overlay, add_to, cell, entry, fetch_entry, fetch_line, put
 from haystream.prefetch import SOON
 
 
@@ -110,9 +110,9 @@ def near_data(system: System, people: People, participant: int) -> bool:
 @inlined
 def fetch_near_data(system: System, people: People, participant: int) -> None:
     """Have fetched what `near_data` looks at, as far as it is not laid over."""
-    fetch_line(system.diagonal, line_of(system.diagonal, participant))
+    fetch_entry(system.diagonal, participant)
     fetch_line(people.x, participant)
-    fetch_line(people.scale, line_of(people.scale, participant))
+    fetch_entry(people.scale, participant)
 
 
 @compiled
