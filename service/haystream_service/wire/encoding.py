@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from haystream.errors import Rejected
     from haystream.events import LeaseFact, Prior, Query, Verdict
-    from haystream.ranking.ranked import RankedItem, Ranking
+    from haystream.ranking.ranked import RankedItem, Ranking, Share
     from haystream.scope import Scope
     from haystream_service.wire.records import ItemRecord
 
@@ -206,14 +206,13 @@ def _characters(item: RankedItem, named: int) -> int:
 def _reasons(items: Sequence[RankedItem]) -> dict[int, orjson.Fragment]:
     """What `because` says, by the identity of the shares: items of one set have them in common."""
     shares = {id(item.because): item.because for item in items}
-    told = {
-        which: [{"participants": participants, "share": share} for participants, share in each]
-        for which, each in shares.items()
-    }
-    return {
-        which: orjson.Fragment(orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY))
-        for which, each in told.items()
-    }
+    return {which: _encoded(each) for which, each in shares.items()}
+
+
+def _encoded(because: Sequence[Share]) -> orjson.Fragment:
+    """What shares say, as JSON."""
+    told = [{"participants": participants, "share": share} for participants, share in because]
+    return orjson.Fragment(orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _ranked(item: RankedItem, named: int, because: orjson.Fragment) -> dict[str, Any]:
