@@ -87,6 +87,25 @@ async def test_what_is_done_in_rest_keeps_nobody_from_counting_it_as_drained(han
     assert handler.batches == [[1], [2]]
 
 
+async def test_what_comes_while_it_rests_is_handled_at_the_next_turn_of_the_loop(handler: Handler) -> None:
+    """Each turn may hold other work, for which it would wait."""
+    box: Mailbox[int]
+
+    async def rest() -> None:
+        await box.until_due(60.0)
+
+    box = Mailbox(handler, max_batch=3, on_bug=handler.note_bug, rest=rest)
+    box.post(1)
+    await handler.began.wait()
+    for _ in range(10):  # until it has come to rest
+        await asyncio.sleep(0)
+    box.post(2)
+    await asyncio.sleep(0)
+    assert handler.batches == [[1], [2]]
+    async with box.dropped():
+        pass
+
+
 async def test_a_poke_calls_the_handler_once_even_without_events(handler: Handler) -> None:
     box = mailbox(handler)
     box.poke()
