@@ -12,8 +12,8 @@ from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.prior_rankings import PriorRankings
 
 MOST_MOVED = 0.1
-"""Where entries of Q⁻¹ have moved at a larger share of the participants, each time counted, a copy is made of a
-newer original: following that takes as long as making one."""
+"""Where entries of Q⁻¹ have moved at a larger share of the participants, each time counted, a newer original is to
+be made ahead."""
 
 MOST_ITEMS = 4096
 """The same of new items, and of those that were withdrawn since, on a small graph."""
@@ -21,6 +21,9 @@ MOST_ITEMS = 4096
 EDGES_PER_ITEM = 32
 """On a larger one, of one item for so many edges: to follow an item takes a few microseconds, and to make an
 original about one microsecond an edge."""
+
+MOST_FOLLOWED = 5.0
+"""Who opens waits for a newer one where so many times as much has come: to follow that takes about as long."""
 
 MOST_PRIORS = 4
 """So many originals are kept of one collection. What their copies share with one that is let go stays as long as
@@ -93,13 +96,12 @@ class Blank:
         """Bytes that its copies share."""
         return self._template.nbytes
 
-    @property
-    def outdated(self) -> bool:
-        """Whether another one would be nearer to the collection as it is now by much."""
+    def outdated(self, times: float = 1.0) -> bool:
+        """Whether the collection has got so many times as much as it gets before a newer one is made ahead."""
         collection, original = self._collection, self._engine
         news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
         most = max(MOST_ITEMS, collection.graph.edges // EDGES_PER_ITEM)
-        return news > most or original.behind > MOST_MOVED * len(collection.graph)
+        return news > times * most or original.behind > times * MOST_MOVED * len(collection.graph)
 
 
 class Blanks:
@@ -112,12 +114,15 @@ class Blanks:
     def due(self, prior: Prior, tolerance: float) -> bool:
         """Whether there is one that is outdated."""
         blank = self._known.get(without_watch_list(prior, tolerance))
-        return blank is not None and blank.outdated
+        return blank is not None and blank.outdated()
 
-    def begun(self, prior: Prior, tolerance: float) -> Blank | None:
-        """One that is still to be made, and then to be handed to `take`; None where there is one that will do."""
+    def begun(self, prior: Prior, tolerance: float, *, ahead: bool = False) -> Blank | None:
+        """One that is still to be made, and then to be handed to `take`; None where there is one that will do.
+
+        `ahead`: nobody waits for it.
+        """
         of_all, blank = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))
-        if blank is not None and not blank.outdated:
+        if blank is not None and not blank.outdated(1.0 if ahead else MOST_FOLLOWED):
             return None
         collection, precision = self._collection, shared_precision(self._collection, prior.correlation, tolerance)
         if blank is not None:

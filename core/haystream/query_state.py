@@ -354,18 +354,20 @@ class QueryState:
             self._engine.watch(prior)
         return blank.items, blank.withdrawn
 
-    def original(self, verdicts: int) -> Blank | None:
+    def original(self, verdicts: int, *, ahead: bool = False) -> Blank | None:
         """What the query is to begin as a copy of, with so many verdicts, where that is still to be made; then hand
         it to `begin_with`. Else the first `settle` makes it, which may take long, and nobody else can work with the
         collection meanwhile.
+
+        `ahead`: not for this query, but for whoever opens next with its prior (`original_due`).
         """
         if not len(self.collection) or self.better_at_once(verdicts):
             return None
-        return Blanks(self.collection).begun(self.settings.prior, self._tolerance)
+        return Blanks(self.collection).begun(self.settings.prior, self._tolerance, ahead=ahead)
 
     @property
     def original_due(self) -> bool:
-        """Whether what queries with this prior begin as copies of is to be made anew before the next one opens."""
+        """Whether what queries with this prior begin as copies of is better made anew before the next one opens."""
         return not self.better_at_once(0) and Blanks(self.collection).due(self.settings.prior, self._tolerance)
 
     def begin_with(self, made: Blank) -> None:

@@ -18,6 +18,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Blank]:
     monkeypatch.setattr("haystream.blank.MOST_ITEMS", 10)
     monkeypatch.setattr(originals, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(originals, "REST", 0.0)
+    monkeypatch.setattr(originals, "REST_UNUSED", 0.0)
     every: list[Blank] = []
     whole = Blank.make
 
@@ -55,6 +56,45 @@ async def test_it_is_made_ahead_as_the_collection_grows(world: World, made: list
     await process.settled()
     assert len(made) == 2
     await world.check_equals_fold([Query("q"), Query("another"), *ring(0, 140)])
+
+
+async def test_another_is_made_ahead_soon_only_once_somebody_has_begun_with_the_last(
+    world: World, made: list[Blank], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process()
+    world.say(*ring(0, 100))
+    world.say(Query("q"))
+    await process.settled()
+    monkeypatch.setattr(originals, "REST_UNUSED", 1e9)
+    world.say(*ring(100, 120))
+    await process.settled()
+    await process.wait(up_to_date(process, "q"))
+    assert len(made) == 2
+    world.say(*ring(120, 160))
+    await process.settled()
+    assert len(made) == 2
+    world.say(Query("another"))
+    await process.settled()
+    await process.wait(up_to_date(process, "q"))
+    assert len(made) == 3
+    await world.check_equals_fold([Query("q"), Query("another"), *ring(0, 160)])
+
+
+async def test_who_opens_begins_with_one_that_is_a_little_old(
+    world: World, made: list[Blank], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(originals.Originals, "make_ahead", lambda *_: None)
+    process = await world.process()
+    world.say(*ring(0, 100))
+    world.say(Query("q"))
+    await process.settled()
+    for begin, query_id, count in ((100, "soon", 1), (145, "late", 2)):
+        world.say(*ring(begin, begin + 45))
+        await process.settled()
+        world.say(Query(query_id))
+        await process.settled()
+        assert len(made) == count
+    await world.check_equals_fold([*map(Query, ("q", "soon", "late")), *ring(0, 190)])
 
 
 async def test_where_it_cannot_be_made_the_worker_goes_on(

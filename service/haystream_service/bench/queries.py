@@ -418,7 +418,7 @@ def _rest(query: QueryState) -> None:
         pass
     query.drain()
     if query.original_due:
-        original = query.original(0)
+        original = query.original(0, ahead=True)
         assert original is not None
         original.make(query.settings.policy)
         query.begin_with(original)

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 
+from haystream.blank import Blank
 from haystream.errors import QueryFailed
 from haystream.query_state import QueryState
 from haystream_service.worker.exclusive import Exclusive, Turn
@@ -16,7 +18,10 @@ LOOK_SECONDS = 1.0
 """It is looked at most so often whether one is to be made ahead: many queries come to rest at once."""
 REST = 20.0
 """After one was made ahead none is for so many times as long as that took: a graph that grows all the time takes a
-twentieth of a core, whether or not anybody opens a query."""
+twentieth of a core."""
+REST_UNUSED = 200.0
+"""The same where nobody has begun with the one before: verdicts go slower while one is made, and of a hundred not one
+is to."""
 
 
 class Originals:
@@ -30,6 +35,10 @@ class Originals:
         self._one = asyncio.Lock()
         self._ahead: asyncio.Task[None] | None = None
         self._next_look = float("-inf")
+        self._next_unused = float("-inf")
+        """Before that none is made ahead, unless the last one was used."""
+        self._used = True
+        """Whether anybody has begun with one since the last one was made ahead."""
 
     async def make(self, state: QueryState, *, verdicts: int) -> None:
         """Return when what a query with so many verdicts begins as a copy of is there, if it begins so.
@@ -37,9 +46,13 @@ class Originals:
         Raises:
             QueryFailed: TOO_MUCH_WORK.
         """
+        self._used = True
+        await self._make(state, partial(state.original, verdicts))
+
+    async def _make(self, state: QueryState, begun: Callable[[], Blank | None]) -> None:
         async with self._one:
             # Also where it is ahead, at rest: somebody may be waiting to open a query by now.
-            original = await self._exclusive(partial(state.original, verdicts), in_thread=True, turn=Turn.GROWTH)
+            original = await self._exclusive(begun, in_thread=True, turn=Turn.GROWTH)
             if original is not None:
                 await self._making(partial(original.make, state.settings.policy), in_thread=True)
                 await self._exclusive(partial(state.begin_with, original), in_thread=True, turn=Turn.GROWTH)
@@ -50,7 +63,8 @@ class Originals:
         To be called when the query has nothing left to do. Nobody waits for it; who opens meanwhile does.
         """
         now = self._shared.clock.monotonic()
-        if self._one.locked() or now < self._next_look:
+        due = self._next_look if self._used else max(self._next_look, self._next_unused)
+        if self._one.locked() or now < due:
             return
         self._next_look = now + LOOK_SECONDS
         if state.original_due:
@@ -58,10 +72,11 @@ class Originals:
 
     async def _make_ahead(self, state: QueryState) -> None:
         clock = self._shared.clock
-        began = clock.monotonic()
+        began, self._used = clock.monotonic(), False
         try:
-            await self.make(state, verdicts=0)
-            self._next_look = clock.monotonic() + REST * (clock.monotonic() - began)
+            await self._make(state, partial(state.original, 0, ahead=True))
+            now = clock.monotonic()
+            self._next_look, self._next_unused = (now + rest * (now - began) for rest in (REST, REST_UNUSED))
         except QueryFailed as failure:  # so will who opens, and tells of it
             log.warning("what queries with the prior of %r begin with: %s", state.settings.query_id, failure)
         except Exception:
