@@ -20,8 +20,8 @@ REST = 20.0
 """After one was made ahead none is for so many times as long as that took: a graph that grows all the time takes a
 twentieth of a core."""
 REST_UNUSED = 200.0
-"""The same where nobody has begun with the one before: verdicts go slower while one is made, and of a hundred not one
-is to."""
+"""The same where nobody has begun with the one before: verdicts go slower while one is made, and not one of a
+hundred is to."""
 
 
 class Originals:
