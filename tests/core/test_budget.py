@@ -46,7 +46,8 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert max(budget.COLUMN_FACTOR, budget.PRIOR_COLUMN_FACTOR) <= budget.STRAIN_FACTOR
     assert (budget.NEW_COLUMN_FACTOR * entry) ** 2 <= entry
     assert (budget.FIRST_ORDER_FACTOR * entry) ** 2 <= entry * SLACK
-    assert budget.NEGLIGIBLE_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
+    assert budget.ENTRY_IN_PROBABILITY * budget.TAKEN_FACTOR * DEFAULT_TOLERANCE <= 0.01 * PROMISE
+    assert budget.NEGLIGIBLE_FACTOR < budget.TAKEN_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
 
 
 @pytest.mark.parametrize("model", MODELS)

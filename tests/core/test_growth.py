@@ -17,7 +17,7 @@ from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.prior_inverse import ONE_BY_ONE
 from haystream.events import ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import flat
+from haystream.overlay import count_lines, flat
 from haystream.query_state import QueryState
 from haystream.report import report
 
@@ -101,8 +101,34 @@ def test_a_query_without_data_takes_what_another_has_solved(model: ModelName) ->
         query.settle()
         assert not query.engine.waiting
         inverse, precision = local(query)._columns.state.inverse, local(query)._precision
-        people = len(collection.graph)
-        np.testing.assert_array_equal(flat(inverse.on_participant)[:people], precision.inverse_diagonal)
+        off = np.abs(flat(inverse.on_participant)[: len(collection.graph)] - precision.inverse_diagonal)
+        assert off.max() <= inverse.tolerances.taken
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("at_once", [1, 2 * ONE_BY_ONE])
+def test_without_data_the_inverse_is_the_priors_and_little_of_it_a_querys_own(
+    model: ModelName, at_once: int
+) -> None:
+    rng, many = np.random.default_rng(5), 10 * PEOPLE
+    collection = Collection("default")
+    for _ in range(2 * many):
+        grow(collection, rng, many)
+    settled(collection, model)
+    query = settled(collection, model, "another")
+    engine = local(query)
+    before = engine._precision.inverse_diagonal.copy()
+    for _ in range(4):
+        for _ in range(at_once):
+            grow(collection, rng, many)
+        query.finish()
+    inverse, precision = engine._columns.state.inverse, engine._precision
+    off_people = np.abs(flat(inverse.on_participant)[: len(collection.graph)] - precision.inverse_diagonal)
+    off_edges = np.abs(flat(inverse.on_edge)[: collection.graph.edges] - precision.inverse_edge)
+    assert max(off_people.max(), off_edges.max()) <= inverse.tolerances.taken
+    assert not inverse.healing.state[1]
+    moved = np.abs(precision.inverse_diagonal[: len(before)] - before)
+    assert count_lines(inverse.on_participant) <= 1.1 * np.count_nonzero(moved > inverse.tolerances.taken)
 
 
 def test_who_is_far_from_data_is_followed_when_data_come_near() -> None:

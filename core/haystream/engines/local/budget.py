@@ -135,6 +135,11 @@ more than that tolerance, tolerance / LEAST_SCALE."""
 NEGLIGIBLE_FACTOR = 1e-3
 """A change of a diagonal entry by less of a tolerance than this is passed on to nobody."""
 
+TAKEN_FACTOR = 0.1
+"""An entry of Λ⁻¹ is as Q⁻¹ has it where no data have reached, and follows it there only where it is off by more
+than so many tolerances: most of those that a new edge moves it moves by less, and what is not written takes no
+memory. ENTRY_IN_PROBABILITY × TAKEN_FACTOR × tolerance ≤ 0.01 PROMISE."""
+
 
 class EntryTolerances(NamedTuple):
     """How exact the entries of an inverse are (kernels take this)."""
@@ -151,6 +156,8 @@ class EntryTolerances(NamedTuple):
     """Whose diagonal entry is found off by more has its contacts healed."""
     negligible: float
     """Whose diagonal entry changes by less has not changed."""
+    taken: float
+    """An entry that is another's is as it was where that has moved by less."""
 
 
 class Tolerances(NamedTuple):
@@ -184,6 +191,7 @@ def entry_tolerances(tolerance: float, column_factor: float) -> EntryTolerances:
         strain=STRAIN_FACTOR * tolerance,
         drifted=DRIFTED_FACTOR * tolerance,
         negligible=NEGLIGIBLE_FACTOR * tolerance,
+        taken=TAKEN_FACTOR * tolerance,
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled, inlined
-from haystream.overlay import LINE, Overlay, cell, flat, put_cell, whole_table
+from haystream.overlay import GROUP_POWER, LINE, Overlay, cell, flat, put_cell, whole_table
+from haystream.prefetch import prefetch
 
 
 class EdgePrior(NamedTuple):
@@ -32,6 +33,13 @@ COLUMNS = 6
 def number(priors: Overlay, edge: int, column: int) -> float:
     """One number of an edge."""
     return cell(priors, edge >> (LINE - 1), (edge & (LINE - 1)) * COLUMNS + column)
+
+
+@inlined
+def fetch_number(priors: Overlay, edge: int, column: int) -> None:
+    """Have one number of an edge fetched as it is below, and what says whether it is laid over (`prefetch`)."""
+    prefetch(priors.chunks, edge >> (LINE - 1 + GROUP_POWER))
+    prefetch(priors.below, edge * COLUMNS + column)
 
 
 @inlined

@@ -11,6 +11,7 @@ from copy import copy
 import numpy as np
 
 from haystream.arrays import (
+    Flags,
     Floats,
     Ints,
     Switches,
@@ -39,7 +40,13 @@ from haystream.engines.local.budget import (
 from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.edge_priors import NOISE, edge_prior, numbers
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
-from haystream.engines.local.inverse_entries import change_entries, change_row, find_reached, take_entries
+from haystream.engines.local.inverse_entries import (
+    change_entries,
+    change_matrix,
+    change_row,
+    find_reached,
+    take_entries,
+)
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
 from haystream.engines.local.push import push_everybody
 from haystream.engines.local.readings import LocalReadings
@@ -100,6 +107,8 @@ class LocalEngine:
         self._doubtful: set[int] = set()
         """Who waits for healing since something was estimated, as it was of Q⁻¹."""
         self._offered_total = 0.0
+        self._judged = False
+        """Whether anything was ever counted: until then Λ is Q."""
         self.may_leave = True
         """Growth, other settings, and data that are taken back may make it so."""
         self.readings = LocalReadings(self._columns, precision, prior)
@@ -119,6 +128,7 @@ class LocalEngine:
         self.readings.concentrations.count(edge, screened)
         counted = screened != 0.0 or relevant != 0.0
         if counted:
+            self._judged = True
             self.readings.before.note_counts(edge, data.n.item(edge), data.y.item(edge))
         data.n[edge] += screened
         data.y[edge] += relevant
@@ -482,8 +492,27 @@ class LocalEngine:
 
     def _follow(self, changes: UnreadChanges) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
+        self._columns.fill_out()
+        if self._judged:
+            self._follow_inverse(changes)
+        else:
+            self._follow_prior(changes)
+        self._rescale(self._columns.state, changes.touched)
+
+    def _follow_prior(self, changes: UnreadChanges) -> None:
+        """Do to Λ what was done to Q where nothing was ever counted: its inverse is Q⁻¹."""
+        self._reckon_items()
+        self._estimated |= changes.estimated
+        state, touched = self._columns.state, changes.touched
+        for change in changes.of_edges:
+            follow_residuals(state, change.edges, change.deltas)
+            change_matrix(state.system, change.edges, change.deltas)
+            push_ends(state, change.edges)
+        self._take_entries(touched, np.zeros(len(touched), np.uint8))
+
+    def _follow_inverse(self, changes: UnreadChanges) -> None:
+        """The same where data are in Λ."""
         columns, precision, solved, touched = self._columns, self._precision, changes.solved, changes.touched
-        columns.fill_out()
         by_data, waited = self._by_data(touched), int(columns.state.inverse.healing.state[1])
         for change in changes.of_edges:
             self._follow_one(change)
@@ -498,7 +527,6 @@ class LocalEngine:
                 put_all(taken, touched, precision.inverse_diagonal[touched])
             self._take_inverse(solved)
         put_all(taken, touched, precision.inverse_diagonal[touched])
-        self._rescale(columns.state, touched)
 
     def _rescale(self, state: State, participants: Ints) -> None:
         """Renew D at these, and the priors of the edges there, as far as they have moved by what is followed."""
@@ -542,15 +570,18 @@ class LocalEngine:
 
         The edges that this moves are told with their new priors (`rescale`), or when Λ⁻¹ is healed there.
         """
-        state, precision, reached = self._columns.state, self._precision, np.empty(len(solved), np.uint8)
-        taken = state.people.prior_variance
-        find_reached(state.system, state.inverse, solved, taken, reached)
-        entries = precision.inverse_diagonal, precision.inverse_edge
-        take_entries(state.system, state.inverse, solved, reached, *entries, taken)
+        state, reached = self._columns.state, np.empty(len(solved), np.uint8)
+        find_reached(state.system, state.inverse, solved, state.people.prior_variance, reached)
+        self._take_entries(solved, reached)
         if self._doubtful:
             known = self._doubtful.intersection(solved[reached == 0].tolist())
             self._doubtful.difference_update(solved.tolist())
             let_go(state.inverse.healing, np.array(sorted(known), np.int32))
+
+    def _take_entries(self, participants: Ints, reached: Flags) -> None:
+        state, precision = self._columns.state, self._precision
+        entries = precision.inverse_diagonal, precision.inverse_edge
+        take_entries(state.system, state.inverse, participants, reached, *entries, state.people.prior_variance)
 
     def _take_priors(self, which: Ints) -> None:
         """Give these edges new priors, and have readers told of them: who was told nothing has the new priors, too,

@@ -3,22 +3,25 @@
 import numpy as np
 
 from haystream.arrays import Flags, Floats, Ints, Marked, mark, unmark_all
-from haystream.compiled import compiled
+from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.healing import Inverse, add_strain, left_out, lower
 from haystream.engines.local.solve import (
+    AHEAD,
     VALUE,
     Scratch,
     System,
     add_off_diagonal,
     begin,
     diagonal_of,
+    fetch_slabs,
     forget,
     solve,
     touch,
     touched_by,
 )
-from haystream.overlay import Overlay, add_to, entry, put
+from haystream.overlay import Overlay, add_to, entry, fetch_entry, put
+from haystream.prefetch import prefetch
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""
@@ -177,6 +180,15 @@ def find_reached(system: System, inverse: Inverse, which: Ints, taken: Overlay, 
                 put(taken, u, here - over_edges)
 
 
+@inlined
+def fetch_entries(system: System, inverse: Inverse, taken: Overlay, on_edge: Floats, place: int) -> None:
+    """Have fetched what `take_entries` reads of the contact at that place, as far as it is not laid over."""
+    fetch_entry(inverse.on_participant, system.contact[place])
+    fetch_entry(taken, system.contact[place])
+    fetch_entry(inverse.on_edge, system.incident[place])
+    prefetch(on_edge, system.incident[place])
+
+
 @compiled
 def take_entries(
     system: System,
@@ -191,17 +203,33 @@ def take_entries(
 
     `on_participant`, `on_edge`: the entries of Q⁻¹ on the graph. Whom data have `reached`, row by row, waits for
     healing."""
-    tolerance = inverse.tolerances.corrected
+    tolerance, least = inverse.tolerances.corrected, inverse.tolerances.taken
+    last_row = len(which) - 1
     for row in range(len(which)):
-        u = which[row]
-        put(taken, u, on_participant[u])
+        u, following = which[row], which[min(row + 1, last_row)]
+        fetch_slabs(system, which, row)
+        for i in range(system.start[following], system.start[following] + min(system.degree[following], AHEAD)):
+            fetch_entries(system, inverse, taken, on_edge, i)
+        if abs(entry(taken, u) - on_participant[u]) > least:
+            put(taken, u, on_participant[u])
         if reached[row] != 0:
             add_strain(inverse.healing, u, np.inf, 0.0)
             continue
-        put(inverse.on_participant, u, on_participant[u])
+        if abs(entry(inverse.on_participant, u) - on_participant[u]) > least:
+            put(inverse.on_participant, u, on_participant[u])
         first = system.start[u]
-        for i in range(first, first + system.degree[u]):
-            v = system.contact[i]
-            if abs(entry(inverse.on_participant, v) - entry(taken, v)) <= tolerance:
-                e = system.incident[i]
+        last = first + system.degree[u]
+        for i in range(first, last):
+            if i + AHEAD < last:
+                fetch_entries(system, inverse, taken, on_edge, i + AHEAD)
+            v, e = system.contact[i], system.incident[i]
+            by_data = abs(entry(inverse.on_participant, v) - entry(taken, v))
+            if by_data <= tolerance and abs(entry(inverse.on_edge, e) - on_edge[e]) > least:
                 put(inverse.on_edge, e, on_edge[e])
+
+
+@compiled
+def change_matrix(system: System, edges: Ints, deltas: Floats) -> None:
+    """Add `deltas` to the off-diagonal entries of these edges, and leave the inverse as it is."""
+    for i in range(len(edges)):
+        add_off_diagonal(system, edges[i], deltas[i])

@@ -138,6 +138,17 @@ def fetch_row(system: System, u: int) -> None:
 
 
 @inlined
+def fetch_slabs(system: System, which: Ints, row: int) -> None:
+    """Have fetched what says who the contacts of the next participants but one in `which` are, after that `row`."""
+    last = len(which) - 1
+    later, soon = which[min(row + 3, last)], which[min(row + 2, last)]
+    prefetch(system.start, later)
+    prefetch(system.degree, later)
+    prefetch(system.contact, system.start[soon])
+    prefetch(system.incident, system.start[soon])
+
+
+@inlined
 def fetch_contacts(system: System, u: int, rows: Floats) -> None:
     """Have what a push of a participant reads of the first contacts fetched: their `rows`, and the entries."""
     for i in range(system.start[u], system.start[u] + min(system.degree[u], AHEAD)):

@@ -14,18 +14,19 @@ from haystream.engines.local.edge_priors import (
     PRIOR_MEAN,
     USED_ENTRY,
     edge_prior,
+    fetch_number,
     number,
     put_number,
 )
 from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.push import add_residual, push_side
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import System, add_off_diagonal, add_on_diagonal, diagonal_of
+from haystream.engines.local.solve import AHEAD, System, add_off_diagonal, add_on_diagonal, diagonal_of, fetch_slabs
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import coefficient_of, regress
 from haystream.models.base import Priors
 from haystream.overlay import Overlay, add_to, cell, entry, fetch_entry, fetch_line, put
-from haystream.prefetch import SOON
+from haystream.prefetch import SOON, prefetch
 
 
 class Rescaling(NamedTuple):
@@ -125,6 +126,16 @@ def find_lagging(state: State) -> None:
             mark(state.rooms.people, u)
 
 
+@inlined
+def fetch_edge(state: State, prior: Rescaling, place: int) -> None:
+    """Have fetched what `rescale` reads of the contact at that place, as far as it is not laid over."""
+    edge = state.system.incident[place]
+    fetch_number(state.edges.prior, edge, NOISE)
+    fetch_number(state.edges.prior, edge, USED_ENTRY)
+    prefetch(prior.inverse_edge, edge)
+    fetch_entry(state.people.scale, state.system.contact[place])
+
+
 @compiled
 def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> bool:
     """Renew D at `touched`, and find the edges there that have no prior yet, or a stale one; whether a D lags.
@@ -135,8 +146,12 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
     unmark_all(found)
     system, people, tolerances = state.system, state.people, state.tolerances
     scale, rows, lags = people.scale, state.edges.prior, False
+    last_row = len(touched) - 1
     for i in range(len(touched)):
-        u = touched[i]
+        u, following = touched[i], touched[min(i + 1, last_row)]
+        fetch_slabs(system, touched, i)
+        for j in range(system.start[following], system.start[following] + min(system.degree[following], AHEAD)):
+            fetch_edge(state, prior, j)
         was, now = entry(scale, u), prior.scale[i]
         off, allowed = abs(now - was), tolerances.scale * was
         rescaled = off > allowed
@@ -153,7 +168,10 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
             mark(state.news.moved, u)
             put_bit(people.lagging, u, 0)
         first = system.start[u]
-        for j in range(first, first + system.degree[u]):
+        last = first + system.degree[u]
+        for j in range(first, last):
+            if j + AHEAD < last:
+                fetch_edge(state, prior, j + AHEAD)
             e = system.incident[j]
             if rescaled or number(rows, e, NOISE) == 0.0:
                 mark(found, e)
