@@ -33,6 +33,8 @@ def _fold(settings: Query) -> None:
         step(state, Item(f"i{i}", "default", people[i // 2], (person,)))
     query = state.queries["warm"]
     query.settle()
+    step(state, Item("unjudged", "default", people[3], (people[-1],)))  # while nothing is judged
+    query.settle()
     for i in range(1, 4):
         step(state, Verdict(f"v{i}", "warm", f"i{i}", "nobody", Outcome.RELEVANT, i))
         query.ranking()

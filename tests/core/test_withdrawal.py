@@ -98,6 +98,7 @@ def test_the_original_that_queries_share_takes_in_what_was_withdrawn(
     news: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("haystream.blank.MOST_ITEMS", 100)
+    monkeypatch.setattr("haystream.blank.MOST_FOLLOWED", 1.0)
     collection, settings = Collection("default"), Query("q")
     for each in line(2000):
         collection.add(each)
