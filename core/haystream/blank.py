@@ -22,8 +22,9 @@ EDGES_PER_ITEM = 32
 """On a larger one, of one item for so many edges: to follow an item takes a few microseconds, and to make an
 original about one microsecond an edge."""
 
-MOST_FOLLOWED = 5.0
-"""Who opens waits for a newer one where so many times as much has come: to follow that takes about as long."""
+MOST_FOLLOWED = 2.0
+"""Who opens waits for a newer one where so many times as much has come, but for items on a larger graph: to follow
+that takes up to a tenth of a second, for which verdicts of other queries may have to wait."""
 
 MOST_PRIORS = 4
 """So many originals are kept of one collection. What their copies share with one that is let go stays as long as
@@ -100,8 +101,8 @@ class Blank:
         """Whether the collection has got so many times as much as it gets before a newer one is made ahead."""
         collection, original = self._collection, self._engine
         news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
-        most = max(MOST_ITEMS, collection.graph.edges // EDGES_PER_ITEM)
-        return news > times * most or original.behind > times * MOST_MOVED * len(collection.graph)
+        most = max(times * MOST_ITEMS, collection.graph.edges // EDGES_PER_ITEM)
+        return news > most or original.behind > times * MOST_MOVED * len(collection.graph)
 
 
 class Blanks:

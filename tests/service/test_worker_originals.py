@@ -70,14 +70,14 @@ async def test_another_is_made_ahead_soon_only_once_somebody_has_begun_with_the_
     await process.settled()
     await process.wait(up_to_date(process, "q"))
     assert len(made) == 2
-    world.say(*ring(120, 160))
+    world.say(*ring(120, 135))
     await process.settled()
     assert len(made) == 2
     world.say(Query("another"))
     await process.settled()
     await process.wait(up_to_date(process, "q"))
     assert len(made) == 3
-    await world.check_equals_fold([Query("q"), Query("another"), *ring(0, 160)])
+    await world.check_equals_fold([Query("q"), Query("another"), *ring(0, 135)])
 
 
 async def test_who_opens_begins_with_one_that_is_a_little_old(
@@ -88,13 +88,13 @@ async def test_who_opens_begins_with_one_that_is_a_little_old(
     world.say(*ring(0, 100))
     world.say(Query("q"))
     await process.settled()
-    for begin, query_id, count in ((100, "soon", 1), (145, "late", 2)):
-        world.say(*ring(begin, begin + 45))
+    for begin, query_id, count in ((100, "soon", 1), (115, "late", 2)):
+        world.say(*ring(begin, begin + 15))
         await process.settled()
         world.say(Query(query_id))
         await process.settled()
         assert len(made) == count
-    await world.check_equals_fold([*map(Query, ("q", "soon", "late")), *ring(0, 190)])
+    await world.check_equals_fold([*map(Query, ("q", "soon", "late")), *ring(0, 130)])
 
 
 async def test_where_it_cannot_be_made_the_worker_goes_on(
