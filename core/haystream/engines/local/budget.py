@@ -136,9 +136,9 @@ NEGLIGIBLE_FACTOR = 1e-3
 """A change of a diagonal entry by less of a tolerance than this is passed on to nobody."""
 
 TAKEN_FACTOR = 0.1
-"""An entry of Λ⁻¹ is as Q⁻¹ has it where no data have reached, and follows it there only where it is off by more
-than so many tolerances: most of those that a new edge moves it moves by less, and what is not written takes no
-memory. ENTRY_IN_PROBABILITY × TAKEN_FACTOR × tolerance ≤ 0.01 PROMISE."""
+"""An entry of Λ⁻¹ off the diagonal is as Q⁻¹ has it where no data have reached, and follows it there only where it
+is off by more than so many tolerances: most of those that a new edge moves it moves by less, and what is not written
+takes no memory. ENTRY_IN_PROBABILITY × TAKEN_FACTOR × tolerance ≤ 0.01 PROMISE."""
 
 
 class EntryTolerances(NamedTuple):
@@ -157,7 +157,7 @@ class EntryTolerances(NamedTuple):
     negligible: float
     """Whose diagonal entry changes by less has not changed."""
     taken: float
-    """An entry that is another's is as it was where that has moved by less."""
+    """An entry off the diagonal that is another's is as it was where that has moved by less."""
 
 
 class Tolerances(NamedTuple):

@@ -215,8 +215,7 @@ def take_entries(
         if reached[row] != 0:
             add_strain(inverse.healing, u, np.inf, 0.0)
             continue
-        if abs(entry(inverse.on_participant, u) - on_participant[u]) > least:
-            put(inverse.on_participant, u, on_participant[u])
+        put(inverse.on_participant, u, on_participant[u])
         first = system.start[u]
         last = first + system.degree[u]
         for i in range(first, last):
