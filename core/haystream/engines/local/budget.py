@@ -137,8 +137,8 @@ NEGLIGIBLE_FACTOR = 1e-3
 
 TAKEN_FACTOR = 0.1
 """An entry of Λ⁻¹ off the diagonal is as Q⁻¹ has it where no data have reached, and follows it there only where it
-is off by more than so many tolerances: most that a new edge moves it moves by less, and what is not written takes no
-memory. ENTRY_IN_PROBABILITY × TAKEN_FACTOR × tolerance ≤ 0.01 PROMISE."""
+is off by more than so many tolerances: most that a new edge moves it moves by less, and what is not written takes
+no memory. ENTRY_IN_PROBABILITY × TAKEN_FACTOR × tolerance ≤ 0.01 PROMISE."""
 
 
 class EntryTolerances(NamedTuple):
