@@ -18,7 +18,7 @@ from haystream.posterior_tables import Changes, laid_over, settled_inverse
 from haystream.query_state import QueryState
 from haystream.scope import Scope
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
-from haystream_service.worker import collections
+from haystream_service.worker import collections, expected
 from haystream_service.worker.collections import Follower
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Loaded
@@ -172,6 +172,26 @@ async def test_items_that_are_no_concern_of_a_query_are_folded_in_later(world: W
     world.say(events[-1])
     await process.taken_in()
     assert [ranked.item_id for ranked in world.rankings("first")[-1].items] == ["item-4"]
+    await world.check_equals_fold(events)
+
+
+@pytest.mark.parametrize("soon", [-1.0, 3600.0])
+async def test_one_that_is_judged_again_and_again_takes_items_in_between_verdicts(
+    world: World, monkeypatch: pytest.MonkeyPatch, soon: float
+) -> None:
+    monkeypatch.setattr(expected, "SOON", soon)
+    process = await world.process(totals_seconds=3600.0)
+    events = [*BY_ANN, pair("item-3", "ann"), verdict(2, "first"), pair("item-4", "bo")]
+    for event in events:
+        world.say(event)
+        await process.taken_in()
+    first = process.worker.state("first")
+    assert first is not None
+    assert (first.behind, first.lag) == (1 if soon < 0 else 0, 0)
+    assert [ranked.item_id for ranked in world.rankings("first")[-1].items] == ["item-3"]
+    events.append(verdict(3, "first"))
+    world.say(events[-1])
+    await process.taken_in()
     await world.check_equals_fold(events)
 
 

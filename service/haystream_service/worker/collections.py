@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
 from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn
+from haystream_service.worker.expected import Expected
 from haystream_service.worker.originals import Originals
 from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
@@ -127,8 +128,8 @@ class Stale(Exception):  # noqa: N818 - a state, not a failure
 class Listener(Protocol):
     """A query that hears of what its collection gets, nobody being at work on it."""
 
-    def grown(self) -> bool:
-        """Take in what it got if that is the query's concern, and say whether it is."""
+    def grown(self, *, expected: bool) -> bool:
+        """Take in what it got if that is the query's concern, or a verdict is `expected`; whether it does."""
         ...
 
     def catch_up(self) -> None:
@@ -152,6 +153,7 @@ class Follower:
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
         self.listeners: dict[str, Listener] = {}
         """By query."""
+        self.expected = Expected()
         self.followed_by: set[str] = set()
         """The queries that are in memory: at their pace it grows."""
         self._shared = shared
@@ -194,6 +196,7 @@ class Follower:
         self.listeners.pop(query_id, None)
         self.took(query_id, 0.0)
         self.followed_by.discard(query_id)
+        self.expected.forget(query_id)
 
     def took(self, query_id: str, seconds: float) -> None:
         """The query has taken in all that there is, in so many seconds."""
@@ -283,29 +286,32 @@ class Follower:
     async def _until_caught_up(self) -> None:
         """Return when every query has taken in what was let in; one that is stuck is not waited for."""
         self._slowest = 0.0
-        self._caught_up.clear()
         self._behind.clear()
         if self._totals is None:
             loop, seconds = asyncio.get_running_loop(), self._shared.limits.totals_seconds
             self._totals = loop.call_later(seconds, self._totals_are_due)
         to_ask = Watchers.of(self.collection).to_ask
-        asked = deque(await self.exclusive(to_ask, in_thread=False, turn=Turn.GROWTH))
-        while asked:
-            some = [asked.popleft() for _ in range(min(ASKED_AT_ONCE, len(asked)))]
-            await self.exclusive(partial(self._ask, some), in_thread=False, turn=Turn.GROWTH)
+        asked = await self.exclusive(to_ask, in_thread=False, turn=Turn.GROWTH)
+        expected = set(self.expected.queries(self._shared.clock.monotonic()))
+        self._ask(expected, expected=True)
+        rest = deque(query_id for query_id in asked if query_id not in expected)
+        while rest:
+            some = [rest.popleft() for _ in range(min(ASKED_AT_ONCE, len(rest)))]
+            await self.exclusive(partial(self._ask, some, expected=False), in_thread=False, turn=Turn.GROWTH)
         if not self._behind:
             await asyncio.sleep(0)
             return
+        self._caught_up.clear()  # some may have caught up before others were asked
         with suppress(TimeoutError):
             async with asyncio.timeout(STUCK_SECONDS):
                 await self._caught_up.wait()
         self._slices.adapt(self._slowest)
 
-    def _ask(self, query_ids: Sequence[str]) -> None:
+    def _ask(self, query_ids: Iterable[str], *, expected: bool) -> None:
         """Let some queries know that the collection has grown."""
         for query_id in query_ids:
             listener = self.listeners.get(query_id)
-            if listener is not None and listener.grown():
+            if listener is not None and listener.grown(expected=expected):
                 self._behind.add(query_id)
 
     def _totals_are_due(self) -> None:

@@ -150,8 +150,11 @@ class QueryOwner:
             self._opening.settings_came.set()
         self.touched, self._leaving = self._shared.clock.monotonic(), False
         self.mailbox.post(Delivery(record, event))
-        if self._opening.follower is not None:  # else it would wait until all before it have taken in new items
-            self._opening.follower.exclusive.hurry(self.query_id)
+        if (follower := self._opening.follower) is not None:
+            if isinstance(event, Verdict):
+                follower.expected.came(self.query_id, self.touched)
+            # Else it would wait until all before it have taken in new items.
+            follower.exclusive.hurry(self.query_id)
 
     def put_down(self, head: Head) -> None:
         """Take that the query is stored, after an assignment. Unless it is in memory, it is put away.
@@ -509,12 +512,16 @@ class QueryOwner:
             self._timer = None
         self._opening.leave()
 
-    def grown(self) -> bool:
-        """Take in what the collection got if that is the query's concern, and say whether it is.
+    def grown(self, *, expected: bool) -> bool:
+        """Take in what the collection got if that is the query's concern, or a verdict is `expected`, with which it
+        would have to; and say whether it does.
 
         Not at all if it is not in memory, or does not stay there.
         """
-        if self._loaded is None or not self._stays(self._loaded) or not self._concerned(self._loaded.state):
+        loaded = self._loaded
+        if loaded is None or not self._stays(loaded):
+            return False
+        if not (loaded.state.behind if expected else self._concerned(loaded.state)):
             return False
         self.wake()
         return True
