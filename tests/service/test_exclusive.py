@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -20,7 +21,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking
 from haystream_service.worker.collections import STUCK_SECONDS
-from haystream_service.worker.exclusive import Exclusive, Turn
+from haystream_service.worker.exclusive import PAUSES, RECENT_SECONDS, Exclusive, Turn
 from haystream_service.worker.folding import LIGHT_EVENTS
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.shared import Limits
@@ -248,3 +249,71 @@ async def test_who_is_at_rest_is_to_end_once_somebody_waits_for_him() -> None:
         held.go.set()
         await task
         assert exclusive.wanted[0] == 0
+
+
+async def test_between_turns_that_nobody_waits_for_there_are_pauses_while_verdicts_come() -> None:
+    loop = asyncio.get_running_loop()
+    long = 0.05
+
+    async def waits(first: Turn, then: Turn, *, verdicts: bool) -> float:
+        """Seconds from the end of a turn that took long to the beginning of the next one."""
+        exclusive = Exclusive()
+        if verdicts:
+            exclusive.verdict_came()
+        await exclusive(lambda: time.sleep(long), in_thread=False, turn=first)
+        ended = loop.time()
+        return await exclusive(lambda: loop.time() - ended, in_thread=False, turn=then)
+
+    assert await waits(Turn.GROWTH, Turn.GROWTH, verdicts=True) >= 0.9 * long * PAUSES[Turn.GROWTH]
+    assert await waits(Turn.GROWTH, Turn.REST, verdicts=True) >= 0.9 * long * PAUSES[Turn.GROWTH]
+    assert await waits(Turn.REST, Turn.REST, verdicts=True) >= 0.9 * long * PAUSES[Turn.REST]
+    for first, then in ((Turn.REST, Turn.GROWTH), (Turn.GROWTH, Turn.ANSWER), (Turn.ANSWER, Turn.REST)):
+        assert await waits(first, then, verdicts=True) < long * PAUSES[Turn.GROWTH]
+    assert await waits(Turn.REST, Turn.REST, verdicts=False) < long * PAUSES[Turn.GROWTH]
+
+
+async def test_in_a_pause_those_go_that_somebody_waits_for_and_the_others_after_it() -> None:
+    exclusive, order = Exclusive(), list[str]()
+
+    def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
+        return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
+
+    exclusive.verdict_came()
+    await exclusive(lambda: time.sleep(0.02), in_thread=False, turn=Turn.GROWTH)
+    tasks = [waiting("rest", Turn.REST), waiting("growth", Turn.GROWTH), waiting("hurried", Turn.REST)]
+    tasks += [waiting("given up", Turn.GROWTH), waiting("answer", Turn.ANSWER)]
+    await asyncio.sleep(0)
+    tasks.pop(3).cancel()
+    await asyncio.sleep(0)
+    assert order == ["answer"]
+    exclusive.hurry("hurried")
+    await asyncio.sleep(0)
+    assert order == ["answer", "hurried"]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*tasks)
+    assert order == ["answer", "hurried", "growth", "rest"]
+
+
+async def test_a_pause_ends_when_verdicts_do() -> None:
+    exclusive, loop = Exclusive(), asyncio.get_running_loop()
+    exclusive.verdict_came()
+    came = loop.time()
+    await exclusive(lambda: time.sleep(RECENT_SECONDS * 0.8), in_thread=False, turn=Turn.REST)
+    await exclusive(lambda: None, in_thread=False, turn=Turn.REST)
+    assert RECENT_SECONDS <= loop.time() - came < RECENT_SECONDS * 0.8 * PAUSES[Turn.REST]
+
+
+async def test_who_waits_to_be_at_rest_may_be_told_that_the_collection_has_grown() -> None:
+    exclusive, held, order = Exclusive(), Held(), list[str]()
+
+    def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
+        return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
+
+    tasks = [asyncio.create_task(exclusive(held, in_thread=True))]
+    await held.entered.wait()
+    tasks += [waiting("a", Turn.REST), waiting("b", Turn.REST), waiting("c", Turn.GROWTH)]
+    await asyncio.sleep(0)
+    exclusive.hurry("b", Turn.GROWTH)
+    held.go.set()
+    await asyncio.gather(*tasks)
+    assert order == ["c", "b", "a"]

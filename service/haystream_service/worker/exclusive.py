@@ -30,11 +30,21 @@ class Turn(IntEnum):
     """What is done when nobody waits."""
 
 
+RECENT_SECONDS = 0.25
+"""For so long after a verdict for one of a collection's queries, more of them are expected."""
+PAUSES = {Turn.ANSWER: 0.0, Turn.GROWTH: 1.0, Turn.REST: 3.0}
+"""Then there is none of the kind, nor of one that goes later, for so many times as long as a turn took. Each may be
+short, but where items concern a hundred queries, they would take both cores together, and the event loop."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""Where a turn took so long because the process stood still, there is nothing to pause for."""
+
+
 class Exclusive:
     """Gives turns, to those first whom somebody waits for.
 
     Long work has a thread, one that belongs to this collection: no other's work is before it there. The compiled
-    kernels let go of the interpreter, so the loop goes on beside it.
+    kernels let go of the interpreter, so the loop goes on beside it. While verdicts come, there are pauses between the
+    turns that nobody waits for.
     """
 
     def __init__(self) -> None:
@@ -49,6 +59,12 @@ class Exclusive:
         """Who has his turn now, where that is at rest and he has said so."""
         self._hurried = False
         """Whether somebody waits for him meanwhile."""
+        self._turn, self._began = Turn.ANSWER, 0.0
+        """Of whoever has the collection now, or had it last; when it began, on the loop's clock."""
+        self._verdict_at = float("-inf")
+        self._paused_until = dict.fromkeys(Turn, float("-inf"))
+        self._timer: asyncio.TimerHandle | None = None
+        """The end of a pause that somebody waits for."""
         self._numbers = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="collection")
         self._closed = False
@@ -62,6 +78,7 @@ class Exclusive:
         gets a turn before that. Its result is lost.
         """
         await self._acquire(turn, who)
+        self._turn, self._began = turn, asyncio.get_running_loop().time()
         self._at_rest = who if turn is Turn.REST else None
         if not in_thread or self._closed:
             try:
@@ -77,18 +94,24 @@ class Exclusive:
         self._closed = True
         self._thread.shutdown(wait=False)
 
-    def hurry(self, who: str) -> None:
-        """Have whoever waits by this name go where those go whom somebody waits for: somebody does now. Whoever is
-        at rest by this name is to end soon."""
+    def verdict_came(self) -> None:
+        """Take that a verdict came for one of the queries."""
+        self._verdict_at = asyncio.get_running_loop().time()
+
+    def hurry(self, who: str, turn: Turn = Turn.ANSWER) -> None:
+        """Have whoever waits by this name go where those of that turn go: he has something of the kind to do now.
+        Whoever is at rest by this name is to end soon."""
         mine = self._by_whom.get(who)
         if mine is not None:
-            heappush(self._waiting, (Turn.ANSWER, next(self._numbers), mine))
+            heappush(self._waiting, (turn, next(self._numbers), mine))
+            if not self._taken:
+                self._pass_on()
         elif who == self._at_rest and not self._hurried:
             self._hurried = True
             self.wanted += 1
 
     async def _acquire(self, turn: Turn, who: str | None) -> None:
-        if not self._taken:
+        if not self._taken and self._pause(turn) <= 0.0:
             self._taken = True
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -96,11 +119,13 @@ class Exclusive:
         self.wanted += turn < Turn.REST
         if who is not None:
             self._by_whom[who] = mine
+        if not self._taken:
+            self._pass_on()
         try:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():
-                self._release()  # the turn had come, and nobody is there to use it
+                self._pass_on()  # the turn had come, and nobody is there to use it
             raise
         finally:
             self.wanted -= turn < Turn.REST
@@ -110,12 +135,41 @@ class Exclusive:
     def _release(self) -> None:
         self.wanted -= self._hurried
         self._at_rest, self._hurried = None, False
-        while self._waiting:
-            _, _, following = heappop(self._waiting)
-            if not following.done():
-                following.set_result(None)
-                return
+        now = asyncio.get_running_loop().time()
+        pause = min(PAUSES[self._turn] * (now - self._began), LONGEST_PAUSE_SECONDS)
+        for later in Turn:
+            if later >= self._turn:
+                self._paused_until[later] = max(self._paused_until[later], now + pause)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give the turn to whoever is next, or to nobody until the pause is over."""
         self._taken = False
+        while self._waiting and not self._taken:
+            turn, _, following = self._waiting[0]
+            if following.done():
+                heappop(self._waiting)
+            elif (left := self._pause(turn)) <= 0.0:
+                heappop(self._waiting)
+                following.set_result(None)
+                self._taken = True
+            else:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = asyncio.get_running_loop().call_later(left, self._pause_is_over)
+                return
+
+    def _pause(self, turn: Turn) -> float:
+        """Seconds until there may be a turn of the kind, or 0."""
+        if turn is Turn.ANSWER or self._closed:
+            return 0.0
+        until = min(self._paused_until[turn], self._verdict_at + RECENT_SECONDS)
+        return max(0.0, until - asyncio.get_running_loop().time())
+
+    def _pause_is_over(self) -> None:
+        self._timer = None
+        if not self._taken:
+            self._pass_on()
 
     def _done(self, working: asyncio.Future[T]) -> None:
         self._release()

@@ -153,6 +153,7 @@ class QueryOwner:
         if (follower := self._opening.follower) is not None:
             if isinstance(event, Verdict):
                 follower.expected.came(self.query_id, self.touched)
+                follower.exclusive.verdict_came()
             # Else it would wait until all before it have taken in new items.
             follower.exclusive.hurry(self.query_id)
 
@@ -209,6 +210,8 @@ class QueryOwner:
         """Load the query if it is not in memory, and take in what its collection got since."""
         self._wanted = True
         self.mailbox.poke()
+        if self._opening.follower is not None:  # else it would wait until all others have tended that wait to
+            self._opening.follower.exclusive.hurry(self.query_id, Turn.GROWTH)
 
     def wake_listed(self) -> None:
         """The same for a query that is stopped, or was when it was last in memory."""
