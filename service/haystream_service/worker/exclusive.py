@@ -43,8 +43,8 @@ class Exclusive:
     """Gives turns, to those first whom somebody waits for.
 
     Long work has a thread, one that belongs to this collection: no other's work is before it there. The compiled
-    kernels let go of the interpreter, so the loop goes on beside it. While verdicts come, there are pauses between the
-    turns that nobody waits for.
+    kernels let go of the interpreter, so the loop goes on beside it. While verdicts come, there are pauses between
+    the turns that nobody waits for.
     """
 
     def __init__(self) -> None:
