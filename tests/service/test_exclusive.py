@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -204,12 +205,15 @@ async def test_what_the_work_raises_is_raised_and_the_turn_passes_on(in_thread: 
             await exclusive(lambda: 1 / 0, in_thread=in_thread)
 
 
+def in_order(exclusive: Exclusive, order: list[str], who: str, turn: Turn) -> asyncio.Task[None]:
+    """Wait for a turn, and write down that it came."""
+    return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
+
+
 async def test_whoever_somebody_begins_to_wait_for_goes_before_those_that_came_earlier() -> None:
     exclusive, held, order = Exclusive(), Held(), list[str]()
 
-    def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
-        return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
-
+    waiting = partial(in_order, exclusive, order)
     tasks = [asyncio.create_task(exclusive(held, in_thread=True))]
     await held.entered.wait()
     tasks += [waiting("a", Turn.GROWTH), waiting("b", Turn.GROWTH), waiting("c", Turn.GROWTH)]
@@ -275,9 +279,7 @@ async def test_between_turns_that_nobody_waits_for_there_are_pauses_while_verdic
 async def test_in_a_pause_those_go_that_somebody_waits_for_and_the_others_after_it() -> None:
     exclusive, order = Exclusive(), list[str]()
 
-    def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
-        return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
-
+    waiting = partial(in_order, exclusive, order)
     exclusive.verdict_came()
     await exclusive(lambda: time.sleep(0.02), in_thread=False, turn=Turn.GROWTH)
     tasks = [waiting("rest", Turn.REST), waiting("growth", Turn.GROWTH), waiting("hurried", Turn.REST)]
@@ -306,9 +308,7 @@ async def test_a_pause_ends_when_verdicts_do() -> None:
 async def test_who_waits_to_be_at_rest_may_be_told_that_the_collection_has_grown() -> None:
     exclusive, held, order = Exclusive(), Held(), list[str]()
 
-    def waiting(who: str, turn: Turn) -> asyncio.Task[None]:
-        return asyncio.create_task(exclusive(lambda: order.append(who), in_thread=False, turn=turn, who=who))
-
+    waiting = partial(in_order, exclusive, order)
     tasks = [asyncio.create_task(exclusive(held, in_thread=True))]
     await held.entered.wait()
     tasks += [waiting("a", Turn.REST), waiting("b", Turn.REST), waiting("c", Turn.GROWTH)]
