@@ -44,6 +44,10 @@ MOST_NOTED = 64
 """Of so many settlings, at most, it is noted whom they moved, where that is one in so many at most; else everybody
 is looked at instead."""
 
+MOST_UNASKED = 100
+"""Rows that are written with a verdict, where the graph has grown, without the question whether they are as the
+prior says: to ask it of more takes less time than to write them."""
+
 
 class QueryState:
     """A query and its posterior. Not safe for concurrent use, and not to be used after a `QueryFailed`.
@@ -422,7 +426,7 @@ class QueryState:
 
     def _start_engine(self) -> None:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)
-        self._writer, self._size = Writer(), Size(0, 0)
+        self._writer, self._size, self._drained = Writer(), Size(0, 0), Size(0, 0)
         self._queue = Queue(self.collection, self.settings.policy)
         self._watcher = Watchers.of(self.collection).watch(self.settings.query_id)
         for item_id in (*self._holding, *self.pending):
@@ -572,7 +576,8 @@ class QueryState:
         """The rows of the tables that moved since the last drain (`posterior_tables`). Settle first.
 
         Without those `tended`, what only `tend` moved is left for another drain, unless this is the first; and so
-        is the question whether a row is as the prior says, so that a store may do without it.
+        is the question whether a row is as the prior says, so that a store may do without it. Where the graph has
+        grown it is asked of many rows all the same: most of those are so.
         """
         everything = tended or not self._writer.begun
         parts = [self._moved, self._tended, self._not_left] if everything else [self._moved]
@@ -582,10 +587,13 @@ class QueryState:
             part.participants.clear()
             part.edges.clear()
         may_leave = self._engine.may_leave
-        changes = self._writer.changes(self._engine, self._size, people, edges, leaving=everything and may_leave)
+        many = len(people) + len(edges) > MOST_UNASKED
+        asked = may_leave and (everything or (many and self._size != self._drained))
+        changes = self._writer.changes(self._engine, self._size, people, edges, leaving=asked)
+        self._drained = self._size
         if everything:
             self._engine.may_leave = False
-        elif may_leave:
+        elif may_leave and not asked:
             self._not_left.participants.append(people)
             self._not_left.edges.append(edges)
         return changes

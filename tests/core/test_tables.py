@@ -279,6 +279,28 @@ def test_rows_are_given_back_by_the_next_drain_of_everything(model: ModelName) -
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_a_verdict_does_not_write_what_growth_moved_with_the_prior(
+    model: ModelName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written_with_a_verdict(new_pairs: int) -> int:
+        state, query = beside_a_line(model)[:2]
+        stored = Stored(query)
+        stored.save()
+        for number in range(new_pairs):  # where no data have reached
+            step(state, item(f"new{number}", f"p{1000 + 10 * number:03d}", f"n{number}"))
+        step(state, verdict(0, "i0", Outcome.RELEVANT))
+        written = len(stored.save(tended=False).edges.index)
+        query.finish()
+        stored.save()
+        assert_reads(stored, query, 1e-4)
+        return written
+
+    alone, beside_growth = written_with_a_verdict(0), written_with_a_verdict(60)
+    monkeypatch.setattr("haystream.query_state.MOST_UNASKED", 10**9)
+    assert beside_growth <= alone < written_with_a_verdict(60) - 60
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_new_items_on_old_edges_write_nothing(model: ModelName) -> None:
     state, query, said = extremes(model, tolerance=DEFAULT_TOLERANCE)
     stored = Stored(query)

@@ -49,6 +49,16 @@ def look_closely(news: News, participants: Ints) -> None:
 
 
 @compiled
+def mark_edges_of(state: State, participants: Ints, edges: int) -> None:
+    """Have the scores made again of all edges of these participants, of the first so many that there are."""
+    system = state.system
+    for u in participants:
+        for j in range(system.start[u], system.start[u] + system.degree[u]):
+            if system.incident[j] < edges:
+                mark(state.news.stale, system.incident[j])
+
+
+@compiled
 def tell_people(state: State, at: At) -> None:
     """Find who of the moved differs from what readers were last told by more than the tolerance.
 

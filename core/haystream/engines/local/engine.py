@@ -27,7 +27,7 @@ from haystream.arrays import (
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
-from haystream.engines.local.announce import At, look_closely, tell_edges, tell_people
+from haystream.engines.local.announce import At, look_closely, mark_edges_of, tell_edges, tell_people
 from haystream.engines.local.budget import (
     COMMON_SHIFT,
     COMMON_SHIFT_WAITS,
@@ -354,9 +354,7 @@ class LocalEngine:
         before.begin()
         before.note_people(participants[new], was[new])
         put_rows(news.told.people, participants[new], values[new])
-        near = [self._graph.edges_of(u) for u in participants[new].tolist()]
-        for edges in near:
-            mark_all(news.stale, edges[edges < self._columns.edge_count])
+        mark_edges_of(self._columns.state, participants[new], self._columns.edge_count)
 
     def _tell_edges_without_data(self, edges: Ints, covariance: Floats) -> None:
         news, before = self._columns.state.news, self.readings.before
