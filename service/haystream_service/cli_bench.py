@@ -66,6 +66,9 @@ def bench_audit(
         100_000
     ),
     new_edges: Annotated[int, typer.Option(min=0, help="New ones at once, in every ten verdicts.")] = 0,
+    tended: Annotated[
+        int, typer.Option(min=0, help="Local solves in idle time after each verdict; a busy worker has time for 8.")
+    ] = 8,
     sampled: Annotated[int, typer.Option(min=1, help="Participants whose columns are solved exactly.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the verdicts and the sample.")] = 0,
     tolerance: Annotated[
@@ -83,6 +86,7 @@ def bench_audit(
     haystream bench audit
     haystream bench audit --edges 10000 --verdicts 20000 --json
     haystream bench audit --edges 10000 --verdicts 2000 --new-edges 10
+    haystream bench audit --edges 10000 --verdicts 2000 --new-edges 25 --tended 0
     """
     from haystream_service.commands import bench as command
 
@@ -90,6 +94,7 @@ def bench_audit(
         edges=edges,
         verdicts=verdicts,
         new_edges=new_edges,
+        tended=tended,
         sampled=sampled,
         seed=seed,
         tolerance=tolerance,

@@ -22,8 +22,6 @@ from haystream_service.bench.search import Arrivals
 QUERY = "audit"
 EXACT = 1e-12
 """Relative residual of what the engine is held against."""
-TENDED = 8
-"""Local solves between two verdicts, as a busy worker has time for."""
 LAP = 10
 """Once in so many verdicts new edges come."""
 OUTCOMES = (Outcome.IRRELEVANT, Outcome.RELEVANT, Outcome.RETRACTED)
@@ -56,6 +54,7 @@ class Audit:
     items: int
     verdicts: int
     screened_edges: int
+    tended: int
     sampled: int
     tolerance: float
     verdict_us: float
@@ -69,13 +68,14 @@ def run(
     edges: int,
     verdicts: int,
     new_edges: int,
+    tended: int,
     sampled: int,
     seed: int,
     tolerance: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Random verdicts on a preferential-attachment graph with five items an edge, and `new_edges` at once in every
-    LAP of them; then the audit."""
+    LAP of them, with `tended` local solves of idle time after each verdict; then the audit."""
     warm()
     rng = np.random.default_rng(seed)
     state = State(tolerance=tolerance)
@@ -94,7 +94,8 @@ def run(
         verdict = Verdict(f"v{number}", QUERY, ids[rng.integers(len(ids))], "audit", outcome, number)
         step(state, verdict)
         query.settle()
-        query.tend(TENDED)
+        if tended:
+            query.tend(tended)
         query.drain()
         if (number + 1) % 10_000 == 0:
             say(f"  {number + 1:,}")
@@ -112,6 +113,7 @@ def run(
             items=len(query.collection),
             verdicts=verdicts,
             screened_edges=int(np.count_nonzero(query.engine.readings.counts(everyone)[0])),
+            tended=tended,
             sampled=len(sample),
             tolerance=tolerance,
             verdict_us=seconds / max(verdicts, 1) * 1e6,

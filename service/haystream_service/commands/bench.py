@@ -83,7 +83,15 @@ def run_engine(
 
 
 def run_audit(
-    *, edges: int, verdicts: int, new_edges: int, sampled: int, seed: int, tolerance: float | None, json: bool
+    *,
+    edges: int,
+    verdicts: int,
+    new_edges: int,
+    tended: int,
+    sampled: int,
+    seed: int,
+    tolerance: float | None,
+    json: bool,
 ) -> None:
     """Audit the engine after a long history."""
     tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
@@ -91,6 +99,7 @@ def run_audit(
         edges=edges,
         verdicts=verdicts,
         new_edges=new_edges,
+        tended=tended,
         sampled=sampled,
         seed=seed,
         tolerance=tolerance,
