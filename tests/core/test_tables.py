@@ -56,6 +56,25 @@ def test_a_reader_has_the_posterior_after_any_history(engine: str, history: list
     assert_reads(stored, query, 1e-9)
 
 
+@pytest.mark.parametrize("most_unasked", [0, 10**9])
+@given(history=histories())
+def test_a_reader_has_it_whatever_was_left_for_later(most_unasked: int, history: list[Event]) -> None:
+    """Beside growth every row is asked whether it is as the prior says, or none is."""
+    state, stored = State(tolerance=TIGHT), None
+    with mock.patch("haystream.query_state.MOST_UNASKED", most_unasked):
+        for event in history:
+            step(state, event)
+            if "q" in state.queries:
+                stored = stored or Stored(state.queries["q"], tolerance=TIGHT)
+                stored.save(tended=False)
+                stored.query.tend()
+    query = state.queries["q"]
+    stored = stored or Stored(query, tolerance=TIGHT)
+    query.finish()
+    stored.save()
+    assert_reads(stored, query, 1e-9)
+
+
 def extremes(
     model: ModelName, *, tolerance: float, mean: float | None = None
 ) -> tuple[State, QueryState, list[tuple[str, Outcome]]]:
