@@ -147,10 +147,11 @@ def mark_as(numbers: Marked, number: int, flag: int) -> None:
 
 
 @compiled
-def change_flag(numbers: Marked, number: int, flag: int) -> None:
-    """Give a number another flag if it is in."""
-    if flag_of(numbers, number) != 0:
-        _put_flag(numbers, number, flag)
+def change_flags(numbers: Marked, which: Ints, flag: int) -> None:
+    """Give those of these numbers another flag that are in."""
+    for number in which:
+        if flag_of(numbers, number) != 0:
+            _put_flag(numbers, number, flag)
 
 
 @compiled

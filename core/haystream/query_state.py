@@ -405,8 +405,7 @@ class QueryState:
             self._wait(item, begins=False)
         self.screened += screened
         self.found += found
-        for edge in edges:
-            self._engine.record(edge, screened=screened * share, relevant=found * share, offered=offered * share)
+        self._engine.record(edges, screened=screened * share, relevant=found * share, offered=offered * share)
         self._queue.judge(item, screened=screened, relevant=found)
         if offered:
             self._queue.offer(item, available=after == Outcome.RETRACTED)
@@ -417,12 +416,20 @@ class QueryState:
         """Begin, or cease, to wait for the verdict on an unscreened item that somebody has been handed."""
         edges = self._edges_of(item)
         share = share_of(len(edges)) if begins else -share_of(len(edges))
-        for edge in edges:
-            self._engine.record(edge, pending=share)
+        self._engine.record(edges, pending=share)
         self._queue.hold(item, held=begins)
 
-    def _edges_of(self, item: int) -> tuple[int, ...]:
-        return self.collection.sets.edges(self.collection.set_of(item))
+    def solves(self, verdict: Verdict) -> int:
+        """How many local solves a verdict takes: as many as its item has pairs, or people, if they are fewer. It
+        takes one where the item is not there yet."""
+        item, graph = self.collection.index(verdict.item_id), self.collection.graph
+        if item is None:
+            return 1
+        edges = self._edges_of(item)
+        return min(len(edges), len(np.union1d(graph.tail[edges], graph.head[edges])))
+
+    def _edges_of(self, item: int) -> Ints:
+        return np.array(self.collection.sets.edges(self.collection.set_of(item)), dtype=np.int32)
 
     def _start_engine(self) -> None:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)

@@ -35,8 +35,9 @@ def _fold(settings: Query) -> None:
     query.settle()
     step(state, Item("unjudged", "default", people[3], (people[-1],)))  # while nothing is judged
     query.settle()
-    for i in range(1, 4):
-        step(state, Verdict(f"v{i}", "warm", f"i{i}", "nobody", Outcome.RELEVANT, i))
+    step(state, Item("among", "default", None, tuple(people[1:6])))
+    for i, item_id in enumerate(("i1", "i2", "i3", "among")):
+        step(state, Verdict(f"v{i}", "warm", item_id, "nobody", Outcome.RELEVANT, i))
         query.ranking()
     for new in (1, ONE_BY_ONE + 1):  # edges that are let in one by one, and many at once
         for person in people[-new:]:

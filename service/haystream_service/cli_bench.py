@@ -102,6 +102,28 @@ def bench_audit(
     )
 
 
+@app.command("recipients")
+def bench_recipients(
+    edges: Annotated[int, typer.Option(min=10_000, max=1_000_000, help="Of the simulated graph.")] = 100_000,
+    items: Annotated[int, typer.Option(min=1, max=1000, help="Of each number of people.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graph, and of who is on an item.")] = 0,
+    json: Json = False,
+) -> None:
+    """Say what an item of many people costs.
+
+    Its verdict and its claim, for mails to up to 1,000 people and items
+    without roles among up to 64, which lie on 2,016 pairs. Beside them, in
+    the same run, the same counted pair by pair. Some minutes.
+
+    \b
+    haystream bench recipients
+    haystream bench recipients --edges 20000 --items 50 --json
+    """
+    from haystream_service.commands import bench as command
+
+    command.run_recipients(edges=edges, items=items, seed=seed, json=json)
+
+
 @app.command("queries")
 def bench_queries(
     edges: Annotated[

@@ -250,6 +250,24 @@ def test_the_audit_finds_the_engine_exact_and_would_find_it_out(monkeypatch, cap
     assert 0.0 < max(errors.values()) < 1e-4
 
 
+def test_items_of_many_people_are_measured_with_their_pairs(monkeypatch, capfdbinary):
+    argv = ["haystream", "bench", "recipients", "--edges", "10000", "--items", "1", "--json"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    out, err = capfdbinary.readouterr()
+    assert left.value.code == 0, err.decode()
+    rows = json.loads(out)["results"]
+    assert [(row["kind"], row["people"], row["pairs"]) for row in rows[-2:]] == [
+        ("among", 21, 210),
+        ("among", 64, 2016),
+    ]
+    assert rows[0]["ratio_to_pair"] == 1.0
+    for row in rows:
+        assert 0.0 < row["posterior_p50_ms"] < row["verdict_p50_ms"]
+        assert row["ratio_by_edge"] == pytest.approx(row["by_edge_p50_ms"] / row["posterior_p50_ms"])
+
+
 def test_the_audit_sees_an_error(small: State) -> None:
     query = small.queries["q"]
     query.finish()

@@ -158,9 +158,15 @@ class Engine(Protocol):
     and `settle` the readings are of neither state. Indexes are the collection's."""
 
     def record(
-        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+        self,
+        edges: int | Ints,
+        *,
+        screened: float = 0.0,
+        relevant: float = 0.0,
+        offered: float = 0.0,
+        pending: float = 0.0,
     ) -> None:
-        """Add to (or, with negative numbers, take from) an edge's counts.
+        """Add to (or, with negative numbers, take from) the counts of an edge, or of each of several, named once.
 
         `offered` counts the items on the edge that have no verdict, which expected remaining is about; `pending`
         those of them that an analyst has been handed.

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, report
+from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, recipients, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.stress import Stress
@@ -114,6 +114,21 @@ def run_audit(
     table = Table("largest error of", "under load", "at rest", title=what)
     for name in result["at_rest"]:
         table.add_row(name, *(f"{result[when][name]:.1e}" for when in ("under_load", "at_rest")))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def run_recipients(*, edges: int, items: int, seed: int, json: bool) -> None:
+    """Measure items of many people."""
+    result = recipients.run(edges=edges, items=items, seed=seed, say=notes.print)
+    if json:
+        write_json(result)
+        return
+    what = f"{result['edges']:,} edges, {items:,} items of each kind"
+    measures = ("pairs", "verdict → ranking, p50 ms", "p99 ms", "times that of a pair", "claim → ranking, p50 ms")
+    keys = ("verdict_p50_ms", "verdict_p99_ms", "ratio_to_pair", "claim_p50_ms", "ratio_by_edge")
+    table = Table("an item", *measures, "pair by pair, times the posterior", title=what)
+    for row in result["results"]:
+        table.add_row(f"{row['kind']} {row['people']:,}", f"{row['pairs']:,}", *(number(row[key]) for key in keys))
     Console(highlight=False, soft_wrap=True).print(table)
 
 

@@ -13,9 +13,9 @@ from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.records import OWNED, Clock, Offsets
 
-LIGHT_PAIRS = 20
-"""So many pairs may be judged where the event loop runs: some milliseconds. A thread would cost a lone verdict a
-tenth of a millisecond, and more where many run."""
+LIGHT_SOLVES = 20
+"""Verdicts of so many local solves may be taken in where the event loop runs: some milliseconds. A thread would
+cost a lone verdict a tenth of a millisecond, and more where many run."""
 LIGHT_ITEMS = 50
 """So many new items may be folded in there, where all are on pairs that are known: a millisecond or two."""
 LIGHT_EVENTS = 300
@@ -25,9 +25,9 @@ LIGHT_SECONDS = 0.02
 LONG_SECONDS = 0.5
 """Of one whose last batch took longer, the next is noted as an attempt. That takes two round trips to the store: as
 long, beside a burst of new items, as the batch."""
-JUDGED_AT_ONCE = 4
-"""Verdicts of a query that is loaded are taken in so many at a time: some 20 ms, which a verdict of another query
-of the collection may have to wait."""
+JUDGED_AT_ONCE = 8
+"""Verdicts of a query that is loaded are taken in so many at a time, or fewer that take as many local solves: some
+20 ms, which a verdict of another query of the collection may have to wait."""
 
 SPARE_OFFERS = 100
 """Items that may be claimed beyond twice as many as are leased, at least."""
@@ -87,14 +87,8 @@ class Loaded:
     def _much(self, batch: Batch) -> bool:
         # A first batch settles, or at least saves, everything; new settings may ask for another engine.
         afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
-        judged = sum(self._pairs(d.event) for d in batch.deliveries if isinstance(d.event, Verdict))
-        return afresh or self._new_items() > LIGHT_EVENTS or judged > LIGHT_PAIRS
-
-    def _pairs(self, verdict: Verdict) -> int:
-        """The pairs that a verdict is on, each a local update; 1 where its item is not there yet."""
-        collection = self.state.collection
-        item = collection.index(verdict.item_id)
-        return 1 if item is None else len(collection.sets.edges(collection.set_of(item)))
+        solves = sum(self.state.solves(d.event) for d in batch.deliveries if isinstance(d.event, Verdict))
+        return afresh or self._new_items() > LIGHT_EVENTS or solves > LIGHT_SOLVES
 
     def _new_items(self) -> int:
         return self.state.behind
@@ -140,11 +134,16 @@ def restore(state: QueryState, verdicts: Sequence[Verdict], leases: Sequence[Lea
 
     Between two parts others may work with the collection, and it may grow.
     """
-    if not state.better_at_once(len(verdicts)):
+    by_parts, solves = not state.better_at_once(len(verdicts)), 0
+    if by_parts:
         state.settle()  # then each verdict costs its neighbourhood
-    for number, verdict in enumerate(verdicts, start=1):
+    for verdict in verdicts:
+        solves += state.solves(verdict)
         state.apply_verdict(verdict)
-        if number % JUDGED_AT_ONCE == 0:
+        if solves >= JUDGED_AT_ONCE:
+            if by_parts:
+                state.settle()
+            solves = 0
             yield True
     for fact in leases:
         state.apply_lease(fact)

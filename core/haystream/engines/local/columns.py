@@ -35,7 +35,7 @@ from haystream.overlay import MOST_SPARE, Overlay, flat, flattened, over, packed
 
 _T = TypeVar("_T", bound=np.generic)
 
-Arrays = tuple[State, Overlay, Floats, Floats, Flags]
+Arrays = tuple[State, Overlay, Floats, Flags]
 """What `Columns` has of its own: all of it, but for the graph and the rooms."""
 
 DATA_COLUMNS = 6
@@ -125,7 +125,6 @@ class Columns:
         self._data_rows: Floats = np.zeros((0, DATA_COLUMNS + sides))
         """What the state has of each edge by its data. Side by side it takes one page of a copy's own, and not one
         for each number."""
-        self.coefficients: Floats = np.zeros(sides)
         self._remains: Remains | None = None
         """What is left of the residuals while they are given up (`slim`)."""
         self.bound: Flags = np.zeros(0, np.uint8)
@@ -151,7 +150,7 @@ class Columns:
         nothing = system(Graph(), matrix.off, np.zeros_like(matrix.laid_over), matrix.diagonal)
         alone = self.state._replace(system=nothing, edges=NO_EDGES, data=NO_DATA, rooms=NO_ROOMS)
         alone = _changed(alone, flattened)
-        return Template((alone, flattened(self._priors), self._data_rows, self.coefficients, self.bound))
+        return Template((alone, flattened(self._priors), self._data_rows, self.bound))
 
     def copy(self, template: Template[Arrays], graph: Graph, *, laid_over: bool) -> "Columns":
         """The columns as they were when the template was made, which take memory where they are changed: by lines
@@ -161,7 +160,7 @@ class Columns:
         """
         twin = copy(self)
         twin._remains = None
-        twin.state, priors, twin._data_rows, twin.coefficients, twin.bound = template.copy()
+        twin.state, priors, twin._data_rows, twin.bound = template.copy()
         twin._priors = over(priors) if laid_over else priors
         twin._steps = self._steps.copy()
         twin.state = twin._on(graph)

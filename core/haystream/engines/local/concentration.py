@@ -43,12 +43,13 @@ class Concentrations:
         """The edges that were ever screened, each once."""
         return self._screened.view()
 
-    def count(self, edge: int, screened: float) -> None:
-        """Take that items on an edge were screened, or that a verdict was taken back."""
-        if screened > 0.0 and edge not in self._known:
-            self._known.add(edge)
-            self._screened.append(edge)
-        self._unlearned += int(screened != 0.0)
+    def count(self, edges: Ints, screened: float) -> None:
+        """Take that items on some edges were screened, or that verdicts were taken back."""
+        for edge in edges.tolist() if screened > 0.0 else ():
+            if edge not in self._known:
+                self._known.add(edge)
+                self._screened.append(edge)
+        self._unlearned += len(edges) * int(screened != 0.0)
 
     def settled(self) -> None:
         """Take that the posterior is up to date again, so that there may be something to learn."""

@@ -15,7 +15,7 @@ from haystream.arrays import (
     Floats,
     Ints,
     Switches,
-    change_flag,
+    change_flags,
     mark_all,
     mark_all_as,
     members_by_bit,
@@ -38,7 +38,7 @@ from haystream.engines.local.budget import (
     tolerances,
 )
 from haystream.engines.local.columns import Arrays, Columns
-from haystream.engines.local.edge_priors import NOISE, edge_prior, numbers
+from haystream.engines.local.edge_priors import NOISE, numbers
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
 from haystream.engines.local.inverse_entries import (
     change_entries,
@@ -53,7 +53,7 @@ from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.refer import mark_reached, refer
 from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.state import COUNTED, OWN, SQUARE, State
+from haystream.engines.local.state import COUNTED, State
 from haystream.engines.local.update_growth import (
     Rescaling,
     find_lagging,
@@ -64,7 +64,8 @@ from haystream.engines.local.update_growth import (
     rescale,
     take_prior,
 )
-from haystream.engines.local.update_verdict import change_edge, regress
+from haystream.engines.local.update_item import change_edges
+from haystream.engines.local.update_verdict import change_edge, regress_edges
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.held import held
@@ -107,6 +108,10 @@ class LocalEngine:
         self._doubtful: set[int] = set()
         """Who waits for healing since something was estimated, as it was of Q⁻¹."""
         self._offered_total = 0.0
+        self._counted: list[Ints] = []
+        """Edges, as they were recorded, whose counts Λ and its right-hand sides are still to follow."""
+        self._offered: list[Ints] = []
+        """The same of edges where nothing was counted, but items were put on offer or taken off."""
         self._judged = False
         """Whether anything was ever counted: until then Λ is Q."""
         self.may_leave = True
@@ -120,31 +125,38 @@ class LocalEngine:
     # ---- data ----
 
     def record(
-        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+        self,
+        edges: int | Ints,
+        *,
+        screened: float = 0.0,
+        relevant: float = 0.0,
+        offered: float = 0.0,
+        pending: float = 0.0,
     ) -> None:
-        """Add to an edge's counts: one local update, or none for what is only pending."""
+        """Add to edges' counts; the next `settle` follows them, all at once."""
         self._resize()
-        data, news = self._columns.state.data, self._columns.state.news
-        self.readings.concentrations.count(edge, screened)
+        which, data = np.atleast_1d(np.int32(edges)), self._columns.state.data
+        self.readings.concentrations.count(which, screened)
         counted = screened != 0.0 or relevant != 0.0
         if counted:
             self._judged = True
-            self.readings.before.note_counts(edge, data.n.item(edge), data.y.item(edge))
-        data.n[edge] += screened
-        data.y[edge] += relevant
-        data.offered[edge] += offered
-        self._offered_total += offered
+            self.readings.before.note_counts(which, data.n[which], data.y[which])
+        data.n[which] += screened
+        data.y[which] += relevant
+        data.offered[which] += offered
+        self._offered_total += offered * len(which)
         if pending != 0.0:
-            self.readings.pending.add(edge, pending)
-        if counted or offered != 0.0:
-            self._follow_data(edge)
-        self.may_leave |= screened < 0.0 or relevant < 0.0
+            self.readings.pending.add(which, pending)
         if counted:
-            change_flag(news.stale, edge, COUNTED)  # an edge that is not let in is not in
+            self._counted.append(which)
+        elif offered != 0.0:
+            self._offered.append(which)
+        self.may_leave |= screened < 0.0 or relevant < 0.0
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer: one local update for all."""
         self._resize()
+        self._follow_counts()
         self._columns.fill_out()
         self._columns.state.data.offered[edges] += items
         self._offered_total += float(items.sum())
@@ -158,6 +170,7 @@ class LocalEngine:
         self.readings.use(prior)
         self._ahead = None
         self._resize()
+        self._follow_counts()
         graph, precision, people = self._graph, self._precision, self._columns.state.people
         names = (name for name in before.keys() | prior.participants.keys())
         changed = (name for name in names if before.get(name) != prior.participants.get(name))
@@ -190,28 +203,37 @@ class LocalEngine:
         """Those of the edges that have a prior already."""
         return edges[numbers(self._columns.state.edges.prior, edges, NOISE) > 0.0]
 
-    def _follow_data(self, edge: int) -> None:
-        """Bring an edge's weight and coefficients in line with its counts and its prior."""
-        state, edges, data = self._columns.state, self._columns.state.edges, self._columns.state.data
-        prior = edge_prior(edges.prior, edge)
-        if prior.noise == 0.0:
-            return  # not let in yet
-        level = prior.mean + state.people.reference.item()
-        weight, deviation, left = regress(data, edge, level, prior.noise, prior.residual)
-        self._change(edge, weight, deviation, left)
-        square, own = weight * deviation * deviation, float(data.offered[edge]) * left * prior.residual
-        state.sums.data[SQUARE] += square - data.square[edge]
-        state.sums.data[OWN] += own - data.own[edge]
-        data.square[edge], data.own[edge] = square, own
+    def _follow_counts(self) -> None:
+        """Bring edges in line with what was recorded of them since the last `settle`."""
+        if not (self._counted or self._offered):
+            return
+        nothing = np.zeros(0, np.int32)
+        counted = np.unique(np.concatenate([nothing, *self._counted]))
+        offered = np.unique(np.concatenate([nothing, *self._offered]))
+        self._counted, self._offered = [], []
+        self._follow_data(np.union1d(counted, offered))
+        change_flags(self._columns.state.news.stale, counted, COUNTED)  # an edge that is not let in is not in
 
-    def _change(self, edge: int, weight: float, deviation: float, left: float) -> None:
-        """Give an edge another weight, deviation and weight of what is left."""
+    def _follow_data(self, edges: Ints) -> None:
+        """Bring edges' weights and coefficients in line with their counts and their priors."""
+        which, state = self._let_in(edges), self._columns.state
+        weights, coefficients = np.empty(len(which)), np.empty((len(which), len(state.sums.form)))
+        regress_edges(state, which, weights, coefficients)
+        self._change(which, weights, coefficients)
+
+    def _change(self, which: Ints, weights: Floats, coefficients: Floats) -> None:
+        """Give edges other weights, shape (k,), and other coefficients, shape (k, sides)."""
+        if not len(which):
+            return
         self._reckon_items()
         self._columns.fill_out()
-        state, coefficients = self._columns.state, self._columns.coefficients
-        coefficients[:] = (weight * deviation, left, weight)[: len(coefficients)]
-        self._owed |= len(coefficients) > COMMON and weight != state.edges.weight[edge]
-        change_edge(state, edge, weight, coefficients)
+        state = self._columns.state
+        weighs = bool((weights != state.edges.weight[which]).any())
+        self._owed |= coefficients.shape[1] > COMMON and weighs
+        if len(which) == 1 and weighs:
+            change_edge(state, which.item(), weights.item(), coefficients[0])
+        else:
+            change_edges(state, which, weights, coefficients)
         self.readings.check_solves()
 
     def _reckon_items(self) -> None:
@@ -239,6 +261,7 @@ class LocalEngine:
         self._resize()
         precision, columns, before = self._precision, self._columns, self.readings.before
         before.begin()
+        self._follow_counts()
         precision.grow()
         changes = precision.changes.unread(self)
         if changes is None or precision.builds != self._build:
@@ -480,7 +503,7 @@ class LocalEngine:
         """An engine like this one when the template was made, on arrays that take memory where they change
         (`Columns.copy`)."""
         twin = copy(self)
-        twin._ahead, twin._doubtful = None, set(self._doubtful)
+        twin._ahead, twin._doubtful, twin._counted, twin._offered = None, set(self._doubtful), [], []
         twin._columns = self._columns.copy(template, self._graph, laid_over=laid_over)
         twin.readings = self.readings.copy(twin._columns)
         self._precision.changes.follow(twin, self)
@@ -598,10 +621,10 @@ class LocalEngine:
         rough = np.zeros(len(which), np.uint8)
         renew(state, which, priors, rough)
         for row in np.flatnonzero(rough).tolist():
-            edge = int(which[row])
+            edge = which[row : row + 1]
             if state.edges.weight[edge] > 0.0:
-                self._change(edge, 0.0, 0.0, 0.0)
-            take_prior(state.edges.prior, edge, priors, row)
+                self._change(edge, np.zeros(1), np.zeros((1, len(state.sums.form))))
+            take_prior(state.edges.prior, edge.item(), priors, row)
             self._follow_data(edge)
 
     def _priors(self, which: Ints) -> Priors:

@@ -3,10 +3,11 @@
 p of them on an edge that has n give it the weight of n + p. With B the β̃ of the edges that have any, a column
 each, and Δw by how much their weights grow,
 
-    Λ' = Λ + B Δw Bᵀ        Λ'⁻¹ = Λ⁻¹ − K R Rᵀ Kᵀ        K = Λ⁻¹ B        R Rᵀ = (Δw⁻¹ + BᵀK)⁻¹
+    Λ' = Λ + B Δw Bᵀ        Λ'⁻¹ = Λ⁻¹ − K R Rᵀ Kᵀ        K = Λ⁻¹ B √Δw        R Rᵀ = (1 + √Δw BᵀK)⁻¹
 
-Such a screening sees M by 1 − β̃ᵀx₂, and the sum of what remains by β̃ᵀΛ⁻¹h + L Var(η). So with Z = D K R,
-z = Rᵀ (1 − Bᵀx₂) and t = Rᵀ (BᵀΛ⁻¹h + L Var(η)),
+or with the fewer columns U G in place of B √Δw (`pending_parts`). Such a screening sees M by 1 − β̃ᵀx₂, and the sum
+of what remains by β̃ᵀΛ⁻¹h + L Var(η). So with Z = D K R, z = Rᵀ √Δw (1 − Bᵀx₂), t = Rᵀ √Δw (BᵀΛ⁻¹h + L Var(η)), and
+below them in z and t whatever of these is along no column,
 
     V' = V − Σ Z²        reach' = reach − Z z        1/v'_M = 1/v_M + zᵀz
     of what remains, given M: Var' = Var − tᵀt, a' = a − tᵀz
@@ -15,6 +16,7 @@ z = Rᵀ (1 − Bᵀx₂) and t = Rᵀ (BᵀΛ⁻¹h + L Var(η)),
 or when they are gone, is what it would be had there been none.
 """
 
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,29 +25,19 @@ import numpy as np
 from haystream.arrays import Floats, Growing, Ints, Switches
 from haystream.compiled import compiled
 from haystream.engines.local.budget import HUB_CONTACTS
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.edge_priors import NOISE, ON_HEAD, ON_TAIL, OWN_VARIANCE, edge_prior, numbers
+from haystream.engines.local.columns import Columns as EngineColumns
+from haystream.engines.local.edge_priors import NOISE, ON_HEAD, ON_TAIL, OWN_VARIANCE, numbers
+from haystream.engines.local.low_rank import Columns, Rows, by_rows, dot, joined, solve_columns, some_rows
+from haystream.engines.local.pending_parts import parts_of
 from haystream.engines.local.sides import COMMON, REMAINING
-from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve
-from haystream.engines.local.state import Edges, State
+from haystream.engines.local.state import State
 from haystream.models.base import Ends
 from haystream.models.common import Common
 from haystream.overlay import entries, rows
 
-NOBODY = -1
-"""The row of Z of whom the solves do not reach: its last one, which is zero."""
 LARGEST = 1.01
 """On the diagonal of such an inverse (`inverse_root`) nothing is above 1. Where more is, under extreme settings, an
 eigenvalue has become too small."""
-
-
-@compiled
-def solve_edge(system: System, edges: Edges, edge: int, tolerance: float, room: Scratch) -> None:
-    """Leave Λ⁻¹β̃ of an edge in `room`."""
-    prior = edge_prior(edges.prior, edge)
-    begin(system, room, edges.tail[edge], prior.on_tail)
-    begin(system, room, edges.head[edge], prior.on_head)
-    solve(system, tolerance, room)
 
 
 def inverse_root(matrix: Floats) -> Floats:
@@ -59,16 +51,16 @@ def inverse_root(matrix: Floats) -> Floats:
 
 
 class Solved(NamedTuple):
-    """What pending screenings on k edges do to those whom the solves reach: a row each, and a last one of zeros."""
+    """What pending screenings on k edges do to those whom the solves reach: a row each after one of zeros."""
 
     edges: Ints
     """Ascending, shape (k,)."""
     screenings: Floats
     """p, shape (k,)."""
-    people: Ints
-    """Ascending."""
-    Z: Floats
-    """Shape (people + 1, k); the last row is zero."""
+    rows: Rows
+    """D Λ⁻¹U, of shape (people, q)."""
+    middle: Floats
+    """G R (G R)ᵀ, shape (q, q): between two rows it gives theirs of Z Zᵀ."""
     less: Floats
     """Σ Z² by row: what V loses."""
     short: Floats
@@ -77,11 +69,12 @@ class Solved(NamedTuple):
     t: Floats
 
 
+_NOBODY = Rows(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 NONE = Solved(
     np.zeros(0, np.int32),
     np.zeros(0),
-    np.zeros(0, np.int32),
-    np.zeros((1, 0)),
+    _NOBODY,
+    np.zeros((0, 0)),
     np.zeros(1),
     np.zeros(1),
     np.zeros(0),
@@ -96,11 +89,11 @@ class Pending:
         self._counts: dict[int, float] = {}
         self._changed: set[int] = set()
         """Edges whose count did, since `settle`."""
-        self._columns: dict[int, tuple[Ints, Floats]] = {}
-        """Whose entry in K is not zero, and the entry, by edge."""
+        self._columns: dict[Hashable, Columns] = {}
+        """Those of Λ⁻¹U, by name."""
         self._solved = NONE
-        self._row = Growing(np.int32, fill=NOBODY)
-        """By participant."""
+        self._row = Growing(np.int32)
+        """By participant; 0 of whom the solves do not reach."""
         self._told_less, self._told_short = Growing(np.float64), Growing(np.float64)
         """By participant, what `settle` last told of."""
 
@@ -108,29 +101,30 @@ class Pending:
         """Whether there are any, now or as of the last `settle`."""
         return bool(self._counts or self._changed)
 
-    def add(self, edge: int, screenings: float) -> None:
-        """Count so many more on an edge; or, if negative, fewer."""
-        self._changed.add(edge)
-        self._counts[edge] = self._counts.get(edge, 0.0) + screenings
-        if self._counts[edge] == 0.0:
-            del self._counts[edge]
+    def add(self, edges: Ints, screenings: float) -> None:
+        """Count so many more on some edges; or, if negative, fewer."""
+        for edge in edges.tolist():
+            self._changed.add(edge)
+            self._counts[edge] = self._counts.get(edge, 0.0) + screenings
+            if self._counts[edge] == 0.0:
+                del self._counts[edge]
 
-    def settle(self, columns: Columns, telling: float, *, stale: bool) -> Ints:
-        """Find out what they do: a local solve for every edge that has any, or for new ones if nothing is `stale`.
+    def settle(self, columns: EngineColumns, telling: float, *, stale: bool) -> Ints:
+        """Find out what they do: local solves, or those for new ones if nothing is `stale`.
 
         Returns the edges whose variance moved: their own count did, or V or the reach of an end by more than
         `telling` (of a hub by as much more as `announce.patience` has it), since this last named them.
         """
         if not (stale or self._changed):
             return np.zeros(0, np.int32)
-        kept = {} if stale else self._columns
-        self._columns = {edge: kept.get(edge) or _column(columns.state, edge) for edge in sorted(self._counts)}
+        if stale:
+            self._columns.clear()
         for of_people in (self._row, self._told_less, self._told_short):
             of_people.resize(columns.participants)
-        system, before = columns.state.system, self._solved.people
-        self._row.data[before] = NOBODY
-        self._solved = self._solve(columns.state)
-        people = np.union1d(before, self._solved.people)
+        system, before = columns.state.system, self._solved.rows.people
+        self._row.data[before] = 0
+        self._solved = self._solve(columns.state) if self._counts else NONE
+        people = np.union1d(before, self._solved.rows.people)
         less, short = self._at(people)
         off = np.maximum(np.abs(less - self._told_less.data[people]), np.abs(short - self._told_short.data[people]))
         tell = off > telling * np.maximum(system.degree[people] / HUB_CONTACTS, 1.0)
@@ -142,34 +136,45 @@ class Pending:
 
     def _solve(self, state: State) -> Solved:
         edges, people = state.edges, state.people
-        which = np.array(list(self._columns), dtype=np.int32)
-        reached = [who for who, _ in self._columns.values()]
-        everybody = np.unique(np.concatenate([np.zeros(0, np.int32), *reached]))
-        row = self._row.data
-        row[everybody] = np.arange(len(everybody))
-        K = np.zeros((len(everybody) + 1, len(which)))
-        for i, (who, values) in enumerate(self._columns.values()):
-            K[row[who], i] = values
-
+        which = np.array(sorted(self._counts), dtype=np.int32)
         tail, head = edges.tail[which], edges.head[which]
         on_tail, on_head, noise, residual = (
             numbers(edges.prior, which, column) for column in (ON_TAIL, ON_HEAD, NOISE, OWN_VARIANCE)
         )
-        p = np.array([self._counts[edge] for edge in self._columns])
+        p = np.array([self._counts[edge] for edge in which.tolist()])
         one = state.data.n[which] * residual + noise
         root = np.sqrt(p * noise / (one * (one + p * residual)))  # of Δw
-        inner = on_tail[:, None] * K[row[tail]] + on_head[:, None] * K[row[head]]
-        R = root[:, None] * inverse_root(np.eye(len(which)) + 0.5 * root[:, None] * (inner + inner.T) * root)
+        parts = parts_of(edges, which, root, state.inverse.tolerances.corrected)
+
+        known = self._columns
+        new = [row for row, name in enumerate(parts.names) if name not in known]
+        sources = joined(map(parts.U.of, new))
+        solved = solve_columns(state.system, sources, parts.tolerances[new], state.rooms.column)
+        known |= {parts.names[row]: solved.of(i) for i, row in enumerate(new)}
+        self._columns = {name: known[name] for name in parts.names}
+        K, row = by_rows(joined(self._columns.values()), self._row.data), self._row.data
+        at_sources = some_rows(K, row[parts.U.who], len(parts.names))
+        inner = np.add.reduceat(parts.U.value[:, None] * at_sources, parts.U.begin[:-1])  # UᵀΛ⁻¹U
+        inner = parts.from_right(parts.from_right(inner).T)
+        R = inverse_root(np.eye(len(inner)) + 0.5 * (inner + inner.T))
 
         def at_ends(side: int) -> Floats:
             at_tail, at_head = rows(people.x, tail)[:, side], rows(people.x, head)[:, side]
             return np.asarray(on_tail * at_tail + on_head * at_head)
 
-        learns = people.residual.shape[1] > COMMON
-        Z = np.append(entries(people.scale, everybody), 0.0)[:, None] * (K @ R)
-        z = (1.0 - at_ends(COMMON)) @ R if learns else np.zeros(len(which))
-        t = (at_ends(REMAINING) + state.data.offered[which] * residual) @ R
-        return Solved(which, p, everybody, Z, (Z * Z).sum(axis=1), Z @ z, z, t)
+        def seen(of_edges: Floats) -> Floats:
+            through, rest = parts.along(root * of_edges)
+            return np.concatenate([through @ R, rest])
+
+        z = seen(1.0 - at_ends(COMMON) if people.residual.shape[1] > COMMON else np.zeros(len(which)))
+        t = seen(at_ends(REMAINING) + state.data.offered[which] * residual)
+        GR, D = parts.from_left(R), entries(people.scale, K.people)
+        K = K._replace(value=K.value * np.repeat(D, np.diff(K.begin[1:])))
+        middle, less, short = GR @ GR.T, np.zeros(len(D) + 1), np.zeros(len(D) + 1)
+        each = np.arange(len(less), dtype=np.int32)
+        all_between(K, each, middle, each, less)
+        times_vector(K, GR @ z[: len(R)], short)
+        return Solved(which, p, K, middle, less, short, z, t)
 
     # ---- reading ----
 
@@ -185,7 +190,7 @@ class Pending:
         if not self._row.size:
             return np.zeros(len(tail), np.bool_)
         row = self._row.data
-        return np.asarray((row[tail] != NOBODY) | (row[head] != NOBODY))
+        return np.asarray((row[tail] != 0) | (row[head] != 0))
 
     def _at(self, participants: Ints) -> tuple[Floats, Floats]:
         rows = self._row.data[participants]
@@ -208,8 +213,8 @@ class Pending:
         _, at_head = self._at(head)
         covariance = ends.covariance.copy()
         both = np.flatnonzero(self.reaches(tail, head))
-        Z, row = self._solved.Z, self._row.data
-        less = (Z[row[tail[both]]] * Z[row[head[both]]]).sum(axis=1)
+        row, less = self._row.data, np.empty(len(both))
+        all_between(self._solved.rows, row[tail[both]], self._solved.middle, row[head[both]], less)
         s, o = at_tail[both], at_head[both]
         through_common = s * ends.reach_head[both] + o * ends.reach_tail[both] - s * o
         covariance[both] -= common.scale * (less + common.variance * through_common)
@@ -225,11 +230,25 @@ class Pending:
         return given_common - float(t @ t), reach - float(t @ z)
 
 
-def _column(state: State, edge: int) -> tuple[Ints, Floats]:
-    room = state.rooms.column
-    solve_edge(state.system, state.edges, edge, state.inverse.tolerances.corrected, room)
-    who = room.touched[: room.listed[0]]
-    who = who[room.cells[who, VALUE] != 0.0]
-    values = room.cells[who, VALUE]
-    forget(room)
-    return who, values
+@compiled
+def between(rows: Rows, one: int, middle: Floats, other: int) -> float:
+    """A row times `middle` times another row."""
+    total = 0.0
+    for i in range(rows.begin[one], rows.begin[one + 1]):
+        for j in range(rows.begin[other], rows.begin[other + 1]):
+            total += rows.value[i] * middle[rows.column[i], rows.column[j]] * rows.value[j]
+    return total
+
+
+@compiled
+def all_between(rows: Rows, some: Ints, middle: Floats, others: Ints, products: Floats) -> None:
+    """`between` of pairs of rows, shape (k,)."""
+    for i in range(len(some)):
+        products[i] = between(rows, some[i], middle, others[i])
+
+
+@compiled
+def times_vector(rows: Rows, vector: Floats, products: Floats) -> None:
+    """Each row times a vector, shape (rows,)."""
+    for i in range(len(products)):
+        products[i] = dot(rows, i, vector)

@@ -118,6 +118,8 @@ class Rooms(NamedTuple):
     """Participants whose residuals have changed, and are to be pushed."""
     people: Marked
     edges: Marked
+    row: Ints
+    """Of each participant in what is worked on (`low_rank.Rows`), shape (participants,)."""
     scale: Floats
     """D of those whose edges get other priors, shape (participants,)."""
     shares: Floats
@@ -156,6 +158,7 @@ def _rooms(people: int, edges: int) -> Rooms:
         marked(people),
         marked(people),
         marked(edges),
+        np.zeros(people, np.int32),
         np.zeros(people),
         np.zeros(edges),
         *before,

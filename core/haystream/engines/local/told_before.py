@@ -4,8 +4,6 @@ once more, and no score of those that do not lead has to be kept."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 from haystream.arrays import Floats, Ints
 from haystream.engines.local.state import Data, Told
 from haystream.overlay import entries, put_all, put_rows, rows
@@ -20,7 +18,7 @@ class ToldBefore:
     def __init__(self) -> None:
         self._people: list[tuple[Ints, Floats]] = []
         self._edges: list[tuple[Ints, Floats]] = []
-        self._counts: list[tuple[int, float, float]] = []
+        self._counts: list[tuple[Ints, Floats, Floats]] = []
         self.lost = False
         """Whether everything was told anew."""
         self._settled = False
@@ -50,17 +48,17 @@ class ToldBefore:
         if len(edges):
             self._edges.append((edges, covariances_before))
 
-    def note_counts(self, edge: int, screened: float, relevant: float) -> None:
-        """So many items were counted on this edge until now."""
+    def note_counts(self, edges: Ints, screened: Floats, relevant: Floats) -> None:
+        """So many items were counted on these edges until now, shape (k,); each is named once."""
         self.begin()
-        self._counts.append((edge, screened, relevant))
+        self._counts.append((edges, screened, relevant))
 
     @contextmanager
     def restored(self, told: Told, data: Data) -> Iterator[None]:
         """Have what was told and counted be what it was before, until the end of the block."""
         people = [(which, rows(told.people, which)) for which, _ in self._people]
         edges = [(which, entries(told.covariance, which)) for which, _ in self._edges]
-        counts = [(edge, data.n[edge], data.y[edge]) for edge, _, _ in self._counts]
+        counts = [(which, data.n[which], data.y[which]) for which, _, _ in self._counts]
         _put_all_of(told, data, self._people[::-1], self._edges[::-1], self._counts[::-1])
         try:
             yield
@@ -73,11 +71,11 @@ def _put_all_of(
     data: Data,
     people: list[tuple[Ints, Floats]],
     edges: list[tuple[Ints, Floats]],
-    counts: list[tuple[int, float, float]],
+    counts: list[tuple[Ints, Floats, Floats]],
 ) -> None:
     for which, values in people:
         put_rows(told.people, which, values)
     for which, covariances in edges:
         put_all(told.covariance, which, covariances)
-    for edge, screened, relevant in counts:
-        data.n[edge], data.y[edge] = np.float64(screened), np.float64(relevant)
+    for which, screened, relevant in counts:
+        data.n[which], data.y[which] = screened, relevant

@@ -1,11 +1,11 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
-from haystream.arrays import Floats, mark, unmark_all
+from haystream.arrays import Floats, Ints, mark, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import OWED_FACTOR
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.push import add_residual, push_side
+from haystream.engines.local.push import push_side
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
     AHEAD,
@@ -20,7 +20,7 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
-from haystream.engines.local.state import Data, State
+from haystream.engines.local.state import OWN, SQUARE, Data, State
 from haystream.overlay import add_to, add_to_cell, cell
 from haystream.prefetch import prefetch
 
@@ -45,8 +45,27 @@ def coefficient_of(side: int, weight: float, deviation: float, left: float) -> f
 
 
 @compiled
+def regress_edges(state: State, which: Ints, weights: Floats, coefficients: Floats) -> None:
+    """Find the weights and coefficients that edges with a prior have by their counts, shapes (k,) and (k, sides);
+    and bring what they add to `Sums.data` in line with them."""
+    edges, data, people, sums = state.edges, state.data, state.people, state.sums
+    for i in range(len(which)):
+        e = which[i]
+        prior = edge_prior(edges.prior, e)
+        level = prior.mean + people.reference[0]
+        weight, deviation, left = regress(data, e, level, prior.noise, prior.residual)
+        weights[i] = weight
+        for side in range(people.residual.shape[1]):
+            coefficients[i, side] = coefficient_of(side, weight, deviation, left)
+        square, own = weight * deviation * deviation, data.offered[e] * left * prior.residual
+        sums.data[SQUARE] += square - data.square[e]
+        sums.data[OWN] += own - data.own[e]
+        data.square[e], data.own[e] = square, own
+
+
+@compiled
 def change_edge(state: State, edge: int, weight: float, coefficients: Floats) -> None:
-    """Give an edge a new weight and new coefficients, shape (sides,): a rank-one change of Λ, and new right-hand
+    """Give an edge another weight, and new coefficients, shape (sides,): a rank-one change of Λ, and new right-hand
     sides.
 
     With K = Λ⁻¹β̃, γ = 1 + Δw β̃ᵀK and Δc the change of a coefficient, the solution moves by K (Δc − Δw β̃ᵀx) / γ
@@ -56,21 +75,16 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
     beta_u, beta_v = prior.on_tail, prior.on_head
     x, residual, unpushed, column = people.x, people.residual, state.rooms.unpushed, state.rooms.column
-    K, left, gamma = column.cells[:, VALUE], column.cells[:, RESIDUAL], 1.0
+    K, left = column.cells[:, VALUE], column.cells[:, RESIDUAL]
     dw, sides = weight - edges.weight[edge], residual.shape[1]
-    if dw != 0.0:
-        gamma = change_weight(state, edge, dw)
-        edges.weight[edge] = weight
+    gamma = change_weight(state, edge, dw)
+    edges.weight[edge] = weight
     for side in range(sides):
         dc = coefficients[side] - edges.coefficient[side, edge]
         at_edge = beta_u * cell(x, u, side) + beta_v * cell(x, v, side)
         sums.change[side], sums.step[side] = dc, (dc - dw * at_edge) / gamma
         sums.along[side], sums.back[side] = at_edge, 0.0
         edges.coefficient[side, edge] += dc
-        if dw == 0.0:
-            sums.along[side] = 0.0  # there is no K
-            add_residual(people, unpushed, u, side, dc * beta_u)
-            add_residual(people, unpushed, v, side, dc * beta_v)
     mark(unpushed, u)
     mark(unpushed, v)
     own, touched = 0.0, touched_by(column)
@@ -92,7 +106,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
         step, back = sums.step[side], sums.back[side]
         at_ends = sums.change[side] * (beta_u * cell(x, u, side) + beta_v * cell(x, v, side))
         sums.along[side] += back
-        sums.form[side] += step * (sums.along[side] + back + step * own) + (2.0 if dw == 0.0 else 1.0) * at_ends
+        sums.form[side] += step * (sums.along[side] + back + step * own) + at_ends
     if sides > COMMON:
         step, back = sums.step[COMMON], sums.back[COMMON]
         at_edge = beta_u * cell(x, u, COMMON) + beta_v * cell(x, v, COMMON)
@@ -100,8 +114,6 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
             sums.border[side] += sums.change[side] * (1.0 - at_edge) - step * sums.along[side]
             sums.border[side] -= sums.step[side] * (back + step * own)
     for side in range(sides):
-        if dw == 0.0 and sums.change[side] == 0.0:
-            continue
         push_side(state, side, limit_after_verdict(state, side))
     unmark_all(unpushed)
     forget(column)

@@ -41,14 +41,20 @@ class ReferenceEngine:
         self._n = self._y = self._offered = self._pending = np.zeros(0)
 
     def record(
-        self, edge: int, *, screened: float = 0.0, relevant: float = 0.0, offered: float = 0.0, pending: float = 0.0
+        self,
+        edges: int | Ints,
+        *,
+        screened: float = 0.0,
+        relevant: float = 0.0,
+        offered: float = 0.0,
+        pending: float = 0.0,
     ) -> None:
-        """Add to an edge's counts."""
+        """Add to edges' counts."""
         self._grow()
-        self._n[edge] += screened
-        self._y[edge] += relevant
-        self._offered[edge] += offered
-        self._pending[edge] += pending
+        self._n[edges] += screened
+        self._y[edges] += relevant
+        self._offered[edges] += offered
+        self._pending[edges] += pending
 
     def offer(self, edges: Ints, items: Floats) -> None:
         """Add new items to those on offer."""
