@@ -207,12 +207,11 @@ class LocalEngine:
         """Bring edges in line with what was recorded of them since the last `settle`."""
         if not (self._counted or self._offered):
             return
-        nothing = np.zeros(0, np.int32)
-        counted = np.unique(np.concatenate([nothing, *self._counted]))
-        offered = np.unique(np.concatenate([nothing, *self._offered]))
+        counted, all_of_them = self._counted, [*self._counted, *self._offered]
         self._counted, self._offered = [], []
-        self._follow_data(np.union1d(counted, offered))
-        change_flags(self._columns.state.news.stale, counted, COUNTED)  # an edge that is not let in is not in
+        self._follow_data(_distinct(all_of_them))
+        for edges in counted:
+            change_flags(self._columns.state.news.stale, edges, COUNTED)  # an edge that is not let in is not in
 
     def _follow_data(self, edges: Ints) -> None:
         """Bring edges' weights and coefficients in line with their counts and their priors."""
@@ -650,3 +649,8 @@ class LocalEngine:
         people.lagging[:m] = 0
         if self.readings.pending:
             self._await(stale=True)
+
+
+def _distinct(parts: list[Ints]) -> Ints:
+    """Whoever is in any of the parts, each of which names everybody once."""
+    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
