@@ -14,9 +14,11 @@ from support.histories import MODELS, fold, item, line, verdict
 from haystream.arrays import Floats
 from haystream.engines.local import pending, update_item
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
-from haystream.engines.local.low_rank import LowRank, at_people, low_rank
+from haystream.engines.local.low_rank import Columns, LowRank, at_people, low_rank
 from haystream.engines.local.pending_parts import Parts, parts_of
+from haystream.engines.local.solve import ALLOWED
 from haystream.engines.local.state import Edges
+from haystream.errors import QueryFailed
 from haystream.events import Event, Item, ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
@@ -63,15 +65,17 @@ def test_verdicts_on_items_of_many_people_agree_with_a_dense_solve(model: ModelN
 
 
 class Solves:
-    """How many columns are solved, each time."""
+    """The columns that a module has solved, and how many, each time."""
 
     def __init__(self, module: Any) -> None:
         self.counts: list[int] = []
+        self.columns: list[Columns] = []
         solve = module.solve_columns
 
         def counted(system: Any, sources: Any, tolerances: Floats, room: Any) -> Any:
             self.counts.append(len(tolerances))
-            return solve(system, sources, tolerances, room)
+            self.columns.append(solve(system, sources, tolerances, room))
+            return self.columns[-1]
 
         self.patched = mock.patch.object(module, "solve_columns", counted)
 
@@ -195,6 +199,22 @@ def test_verdicts_that_come_together_are_followed_together(model: ModelName) -> 
         query.settle()
     assert solves.counts == [4]
     assert_agrees(query)
+
+
+def test_too_many_steps_end_the_query_after_the_first_column_and_harm_nobody_else() -> None:
+    query_ids = ("q", "other")
+    state = fold([*(Query(query_id) for query_id in query_ids), *ITEMS])
+    query, other = (state.queries[query_id] for query_id in query_ids)
+    for each in (query, other):
+        each.finish()
+        each.apply_verdict(verdict(1, "among", Outcome.RELEVANT))
+    query.engine._columns.state.rooms.column.steps[ALLOWED] = 5  # type: ignore[attr-defined]
+    solved = Solves(update_item)
+    with solved.patched, pytest.raises(QueryFailed, match="too_much_work"):
+        query.settle()
+    assert (np.diff(solved.columns[0].begin)[1:] == 0).all()
+    other.finish()
+    assert_agrees(other)
 
 
 @both_models

@@ -18,6 +18,7 @@ from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.solve import (
+    EXCEEDED,
     VALUE,
     Scratch,
     System,
@@ -87,7 +88,8 @@ def at_people(edges: Edges, which: Ints) -> tuple[Ints, Floats]:
 
 def loosened(size: Floats, corrected: float) -> Floats:
     """Down to what residuals columns are solved, shape (q,): as closely as the inverse is `corrected`, or less
-    where what multiplies all that they leave out is of a `size` below 1."""
+    where their `size` is below 1, the sum of a row of |M| times q. So what they leave out of the inverse together
+    is no more than what one column does that is multiplied by 1."""
     return np.asarray(np.clip(corrected / np.maximum(size, corrected), corrected, LOOSEST_COLUMN))
 
 
@@ -100,7 +102,8 @@ def woodbury(change: LowRank, C: Floats) -> Floats:
 
 @allocating
 def solve_columns(system: System, sources: Columns, tolerances: Floats, room: Scratch) -> Columns:
-    """Λ⁻¹ times some columns, each solved down to a tolerance of its own, shape (q,)."""
+    """Λ⁻¹ times some columns, each solved down to a tolerance of its own, shape (q,). None is solved any more once
+    one has taken too many steps (`solve.Scratch`)."""
     count, used = len(tolerances), 0
     begins, who, value = np.zeros(count + 1, np.int64), np.empty(len(room.ring), np.int32), np.empty(len(room.ring))
     for j in range(count):
@@ -116,7 +119,9 @@ def solve_columns(system: System, sources: Columns, tolerances: Floats, room: Sc
                 who[used], value[used] = t, room.cells[t, VALUE]
                 used += 1
         forget(room)
-        begins[j + 1] = used
+        begins[j + 1 :] = used
+        if room.steps[EXCEEDED] != 0:
+            break
     return Columns(begins, who[:used].copy(), value[:used].copy())
 
 

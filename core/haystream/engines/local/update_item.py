@@ -34,8 +34,9 @@ def change_edges(state: State, which: Ints, weights: Floats, coefficients: Float
     """Give the edges of `which` new weights, shape (k,), and new coefficients, shape (k, sides)."""
     edges = state.edges
     few = len(which) <= MOST_COLUMNS or len(np.union1d(edges.tail[which], edges.head[which])) <= MOST_COLUMNS
-    for begin in range(0, len(which), len(which) if few else MOST_COLUMNS):
-        some = slice(begin, len(which) if few else begin + MOST_COLUMNS)
+    at_once = len(which) if few else MOST_COLUMNS
+    for begin in range(0, len(which), at_once):
+        some = slice(begin, begin + at_once)
         changes = weights[some] - edges.weight[which[some]]
         if changes.any():
             _change_weights(state, which[some], changes, weights[some], coefficients[some])
