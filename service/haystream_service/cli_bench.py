@@ -113,7 +113,7 @@ def bench_recipients(
 
     Its verdict and its claim, for mails to up to 1,000 people and items
     without roles among up to 64, which lie on 2,016 pairs. Beside them, in
-    the same run, the same counted pair by pair. Some minutes.
+    the same run, verdicts on each of its pairs in turn. Some minutes.
 
     \b
     haystream bench recipients

@@ -27,9 +27,9 @@ BEFORE = 50
 """Verdicts on pairs that come before all: a query's first ones move the base rate, and cost what that does."""
 ITEMS_PER_EDGE = 2
 QUERY, BY_EDGE = "bench", "by-edge"
-"""A query, and another one on the same collection whose verdicts are counted edge by edge. Its ranking is never
-read."""
-LEAST, MOST_BY_EDGE = 3, 100_000
+"""A query, and another one on the same collection whose engine follows each verdict edge by edge, as if it were as
+many. Its ranking is never read."""
+LEAST, MOST_BY_EDGE = 3, 10_000
 """Edge by edge so many items of a shape are counted at least; and no more of them once they have so many edges."""
 
 
@@ -112,6 +112,6 @@ def _count(query: QueryState, item: Item, samples: Samples) -> None:
     begin = perf_counter()
     for edge in edges:
         query.engine.record(edge, screened=1.0 / len(edges), offered=-1.0 / len(edges))
-    query.settle()
+        query.engine.settle()
     samples.add("by_edge", perf_counter() - begin)
     query.finish()
