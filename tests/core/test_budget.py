@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from support.dense import dense_of
-from support.histories import MODELS, item, verdict
+from support.histories import MODELS, fold, item, verdict
 from support.told import Stored
 
 from haystream.arrays import Ints
@@ -48,6 +48,23 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert (budget.FIRST_ORDER_FACTOR * entry) ** 2 <= entry * SLACK
     assert budget.ENTRY_IN_PROBABILITY * budget.TAKEN_FACTOR * DEFAULT_TOLERANCE <= 0.01 * PROMISE
     assert budget.NEGLIGIBLE_FACTOR < budget.TAKEN_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
+
+
+def test_the_variance_of_what_remains_is_right_where_hubs_have_most_items() -> None:
+    """To two tolerances of itself, although it is solved as loosely as hubs allow. (In `relevance` D, which is right
+    to a tolerance, enters it too.)"""
+
+    def remaining(tolerance: float) -> float:
+        hubs = [item(f"h{k}-{n}", f"p{k}", sender=f"hub{k % 3}") for k in range(300) for n in range(10)]
+        others = [item(f"o{k}", f"p{k}", sender=f"p{(7 * k + 1) % 300}") for k in range(300)]
+        state = fold([Query("q"), *hubs, *others], tolerance=tolerance)
+        query = state.queries["q"]
+        for number in range(40):
+            query.apply_verdict(verdict(number, f"h{7 * number}-1", Outcome.RELEVANT))
+            query.settle()
+        return query.engine.readings.remaining_variance()
+
+    assert remaining(DEFAULT_TOLERANCE) == pytest.approx(remaining(1e-12), rel=2.0 * DEFAULT_TOLERANCE)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -12,6 +12,7 @@ Of what an engine approximates, and a factor of its tolerance for each:
 The inequality that a factor has to satisfy stands beside it; `taken` adds up what they take of the promise.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -68,11 +69,11 @@ is off by more than may wait anyway, 1 + COMMON_SHIFT_WAITS / LEAST_SCALE ≤ UR
 
 REMAINING_FACTOR = 25.0
 """The right-hand side behind the variance of what remains is solved so much less closely, in units of the items of
-a participant, and a new item then costs a few pushes. h is about REMAINING_COEFFICIENT an item at each end, and
-that variance is right to second order in what the solve leaves out (`state.Sums.form`): (REMAINING_FACTOR ×
-tolerance / REMAINING_COEFFICIENT)² ≤ 2 tolerances of itself, about. What is learned of concentrations moves what is
-expected to remain by a sum to which the solution matters to first order: REMAINING_FACTOR × tolerance /
-REMAINING_COEFFICIENT ≤ 1 % of that."""
+a participant, and a new item then costs a few pushes. That is their root mean square: what hubs have makes most of
+that variance. h is about REMAINING_COEFFICIENT an item at each end, and that variance is right to second order in
+what the solve leaves out (`state.Sums.form`): (REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT)² ≤ 2
+tolerances of itself, about. What is learned of concentrations moves what is expected to remain by a sum to which the solution
+matters to first order: REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT ≤ 1 % of that."""
 
 REMAINING_COEFFICIENT = 0.1
 """h of one item at an end of its edge, about: (1 − ρ) β̃."""
@@ -222,9 +223,11 @@ def tolerances(tolerance: float, entries: EntryTolerances, sides: int) -> Tolera
     return made
 
 
-def for_items(of: Tolerances, items: float) -> None:
-    """Have the variance of what remains solved as closely as so many items of a participant, in the mean, ask."""
-    of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items))
+def for_items(of: Tolerances, items: float, form: float) -> None:
+    """Have the variance of what remains solved as closely as so many items of a participant, in the mean, ask; and
+    as so large a hᵀΛ⁻¹h a participant does, which is about the mean square of h."""
+    root_mean_square = math.sqrt(max(form, 0.0) / AMPLIFIED) / REMAINING_COEFFICIENT  # rᵀΛ⁻¹r ≤ AMPLIFIED rᵀr
+    of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items, root_mean_square))
 
 
 def taken(tolerance: float = DEFAULT_TOLERANCE) -> dict[str, float]:

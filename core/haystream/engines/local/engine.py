@@ -52,7 +52,7 @@ from haystream.engines.local.push import push_everybody
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild
 from haystream.engines.local.refer import mark_reached, refer
-from haystream.engines.local.sides import COMMON, MEAN
+from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.state import COUNTED, State
 from haystream.engines.local.update_growth import (
     Rescaling,
@@ -236,7 +236,8 @@ class LocalEngine:
         self.readings.check_solves()
 
     def _reckon_items(self) -> None:
-        for_items(self._columns.state.tolerances, 2.0 * self._offered_total / max(len(self._graph), 1))
+        state, people = self._columns.state, max(len(self._graph), 1)
+        for_items(state.tolerances, 2.0 * self._offered_total / people, state.sums.form.item(REMAINING) / people)
 
     def _reckon_shift(self) -> None:
         state, shift = self._columns.state, self.readings.known_common().mean_shift
