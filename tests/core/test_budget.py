@@ -51,8 +51,8 @@ def test_each_factor_keeps_its_inequality() -> None:
 
 
 def test_the_variance_of_what_remains_is_right_where_hubs_have_most_items() -> None:
-    """To two tolerances of itself, although it is solved as loosely as hubs allow. (In `relevance` D, which is right
-    to a tolerance, enters it too.)"""
+    """To two tolerances of itself, although it is solved as loosely as hubs allow. (In `relevance` D enters it too,
+    which is right to a tolerance.)"""
 
     def remaining(tolerance: float) -> float:
         hubs = [item(f"h{k}-{n}", f"p{k}", sender=f"hub{k % 3}") for k in range(300) for n in range(10)]
