@@ -72,8 +72,8 @@ REMAINING_FACTOR = 25.0
 a participant, and a new item then costs a few pushes. That is their root mean square: what hubs have makes most of
 that variance. h is about REMAINING_COEFFICIENT an item at each end, and that variance is right to second order in
 what the solve leaves out (`state.Sums.form`): (REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT)² ≤ 2
-tolerances of itself, about. What is learned of concentrations moves what is expected to remain by a sum to which the
-solution matters to first order: REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT ≤ 1 % of that."""
+tolerances of itself, about. What is learned of concentrations moves what is expected to remain by a sum to which
+the solution matters to first order: REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT ≤ 1 % of that."""
 
 REMAINING_COEFFICIENT = 0.1
 """h of one item at an end of its edge, about: (1 − ρ) β̃."""
