@@ -124,15 +124,23 @@ def find_parts(tail: Longs, head: Longs, part_of: Longs) -> None:
 
 def _part(edges: Edges, which: Ints, rows: Longs, root: Floats, corrected: float) -> Part | None:
     """These edges as a part, if that takes fewer columns than they are."""
-    people, B = at_people(edges, which)
-    whole, centre = B * root, B.all(axis=1)
-    if centre.sum() == 1 and (whole[~centre] ** 2).max() <= corrected:
-        # What an edge is beside this column is at its other end, and moves a variance by less than solves leave.
-        P = whole[centre].T / np.linalg.norm(whole[centre])
-        name: Hashable = (*which.tolist(), *root.tolist())
-        return Part(rows, [name], columns_of(people, whole @ P), np.array([corrected]), np.eye(1), P)
+    tail, head = edges.tail[which], edges.head[which]
+    people, on_edges = np.unique(np.concatenate([tail, head]), return_counts=True)
+    (centres,) = np.nonzero(on_edges == len(which))
+    if len(centres) == 1:
+        on_tail, on_head = (root * numbers(edges.prior, which, end) for end in (ON_TAIL, ON_HEAD))
+        centre, out = people[centres], tail == people[centres]
+        at_centre, at_other = np.where(out, on_tail, on_head), np.where(out, on_head, on_tail)
+        if at_centre.all() and (at_other**2).max() <= corrected:
+            # What an edge is beside this column is at its other end, and too little to be noticed.
+            P = at_centre / np.linalg.norm(at_centre)
+            who, value = np.append(centre, np.where(out, head, tail)), np.append(at_centre @ P, at_other * P)
+            name: Hashable = (*which.tolist(), *root.tolist())
+            column = Columns(np.array([0, len(who)]), who, value)
+            return Part(rows, [name], column, np.array([corrected]), np.eye(1), P[:, None])
     if len(which) <= len(people):
         return None
+    whole = at_people(edges, which)[1] * root
     Q, size, across = np.linalg.svd(whole, full_matrices=False)
     G = Q * size
     tolerances = loosened(np.abs(G @ G.T).sum(axis=1) * len(people), corrected)
