@@ -20,6 +20,7 @@ from haystream_service.local import (
     ValkeyServer,
     jars,
     kafka,
+    process,
     valkey,
 )
 from haystream_service.local.process import HOST, free_port
@@ -185,6 +186,25 @@ def test_free_ports_are_free_and_below_the_ephemeral_range() -> None:
         assert 1024 < port < 32_768
 
 
-def test_ports_of_servers_that_are_yet_to_start_differ() -> None:
+def test_ports_of_servers_that_are_yet_to_start_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: dict[int, socket.socket] = {}
+    monkeypatch.setattr(process, "_held", held)
     drawn = [free_port() for _ in range(500)]
+    for holder in held.values():
+        holder.close()
     assert len(set(drawn)) == 500
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
+def test_a_port_that_was_given_is_given_to_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = free_port()
+    monkeypatch.setattr(process, "_PORTS", range(ours, ours + 1))
+    monkeypatch.setattr(process, "_held", {})  # as in a process that has been given nothing
+    with pytest.raises(ServerUnavailable, match="no free port"):
+        free_port()
+    for _ in range(2):  # and its server listens there, starts again, and is the only one to
+        with socket.create_server((HOST, ours)) as server:
+            with socket.create_connection((HOST, ours)), server.accept()[0]:
+                pass
+            with pytest.raises(OSError, match="in use"):
+                socket.create_server((HOST, ours))

@@ -25,8 +25,9 @@ LOG_LINES = 15
 # Below every usual range of ephemeral ports. In that range a client that keeps dialling a stopped server can
 # be given the server's own port as its source port, connect to itself, and keep the server from coming back.
 _PORTS = range(20_000, 32_000)
-_given: set[int] = set()
-"""Ports that this process has been given: several are drawn before the first is listened on."""
+_held: dict[int, socket.socket] = {}
+"""Ports that this process has been given, each with the socket that holds it: several are drawn, here and in
+processes beside this one, before the first is listened on."""
 
 _GROUP, _USER, _SYSTEM = 2, 11, 12
 """Of what /proc/PID/stat says after the command's name: the process group, and ticks of the clock by mode."""
@@ -37,18 +38,29 @@ class ServerUnavailable(Exception):  # noqa: N818 - it says what the user meets
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listened on a moment ago, and that was not returned before."""
+    """A TCP port of 127.0.0.1 that nobody listens on, and that no process here has been given by this function.
+
+    It is held for as long as this process lives, where the system can: elsewhere it is one that nobody listened
+    on a moment ago, and that was not returned before.
+    """
     for _ in range(200):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
-        if port in _given:
+        if port in _held:
             continue
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            _given.add(port)
-            return port
+        holder = socket.socket()
+        try:
+            holder.bind((HOST, port))
+        except OSError:
+            holder.close()
+            continue
+        _held[port] = holder
+        if sys.platform == "linux":
+            # There two sockets may have one port while none of them, or only one, listens, if both say so. Every
+            # server does; the sockets above do not, nor those that the system finds a port for.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        else:
+            holder.close()
+        return port
     raise ServerUnavailable(f"no free port of {HOST} between {_PORTS.start} and {_PORTS.stop}")
 
 
