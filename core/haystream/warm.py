@@ -46,6 +46,8 @@ def _fold(settings: Query) -> None:
     query.slim()
     query.hold("i4")
     query.ranking()
+    step(state, Verdict("v", "warm", "i5", "nobody", Outcome.RELEVANT, 0))  # while something is pending
+    query.ranking()
     query.engine.readings.rounded_after(0)
     place = query.drain().participants.place
     in_runs(place, np.zeros((len(place), 1), np.uint32))

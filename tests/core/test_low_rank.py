@@ -1,8 +1,6 @@
 """A verdict on an item of many edges: solved in as few columns as it has edges, or people, and exact."""
 
 from dataclasses import replace
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.dense import CLOSE, TIGHT, assert_agrees
 from support.histories import MODELS, fold, item, line, verdict
+from support.solves import Solves
 
 from haystream.arrays import Floats
-from haystream.engines.local import pending, update_item
+from haystream.engines.local import pending_columns, update_item
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
-from haystream.engines.local.low_rank import Columns, LowRank, at_people, low_rank
+from haystream.engines.local.low_rank import LowRank, at_people, low_rank
 from haystream.engines.local.pending_parts import Parts, parts_of
 from haystream.engines.local.solve import ALLOWED
 from haystream.engines.local.state import Edges
@@ -64,22 +63,6 @@ def test_verdicts_on_items_of_many_people_agree_with_a_dense_solve(model: ModelN
     assert_agrees(query)
 
 
-class Solves:
-    """The columns that a module has solved, and how many, each time."""
-
-    def __init__(self, module: Any) -> None:
-        self.counts: list[int] = []
-        self.columns: list[Columns] = []
-        solve = module.solve_columns
-
-        def counted(system: Any, sources: Any, tolerances: Floats, room: Any) -> Any:
-            self.counts.append(len(tolerances))
-            self.columns.append(solve(system, sources, tolerances, room))
-            return self.columns[-1]
-
-        self.patched = mock.patch.object(module, "solve_columns", counted)
-
-
 PEOPLE_OR_EDGES = {"among": 16, "to some": 5, "to many": 70}
 
 
@@ -104,7 +87,7 @@ def test_a_verdict_solves_no_more_columns_than_an_item_has_people_or_edges(
 def test_a_claim_solves_no_more_either_and_only_once(model: ModelName) -> None:
     query = fold([Query("q", prior=DEFAULT_PRIORS[model]), *ITEMS]).queries["q"]
     query.finish()
-    solves = Solves(pending)
+    solves = Solves(pending_columns)
     with solves.patched:
         query.hold("among")
         query.settle()
@@ -130,7 +113,7 @@ def with_a_mail_out(tolerance: float) -> tuple[Floats, Floats]:
 
 
 def test_a_mail_to_a_thousand_takes_one_column_that_is_as_good_as_all() -> None:
-    solves = Solves(pending)
+    solves = Solves(pending_columns)
     with solves.patched:
         after, before = with_a_mail_out(DEFAULT_TOLERANCE)
     assert solves.counts == [1]

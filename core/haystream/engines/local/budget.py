@@ -141,6 +141,10 @@ TAKEN_FACTOR = 0.1
 is off by more than so many tolerances: most that a new edge moves it moves by less, and what is not written takes
 no memory. ENTRY_IN_PROBABILITY × TAKEN_FACTOR × tolerance ≤ 0.01 PROMISE."""
 
+THINNED_FACTOR = 0.1
+"""What pending screenings do to an entry of Λ⁻¹ is off by at most so many tolerances of it, as what matters less is
+not kept. They move no mean."""
+
 
 class EntryTolerances(NamedTuple):
     """How exact the entries of an inverse are (kernels take this)."""

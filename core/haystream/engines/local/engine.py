@@ -280,8 +280,9 @@ class LocalEngine:
         self._reckon_shift()
         self.readings.check_solves()
         state = columns.state
-        stale = state.news.stale.size[0] > 0 or changes.moves_edges
-        pending = self._await(stale=bool(stale)) if self.readings.pending else None
+        pending = None
+        if self.readings.pending:
+            pending = self._await(None if changes.moves_edges else members_of(state.news.stale).copy())
         at, rooms = self._told_at(), state.rooms
         tell_people(state, at)
         tell_edges(state, at.scale)
@@ -308,14 +309,11 @@ class LocalEngine:
         variance = max(rounded.variance, self.readings.known_common().variance)
         return At(least, most, variance, max(rounded.scale, LEAST_SCALE))
 
-    def _await(self, *, stale: bool) -> Ints:
-        """Take in pending screenings; return the edges whose variance they moved.
-
-        `stale`: Λ or an edge's prior has changed; healing the entries of the inverse changes no solution.
-        """
+    def _await(self, stale: Ints | None) -> Ints:
+        """Take in pending screenings, as `Pending.settle` does; return the edges whose variance they moved."""
         scale = max(self.readings.rounded_common().scale, LEAST_SCALE)
         told = self._columns.state.tolerances.told
-        edges = self.readings.pending.settle(self._columns, told / scale, stale=stale)
+        edges = self.readings.pending.settle(self._columns, told / scale, stale)
         self.readings.check_solves()
         return edges
 
@@ -649,7 +647,7 @@ class LocalEngine:
         self._doubtful.clear()
         people.lagging[:m] = 0
         if self.readings.pending:
-            self._await(stale=True)
+            self._await(None)
 
 
 def _distinct(parts: list[Ints]) -> Ints:

@@ -16,7 +16,6 @@ below them in z and t whatever of these is along no column,
 or when they are gone, is what it would be had there been none.
 """
 
-from collections.abc import Hashable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,11 +23,13 @@ import numpy as np
 
 from haystream.arrays import Floats, Growing, Ints, Switches
 from haystream.compiled import compiled
-from haystream.engines.local.budget import HUB_CONTACTS
-from haystream.engines.local.columns import Columns as EngineColumns
+from haystream.engines.local.budget import HUB_CONTACTS, THINNED_FACTOR
+from haystream.engines.local.columns import Columns
 from haystream.engines.local.edge_priors import NOISE, ON_HEAD, ON_TAIL, OWN_VARIANCE, numbers
-from haystream.engines.local.low_rank import Columns, Rows, by_rows, dot, joined, solve_columns, some_rows
+from haystream.engines.local.low_rank import Rows, dot, some_rows
+from haystream.engines.local.pending_columns import Located, PendingColumns
 from haystream.engines.local.pending_parts import parts_of
+from haystream.engines.local.pending_squares import NOTHING, Squared, between, squared_by, thinned
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.state import State
 from haystream.models.base import Ends
@@ -57,10 +58,8 @@ class Solved(NamedTuple):
     """Ascending, shape (k,)."""
     screenings: Floats
     """p, shape (k,)."""
-    rows: Rows
-    """D Λ⁻¹U, of shape (people, q)."""
-    middle: Floats
-    """G R (G R)ᵀ, shape (q, q): between two rows it gives theirs of Z Zᵀ."""
+    squared: Squared
+    """Z Zᵀ."""
     less: Floats
     """Σ Z² by row: what V loses."""
     short: Floats
@@ -69,12 +68,10 @@ class Solved(NamedTuple):
     t: Floats
 
 
-_NOBODY = Rows(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 NONE = Solved(
     np.zeros(0, np.int32),
     np.zeros(0),
-    _NOBODY,
-    np.zeros((0, 0)),
+    NOTHING,
     np.zeros(1),
     np.zeros(1),
     np.zeros(0),
@@ -89,8 +86,7 @@ class Pending:
         self._counts: dict[int, float] = {}
         self._changed: set[int] = set()
         """Edges whose count did, since `settle`."""
-        self._columns: dict[Hashable, Columns] = {}
-        """Those of Λ⁻¹U, by name."""
+        self._columns = PendingColumns()
         self._solved = NONE
         self._row = Growing(np.int32)
         """By participant; 0 of whom the solves do not reach."""
@@ -109,22 +105,23 @@ class Pending:
             if self._counts[edge] == 0.0:
                 del self._counts[edge]
 
-    def settle(self, columns: EngineColumns, telling: float, *, stale: bool) -> Ints:
-        """Find out what they do: local solves, or those for new ones if nothing is `stale`.
+    def settle(self, columns: Columns, telling: float, stale: Ints | None) -> Ints:
+        """Find out what they do, by local solves for what is new, and for what is near where Λ has changed.
+
+        `stale`: edges since the last call whose prior has changed, or where Λ has; None for any. Healing the
+        entries of the inverse changes no solution.
 
         Returns the edges whose variance moved: their own count did, or V or the reach of an end by more than
         `telling` (of a hub by as much more as `announce.patience` has it), since this last named them.
         """
-        if not (stale or self._changed):
+        if stale is not None and not (len(stale) or self._changed):
             return np.zeros(0, np.int32)
-        if stale:
-            self._columns.clear()
         for of_people in (self._row, self._told_less, self._told_short):
             of_people.resize(columns.participants)
-        system, before = columns.state.system, self._solved.rows.people
+        system, before = columns.state.system, self._solved.squared.rows.people
         self._row.data[before] = 0
-        self._solved = self._solve(columns.state) if self._counts else NONE
-        people = np.union1d(before, self._solved.rows.people)
+        self._solved = self._solve(columns.state, stale) if self._counts else NONE
+        people = np.union1d(before, self._solved.squared.rows.people)
         less, short = self._at(people)
         off = np.maximum(np.abs(less - self._told_less.data[people]), np.abs(short - self._told_short.data[people]))
         tell = off > telling * np.maximum(system.degree[people] / HUB_CONTACTS, 1.0)
@@ -134,7 +131,7 @@ class Pending:
         changed, self._changed = np.array(sorted(self._changed), dtype=np.int32), set()
         return np.unique(np.concatenate([changed, *near]))
 
-    def _solve(self, state: State) -> Solved:
+    def _solve(self, state: State, stale: Ints | None) -> Solved:
         edges, people = state.edges, state.people
         which = np.array(sorted(self._counts), dtype=np.int32)
         tail, head = edges.tail[which], edges.head[which]
@@ -146,13 +143,8 @@ class Pending:
         root = np.sqrt(p * noise / (one * (one + p * residual)))  # of Δw
         parts = parts_of(edges, which, root, state.inverse.tolerances.corrected)
 
-        known = self._columns
-        new = [row for row, name in enumerate(parts.names) if name not in known]
-        sources = joined(map(parts.U.of, new))
-        solved = solve_columns(state.system, sources, parts.tolerances[new], state.rooms.column)
-        known |= {parts.names[row]: solved.of(i) for i, row in enumerate(new)}
-        self._columns = {name: known[name] for name in parts.names}
-        K, row = by_rows(joined(self._columns.values()), self._row.data), self._row.data
+        row = self._row.data
+        K = self._columns.solve(state, parts, stale, row)
         at_sources = some_rows(K, row[parts.U.who], len(parts.names))
         inner = np.add.reduceat(parts.U.value[:, None] * at_sources, parts.U.begin[:-1])  # UᵀΛ⁻¹U
         inner = parts.from_right(parts.from_right(inner).T)
@@ -169,12 +161,14 @@ class Pending:
         z = seen(1.0 - at_ends(COMMON) if people.residual.shape[1] > COMMON else np.zeros(len(which)))
         t = seen(at_ends(REMAINING) + state.data.offered[which] * residual)
         GR, D = parts.from_left(R), entries(people.scale, K.people)
-        K = K._replace(value=K.value * np.repeat(D, np.diff(K.begin[1:])))
-        middle, less, short = GR @ GR.T, np.zeros(len(D) + 1), np.zeros(len(D) + 1)
-        each = np.arange(len(less), dtype=np.int32)
-        all_between(K, each, middle, each, less)
+        short = np.zeros(len(D) + 1)
         times_vector(K, GR @ z[: len(R)], short)
-        return Solved(which, p, K, middle, less, short, z, t)
+        short[1:] *= D
+        leaves_out = THINNED_FACTOR * state.inverse.tolerances.corrected
+        K = thinned(state.system, Located(K, row), leaves_out / (2.0 * parts.most))
+        squared = squared_by(K._replace(value=K.value * np.repeat(D, np.diff(K.begin[1:]))), GR @ GR.T)
+        each = np.arange(len(short), dtype=np.int32)
+        return Solved(which, p, squared, between(squared, each, each), short, z, t)
 
     # ---- reading ----
 
@@ -213,8 +207,8 @@ class Pending:
         _, at_head = self._at(head)
         covariance = ends.covariance.copy()
         both = np.flatnonzero(self.reaches(tail, head))
-        row, less = self._row.data, np.empty(len(both))
-        all_between(self._solved.rows, row[tail[both]], self._solved.middle, row[head[both]], less)
+        row = self._row.data
+        less = between(self._solved.squared, row[tail[both]], row[head[both]])
         s, o = at_tail[both], at_head[both]
         through_common = s * ends.reach_head[both] + o * ends.reach_tail[both] - s * o
         covariance[both] -= common.scale * (less + common.variance * through_common)
@@ -228,23 +222,6 @@ class Pending:
         """Of the sum of what remains the variance given M, in units of σ², and the reach, given these without."""
         t, z = self._solved.t, self._solved.z
         return given_common - float(t @ t), reach - float(t @ z)
-
-
-@compiled
-def between(rows: Rows, one: int, middle: Floats, other: int) -> float:
-    """A row times `middle` times another row."""
-    total = 0.0
-    for i in range(rows.begin[one], rows.begin[one + 1]):
-        for j in range(rows.begin[other], rows.begin[other + 1]):
-            total += rows.value[i] * middle[rows.column[i], rows.column[j]] * rows.value[j]
-    return total
-
-
-@compiled
-def all_between(rows: Rows, some: Ints, middle: Floats, others: Ints, products: Floats) -> None:
-    """`between` of pairs of rows, shape (k,)."""
-    for i in range(len(some)):
-        products[i] = between(rows, some[i], middle, others[i])
 
 
 @compiled

@@ -4,6 +4,9 @@ Edges that people join to each other are a part. Where one has more edges than p
 roles has, its columns are its people's unit vectors; where one person is on all of its edges, and each weighs
 little, as those of a mail to a thousand do, one column will do. Of such a part B √Δw P = U G with P orthonormal,
 and what B √Δw is but for that adds nothing to Λ: B Δw Bᵀ = U G Gᵀ Uᵀ. Of other edges U is B, G is √Δw, and P is 1.
+
+There P = Wᵀ A, with a row of W a person, which has two entries an edge. So P is never laid out: people who hold
+items of many each have tens of thousands of edges between hundreds of people.
 """
 
 from collections.abc import Hashable
@@ -14,7 +17,7 @@ import numpy as np
 from haystream.arrays import Floats, Ints, Longs
 from haystream.compiled import compiled
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
-from haystream.engines.local.low_rank import Columns, at_people, columns_of, joined, loosened
+from haystream.engines.local.low_rank import Columns, columns_of, joined, loosened
 from haystream.engines.local.state import Edges
 
 
@@ -29,8 +32,22 @@ class Part(NamedTuple):
     tolerances: Floats
     G: Floats
     """Shape (q, p)."""
-    P: Floats
-    """Shape (m, p)."""
+    ends: Longs
+    """Where W has entries, shape (m, 2), or (m, 1) where one row is all that is asked of it."""
+    on: Floats
+    """These entries."""
+    A: Floats
+    """Shape (rows of W, p)."""
+
+    def along(self, values: Floats) -> tuple[Floats, Floats]:
+        """Pᵀv of a number v of each edge, shape (p,), and what of v is not along P, shape (m,)."""
+        of_rows = np.bincount(self.ends.ravel(), (self.on * values[:, None]).ravel(), len(self.A))
+        along = self.A.T @ of_rows
+        return along, values - (self.on * (self.A @ along)[self.ends]).sum(axis=1)
+
+
+LEAST_SHARE = 1e-10
+"""What adds less to Λ than that share of what adds most there is along no column."""
 
 
 class Parts(NamedTuple):
@@ -46,6 +63,8 @@ class Parts(NamedTuple):
     U: Columns
     tolerances: Floats
     """Down to what residuals they are solved."""
+    most: float
+    """No eigenvalue of G Gᵀ is larger."""
 
     def from_right(self, matrix: Floats) -> Floats:
         """A matrix of shape (…, q) times G, shape (…, p)."""
@@ -69,8 +88,8 @@ class Parts(NamedTuple):
 
     def along(self, values: Floats) -> tuple[Floats, Floats]:
         """Pᵀv of a number v of each edge, shape (p,), and what of v is not along P."""
-        along = [part.P.T @ values[part.rows] for part in self.joined]
-        rest = [values[part.rows] - part.P @ of_part for part, of_part in zip(self.joined, along, strict=True)]
+        of_parts = [part.along(values[part.rows]) for part in self.joined]
+        along, rest = [along for along, _ in of_parts], [rest for _, rest in of_parts]
         return np.concatenate([values[self.alone], *along]), np.concatenate([np.zeros(0), *rest])
 
 
@@ -107,6 +126,7 @@ def parts_of(edges: Edges, which: Ints, root: Floats, corrected: float) -> Parts
         np.concatenate(
             [loosened(weight * sizes[part_of[alone]], corrected), *(part.tolerances for part in joined_edges)]
         ),
+        max([weight.max(initial=0.0), *((part.G**2).sum(axis=0).max() for part in joined_edges)]),
     )
 
 
@@ -124,25 +144,37 @@ def find_parts(tail: Longs, head: Longs, part_of: Longs) -> None:
 
 def _part(edges: Edges, which: Ints, rows: Longs, root: Floats, corrected: float) -> Part | None:
     """These edges as a part, if that takes fewer columns than they are."""
-    tail, head = edges.tail[which], edges.head[which]
-    people, on_edges = np.unique(np.concatenate([tail, head]), return_counts=True)
+    ends = np.column_stack([edges.tail[which], edges.head[which]])
+    on = root[:, None] * np.column_stack([numbers(edges.prior, which, end) for end in (ON_TAIL, ON_HEAD)])
+    people, place, on_edges = np.unique(ends, return_inverse=True, return_counts=True)
+    place = place.reshape(ends.shape)
     (centres,) = np.nonzero(on_edges == len(which))
     if len(centres) == 1:
-        on_tail, on_head = (root * numbers(edges.prior, which, end) for end in (ON_TAIL, ON_HEAD))
-        centre, out = people[centres], tail == people[centres]
-        at_centre, at_other = np.where(out, on_tail, on_head), np.where(out, on_head, on_tail)
+        at_centre, at_other = on[place == centres], on[place != centres]
         if at_centre.all() and (at_other**2).max() <= corrected:
             # What an edge is beside this column is at its other end, and too little to be noticed.
-            P = at_centre / np.linalg.norm(at_centre)
-            who, value = np.append(centre, np.where(out, head, tail)), np.append(at_centre @ P, at_other * P)
+            norm = np.linalg.norm(at_centre)
+            who = np.append(people[centres], ends[place != centres])
+            column = Columns(np.array([0, len(who)]), who, np.append(norm, at_other * at_centre / norm))
             name: Hashable = (*which.tolist(), *root.tolist())
-            column = Columns(np.array([0, len(who)]), who, value)
-            return Part(rows, [name], column, np.array([corrected]), np.eye(1), P[:, None])
+            G, on_centre = np.eye(1), (np.zeros((len(which), 1), np.int64), at_centre[:, None])
+            return Part(rows, [name], column, np.array([corrected]), G, *on_centre, G / norm)
     if len(which) <= len(people):
         return None
-    whole = at_people(edges, which)[1] * root
-    Q, size, across = np.linalg.svd(whole, full_matrices=False)
-    G = Q * size
-    tolerances = loosened(np.abs(G @ G.T).sum(axis=1) * len(people), corrected)
+    M = squared(place, on, len(people))
+    values, Q = np.linalg.eigh(M)
+    counts = values > LEAST_SHARE * values[-1]
+    size, Q = np.sqrt(values[counts]), Q[:, counts]
     names: list[Hashable] = [("participant", u) for u in people.tolist()]
-    return Part(rows, names, columns_of(people, np.eye(len(people))), tolerances, G, across.T)
+    tolerances = loosened(np.abs(M).sum(axis=1) * len(people), corrected)
+    U = columns_of(people, np.eye(len(people)))
+    return Part(rows, names, U, tolerances, Q * size, place, on, Q / size)
+
+
+def squared(place: Longs, on: Floats, count: int) -> Floats:
+    """W Wᵀ, shape (count, count), of a matrix W with two entries in each column: `on`, in the rows `place`, both of
+    shape (m, 2)."""
+    on_diagonal = np.bincount(place.ravel(), (on * on).ravel(), count)
+    beside = np.bincount(place[:, 0] * count + place[:, 1], on[:, 0] * on[:, 1], count * count)
+    beside = beside.reshape(count, count)
+    return np.asarray(np.diag(on_diagonal) + beside + beside.T)

@@ -1,0 +1,23 @@
+"""The columns of an inverse that the local engine solves, while a test looks."""
+
+from typing import Any
+from unittest import mock
+
+from haystream.arrays import Floats
+from haystream.engines.local.low_rank import Columns
+
+
+class Solves:
+    """The columns that a module has solved, and how many, each time."""
+
+    def __init__(self, module: Any) -> None:
+        self.counts: list[int] = []
+        self.columns: list[Columns] = []
+        solve = module.solve_columns
+
+        def counted(system: Any, sources: Any, tolerances: Floats, room: Any) -> Any:
+            self.counts.append(len(tolerances))
+            self.columns.append(solve(system, sources, tolerances, room))
+            return self.columns[-1]
+
+        self.patched = mock.patch.object(module, "solve_columns", counted)
