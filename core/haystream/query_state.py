@@ -419,10 +419,10 @@ class QueryState:
         self._engine.record(edges, pending=share)
         self._queue.hold(item, held=begins)
 
-    def solves(self, verdict: Verdict) -> int:
-        """How many local solves a verdict takes: as many as its item has pairs, or people, if they are fewer. It
-        takes one where the item is not there yet."""
-        item, graph = self.collection.index(verdict.item_id), self.collection.graph
+    def solves(self, item_id: str) -> int:
+        """How many local solves a verdict on an item takes, or a lease: as many as it has pairs, or people, if they
+        are fewer. It takes one where the item is not there yet."""
+        item, graph = self.collection.index(item_id), self.collection.graph
         if item is None:
             return 1
         edges = self._edges_of(item)

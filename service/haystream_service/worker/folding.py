@@ -14,8 +14,8 @@ from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.records import OWNED, Clock, Offsets
 
 LIGHT_SOLVES = 20
-"""Verdicts of so many local solves may be taken in where the event loop runs: some milliseconds. A thread would
-cost a lone verdict a tenth of a millisecond, and more where many run."""
+"""Verdicts of so many local solves may be taken in where the event loop runs, and leases of so many: some
+milliseconds. A thread would cost a lone verdict a tenth of a millisecond, and more where many run."""
 LIGHT_ITEMS = 50
 """So many new items may be folded in there, where all are on pairs that are known: a millisecond or two."""
 LIGHT_EVENTS = 300
@@ -75,7 +75,8 @@ class Loaded:
     def heavy(self, batch: Batch) -> bool:
         """Whether folding the batch in may take so long that the event loop should not wait for it."""
         more = self.state.collection.graph.edges > self.pairs or self.state.is_slim
-        return self._much(batch) or self.took > LIGHT_SECONDS or more or self._new_items() > LIGHT_ITEMS
+        more |= self._new_items() > LIGHT_ITEMS or self._solves(batch, LeaseFact) > LIGHT_SOLVES
+        return self._much(batch) or self.took > LIGHT_SECONDS or more
 
     def may_kill(self, batch: Batch) -> bool:
         """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
@@ -87,8 +88,11 @@ class Loaded:
     def _much(self, batch: Batch) -> bool:
         # A first batch settles, or at least saves, everything; new settings may ask for another engine.
         afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
-        solves = sum(self.state.solves(d.event) for d in batch.deliveries if isinstance(d.event, Verdict))
-        return afresh or self._new_items() > LIGHT_EVENTS or solves > LIGHT_SOLVES
+        return afresh or self._new_items() > LIGHT_EVENTS or self._solves(batch, Verdict) > LIGHT_SOLVES
+
+    def _solves(self, batch: Batch, kind: type[Verdict] | type[LeaseFact]) -> int:
+        events = (delivery.event for delivery in batch.deliveries)
+        return sum(self.state.solves(event.item_id) for event in events if isinstance(event, kind))
 
     def _new_items(self) -> int:
         return self.state.behind
@@ -138,7 +142,7 @@ def restore(state: QueryState, verdicts: Sequence[Verdict], leases: Sequence[Lea
     if by_parts:
         state.settle()  # then each verdict costs its neighbourhood
     for verdict in verdicts:
-        solves += state.solves(verdict)
+        solves += state.solves(verdict.item_id)
         state.apply_verdict(verdict)
         if solves >= JUDGED_AT_ONCE:
             if by_parts:
