@@ -113,7 +113,8 @@ def bench_recipients(
 
     Its verdict and its claim, for mails to up to 1,000 people and items
     without roles among up to 64, which lie on 2,016 pairs. Beside them, in
-    the same run, verdicts on each of its pairs in turn. Some minutes.
+    the same run, verdicts on each of its pairs in turn; and what a claim and
+    a verdict cost while several such items are handed out. Some minutes.
 
     \b
     haystream bench recipients

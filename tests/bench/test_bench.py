@@ -265,6 +265,7 @@ def test_items_of_many_people_are_measured_with_their_pairs(monkeypatch, capfdbi
     assert rows[0]["ratio_to_pair"] == 1.0
     for row in rows:
         assert 0.0 < row["posterior_p50_ms"] < row["verdict_p50_ms"]
+        assert min(row["claim_beside_p50_ms"], row["verdict_beside_p50_ms"]) > 0.0
         assert row["ratio_by_edge"] == pytest.approx(row["by_edge_p50_ms"] / row["posterior_p50_ms"])
 
 

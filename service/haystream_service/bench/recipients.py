@@ -1,7 +1,7 @@
 """What an item of many people costs: its verdict, and its claim, against those of an item of two."""
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, cycle
 from time import perf_counter
 from typing import Any
 
@@ -25,6 +25,8 @@ SHAPES = (
 """A mail to so many, or an item without roles among so many: the last of each are as many as the wire takes."""
 BEFORE = 50
 """Verdicts on pairs that come before all: a query's first ones move the base rate, and cost what that does."""
+OUT = 5
+"""So many of a shape are handed out at a time, where it is said what something takes beside them."""
 ITEMS_PER_EDGE = 2
 QUERY, BY_EDGE = "bench", "by-edge"
 """A query, and another one on the same collection whose engine follows each verdict edge by edge, as if it were as
@@ -34,7 +36,10 @@ LEAST, MOST_BY_EDGE = 3, 10_000
 
 
 def run(*, edges: int, items: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Some items of each shape between people drawn from a preferential-attachment graph of so many edges."""
+    """Some items of each shape between people drawn from a preferential-attachment graph of so many edges.
+
+    *Beside*: where OUT others of the shape are handed out, a claim of one of them, and a verdict on a pair.
+    """
     warm()
     rng, state = np.random.default_rng(seed), State()
     say(f"{edges:,} edges")
@@ -43,25 +48,37 @@ def run(*, edges: int, items: int, seed: int, say: Callable[[str], None]) -> dic
     people = state.collection(graphs.COLLECTION).graph.participants
     before = list(_items(PAIR, BEFORE, people, rng, "before"))
     drawn = [(shape, list(_items(shape, items, people, rng, "item"))) for shape in SHAPES]
-    for item in chain(before, *(some for _, some in drawn)):
+    out = [list(_items(shape, OUT, people, rng, "out")) for shape in SHAPES]
+    pairs_beside = [list(_items(PAIR, items, people, rng, f"beside-{k}")) for k in range(len(SHAPES))]
+    for item in chain(before, *(some for _, some in drawn), *out, *pairs_beside):
         step(state, item)
     for query_id in (QUERY, BY_EDGE):
         step(state, Query(query_id, collection=graphs.COLLECTION))
         state.queries[query_id].finish()
     query, by_edge = state.queries[QUERY], state.queries[BY_EDGE]
     for item in before:
-        _judge(state, query, item, Samples())
+        _judge(state, query, item, Samples(), "verdict")
         _count(by_edge, item, Samples())
     rows: list[dict[str, Any]] = []
-    for (kind, count), some in drawn:
+    for ((kind, count), some), others, pairs_then in zip(drawn, out, pairs_beside, strict=True):
         say(f"{kind} {count:,}")
         samples = Samples()
         pairs = len(edges_of(query.collection, some[0].item_id))
         for number, item in enumerate(some):
-            _claim(query, item, samples)
-            _judge(state, query, item, samples)
+            _claim(query, item, samples, "claim")
+            _release(query, item)
+            _judge(state, query, item, samples, "verdict")
             if number < LEAST or number * pairs < MOST_BY_EDGE:
                 _count(by_edge, item, samples)
+        for item in others:
+            query.hold(item.item_id)
+        query.finish()
+        for item, pair in zip(cycle(others), pairs_then):
+            _release(query, item)
+            _claim(query, item, samples, "claim_beside")
+            _judge(state, query, pair, samples, "verdict_beside")
+        for item in others:
+            _release(query, item)
         timings = samples.timings()
         rows.append(
             {"kind": kind, "people": count, "pairs": pairs}
@@ -84,16 +101,19 @@ def _items(
         yield Item(f"{name}-{kind}-{count}-{number}", graphs.COLLECTION, sender, tuple(sorted(who)))
 
 
-def _claim(query: QueryState, item: Item, samples: Samples) -> None:
+def _claim(query: QueryState, item: Item, samples: Samples, name: str) -> None:
     begin = perf_counter()
     query.hold(item.item_id)
     query.ranking()
-    samples.add("claim", perf_counter() - begin)
+    samples.add(name, perf_counter() - begin)
+
+
+def _release(query: QueryState, item: Item) -> None:
     query.release(item.item_id)
     query.finish()
 
 
-def _judge(state: State, query: QueryState, item: Item, samples: Samples) -> None:
+def _judge(state: State, query: QueryState, item: Item, samples: Samples, name: str) -> None:
     number = len(query.verdicts)
     outcome = Outcome.RELEVANT if number % 2 else Outcome.IRRELEVANT
     begin = perf_counter()
@@ -101,8 +121,8 @@ def _judge(state: State, query: QueryState, item: Item, samples: Samples) -> Non
     query.settle()
     settled = perf_counter()
     query.ranking()
-    samples.add("posterior", settled - begin)
-    samples.add("verdict", perf_counter() - begin)
+    samples.add("posterior" if name == "verdict" else f"posterior_{name}", settled - begin)
+    samples.add(name, perf_counter() - begin)
     query.drain()
     query.finish()
 

@@ -125,10 +125,13 @@ def run_recipients(*, edges: int, items: int, seed: int, json: bool) -> None:
         return
     what = f"{result['edges']:,} edges, {items:,} items of each kind"
     measures = ("pairs", "verdict → ranking, p50 ms", "p99 ms", "times that of a pair", "claim → ranking, p50 ms")
-    keys = ("verdict_p50_ms", "verdict_p99_ms", "ratio_to_pair", "claim_p50_ms", "ratio_by_edge")
-    table = Table("an item", *measures, "verdicts on each pair, times its posterior", title=what)
+    keys = ("verdict_p50_ms", "verdict_p99_ms", "ratio_to_pair", "claim_p50_ms")
+    beside_keys = ("claim_beside_p50_ms", "verdict_beside_p50_ms", "ratio_by_edge")
+    beside = f"where {recipients.OUT} are handed out: a claim, p50 ms", "a verdict on a pair, p50 ms"
+    table = Table("an item", *measures, *beside, "verdicts on each pair, times its posterior", title=what)
     for row in result["results"]:
-        table.add_row(f"{row['kind']} {row['people']:,}", f"{row['pairs']:,}", *(number(row[key]) for key in keys))
+        measured = (number(row[key]) for key in (*keys, *beside_keys))
+        table.add_row(f"{row['kind']} {row['people']:,}", f"{row['pairs']:,}", *measured)
     Console(highlight=False, soft_wrap=True).print(table)
 
 
