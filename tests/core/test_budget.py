@@ -47,6 +47,9 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert (budget.NEW_COLUMN_FACTOR * entry) ** 2 <= entry
     assert (budget.FIRST_ORDER_FACTOR * entry) ** 2 <= entry * SLACK
     assert budget.ENTRY_IN_PROBABILITY * budget.TAKEN_FACTOR * DEFAULT_TOLERANCE <= 0.01 * PROMISE
+    assert 2.0 * budget.LIGHT_SPREAD * budget.LIGHT_FACTOR <= 0.5
+    assert 2.0 * budget.AMPLIFIED <= budget.LIGHT_COLUMN_FACTOR
+    assert budget.THINNED_FACTOR < budget.NEGLECTED_SHARE < 1.0
     assert budget.NEGLIGIBLE_FACTOR < budget.TAKEN_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
 
 

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.dense import CLOSE, TIGHT, assert_agrees
+from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, fold, item, line, verdict
 from support.solves import Solves
 
 from haystream.arrays import Floats
-from haystream.engines.local import pending_columns, update_item
+from haystream.engines.local import update_item
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.low_rank import LowRank, at_people, low_rank
-from haystream.engines.local.pending_parts import Parts, parts_of
+from haystream.engines.local.pending import columns as pending_columns
+from haystream.engines.local.pending.light import screenings
+from haystream.engines.local.pending.parts import Parts, parts_of
 from haystream.engines.local.solve import ALLOWED
 from haystream.engines.local.state import Edges
 from haystream.errors import QueryFailed
@@ -162,12 +164,12 @@ def test_parts_are_the_sum_over_their_edges_too(drawn: tuple[Edges, Floats]) -> 
     edges, weights = drawn
     which, root = np.arange(len(weights), dtype=np.int32), np.sqrt(weights)
     people, B = at_people(edges, which)
-    parts = parts_of(edges, which, root, TIGHT)
+    parts = parts_of(edges, screenings(edges, which, root), [], TIGHT)
     UG = parts.from_right(as_matrix(parts, len(people)))
     np.testing.assert_allclose(UG @ UG.T, (B * weights) @ B.T, atol=1e-13)
     np.testing.assert_allclose(parts.from_left(np.eye(UG.shape[1])), parts.from_right(np.eye(len(parts.names))))
-    along, rest = parts.along(weights)
-    assert along @ along + rest @ rest == pytest.approx(weights @ weights, abs=CLOSE)
+    assert not parts.negative.any()
+    assert not len(parts.E.people)
     assert len(set(parts.names)) == len(parts.names) <= len(which)
 
 

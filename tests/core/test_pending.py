@@ -22,7 +22,7 @@ from support.histories import (
 )
 from support.told import Stored
 
-from haystream.engines.local.pending import inverse_root
+from haystream.engines.local.pending.inverse import inverse_root
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS

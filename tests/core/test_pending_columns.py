@@ -11,10 +11,10 @@ from support.histories import MODELS, Handed, fold, histories_with_pending, item
 from support.solves import Solves
 
 from haystream.arrays import Floats, Ints
-from haystream.engines.local import pending_columns
-from haystream.engines.local.low_rank import Columns, Rows
-from haystream.engines.local.pending_columns import LOOSER, PendingColumns
-from haystream.engines.local.pending_parts import Parts
+from haystream.engines.local.low_rank import Columns
+from haystream.engines.local.pending import columns as pending_columns
+from haystream.engines.local.pending.columns import LOOSER, PendingColumns
+from haystream.engines.local.pending.parts import Parts
 from haystream.engines.local.solve import System
 from haystream.engines.local.state import State as EngineState
 from haystream.events import Event, ModelName, Outcome, Query
@@ -73,6 +73,22 @@ def test_what_is_kept_is_as_exact_as_what_is_solved_anew(model: ModelName, *, gr
     assert_agrees(query)
 
 
+@both_models
+def test_a_column_is_not_taken_up_again_after_nothing_was_pending(model: ModelName) -> None:
+    """Nobody looks at what verdicts change near it then."""
+    query = fold([Query("q", prior=DEFAULT_PRIORS[model]), *line(12)]).queries["q"]
+    query.hold("i5")
+    query.settle()
+    query.release("i5")
+    for number, judged in enumerate(("i3", "i7")):
+        query.settle()
+        query.apply_verdict(verdict(number, judged, Outcome.RELEVANT))
+    query.settle()
+    query.hold("i5")
+    query.settle()
+    assert_agrees(query)
+
+
 class Watched:
     """What `PendingColumns.solve` was last asked for, and returned."""
 
@@ -80,23 +96,24 @@ class Watched:
         self.parts: Parts | None = None
         self.system: System
         self.columns: Columns
-        solve, columns_of = PendingColumns.solve, PendingColumns._joined
+        solve = PendingColumns.solve
 
-        def watched(known: PendingColumns, state: EngineState, parts: Parts, stale: Ints | None, row: Ints) -> Rows:
-            rows = solve(known, state, parts, stale, row)
-            self.parts, self.system, self.columns = parts, state.system, columns_of(known)
-            return rows
+        def watched(known: PendingColumns, state: EngineState, parts: Parts, stale: Ints | None) -> Columns:
+            self.parts, self.system = parts, state.system
+            self.columns = solve(known, state, parts, stale)
+            return self.columns
 
         self.patched = mock.patch.object(PendingColumns, "solve", watched)
 
     def residuals(self) -> Floats:
-        """Of each column the largest |u − Λk| over Λ's diagonal, in units of what it may be."""
+        """Of each column the largest |u − (Λ + E) k| over the diagonal of that, in units of what it may be."""
         assert self.parts is not None
         system, count = self.system, len(self.parts.names)
         people, edges = len(system.start), len(system.tail)
         tail, head = system.tail[:edges], system.head[:edges]
         off = entries(system.off, np.arange(edges, dtype=np.int32))
         diagonal = entries(system.diagonal, np.arange(people, dtype=np.int32))
+        diagonal[self.parts.E.people] += self.parts.E.added
         matrix = np.diag(diagonal)
         matrix[tail, head] += off
         matrix[head, tail] += off

@@ -15,9 +15,9 @@ class Solves:
         self.columns: list[Columns] = []
         solve = module.solve_columns
 
-        def counted(system: Any, sources: Any, tolerances: Floats, room: Any) -> Any:
+        def counted(system: Any, sources: Any, tolerances: Floats, *rest: Any) -> Any:
             self.counts.append(len(tolerances))
-            self.columns.append(solve(system, sources, tolerances, room))
+            self.columns.append(solve(system, sources, tolerances, *rest))
             return self.columns[-1]
 
         self.patched = mock.patch.object(module, "solve_columns", counted)

@@ -146,6 +146,26 @@ THINNED_FACTOR = 0.1
 not kept. They move no mean."""
 
 
+LIGHT_FACTOR = 0.2
+"""To whom pending screenings of many add d ≤ √(LIGHT_FACTOR × tolerance), that of the inverse, in Λ's diagonal is
+light, and moves entries near himself as if nobody else were. That leaves out 2 d² Σ_v (Λ⁻¹)²_uv over all others, of
+which the sum is LIGHT_SPREAD or less. 2 × LIGHT_SPREAD × LIGHT_FACTOR ≤ 0.5."""
+
+LIGHT_SPREAD = 1.0
+"""As long as Λ's diagonal is 1 or more and its dominance what AMPLIFIED says: Σ_v (Λ⁻¹)_uv ≤ 2.2 over all v, each
+of them 0.3 or less."""
+
+LIGHT_COLUMN_FACTOR = 4.0
+"""Columns that what is added to light people is multiplied with are solved so much more closely than one of them
+would ask. An entry of the inverse misses twice that over this times Σ_v (Λ⁻¹)_uv: 2 × AMPLIFIED ≤
+LIGHT_COLUMN_FACTOR."""
+
+NEGLECTED_SHARE = 0.5
+"""Columns of pending screenings are left out where they move no entry of the inverse by more than that share of a
+tolerance of it: one of length ℓ moves none by more than ℓ², and one that is b or less at everybody, since
+Σ_v (Λ⁻¹)_uv ≤ AMPLIFIED, by no more than (AMPLIFIED b)². NEGLECTED_SHARE < 1."""
+
+
 class EntryTolerances(NamedTuple):
     """How exact the entries of an inverse are (kernels take this)."""
 

@@ -18,6 +18,7 @@ from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.solve import (
+    DIAGONAL,
     EXCEEDED,
     VALUE,
     Scratch,
@@ -25,7 +26,9 @@ from haystream.engines.local.solve import (
     begin,
     diagonal_of,
     forget,
+    put_solution,
     solve,
+    touch,
     touched_by,
 )
 from haystream.engines.local.state import Edges, State
@@ -55,6 +58,25 @@ class Columns(NamedTuple):
         """Column j alone."""
         begin, end = self.begin[j : j + 2].tolist()
         return Columns(self.begin[j : j + 2] - begin, self.who[begin:end], self.value[begin:end])
+
+    def some(self, which: Longs) -> "Columns":
+        """Those of these numbers, in that order; of −1 one without entries."""
+        first, size = np.append(self.begin[:-1], 0)[which], np.append(np.diff(self.begin), 0)[which]
+        begin = np.concatenate([[0], np.cumsum(size)])
+        where = np.arange(begin[-1]) + np.repeat(first - begin[:-1], size)
+        return Columns(begin, self.who[where], self.value[where])
+
+
+class OnDiagonal(NamedTuple):
+    """What is added to the diagonal of a matrix."""
+
+    people: Ints
+    """At whom, ascending, shape (k,)."""
+    added: Floats
+    """How much, shape (k,)."""
+
+
+NOWHERE = OnDiagonal(np.zeros(0, np.int32), np.zeros(0))
 
 
 class Rows(NamedTuple):
@@ -101,14 +123,23 @@ def woodbury(change: LowRank, C: Floats) -> Floats:
 
 
 @allocating
-def solve_columns(system: System, sources: Columns, tolerances: Floats, room: Scratch) -> Columns:
-    """Λ⁻¹ times some columns, each solved down to a tolerance of its own, shape (q,). None is solved any more once
-    one has taken too many steps (`solve.Scratch`)."""
+def solve_columns(
+    system: System, sources: Columns, tolerances: Floats, E: OnDiagonal, begins: Columns, room: Scratch
+) -> Columns:
+    """(Λ + E)⁻¹ times some columns, each solved down to a tolerance of its own, shape (q,), from where it `begins`:
+    from zero where no column is there. None is solved any more once one has taken too many steps (`Scratch`)."""
     count, used = len(tolerances), 0
-    begins, who, value = np.zeros(count + 1, np.int64), np.empty(len(room.ring), np.int32), np.empty(len(room.ring))
+    ends, who, value = np.zeros(count + 1, np.int64), np.empty(len(room.ring), np.int32), np.empty(len(room.ring))
     for j in range(count):
         for i in range(sources.begin[j], sources.begin[j + 1]):
             begin(system, room, sources.who[i], sources.value[i])
+        for i in range(len(E.people)):
+            touch(system, room, E.people[i], 0.0)
+            room.cells[E.people[i], DIAGONAL] += E.added[i]
+        if len(begins.begin) > 1:
+            for i in range(begins.begin[j], begins.begin[j + 1]):
+                if abs(begins.value[i]) > tolerances[j]:  # what is less is as well solved without
+                    put_solution(system, room, begins.who[i], begins.value[i])
         solve(system, tolerances[j], room)
         if used + room.listed[0] > len(who):
             longer, values = np.empty(2 * used + room.listed[0], np.int32), np.empty(2 * used + room.listed[0])
@@ -119,10 +150,10 @@ def solve_columns(system: System, sources: Columns, tolerances: Floats, room: Sc
                 who[used], value[used] = t, room.cells[t, VALUE]
                 used += 1
         forget(room)
-        begins[j + 1 :] = used
+        ends[j + 1 :] = used
         if room.steps[EXCEEDED] != 0:
             break
-    return Columns(begins, who[:used].copy(), value[:used].copy())
+    return Columns(ends, who[:used].copy(), value[:used].copy())
 
 
 def columns_of(people: Ints, matrix: Floats) -> Columns:
@@ -177,6 +208,20 @@ def some_rows(rows: Rows, which: Ints, columns: int) -> Floats:
         for k in range(rows.begin[which[i]], rows.begin[which[i] + 1]):
             entries[i, rows.column[k]] = rows.value[k]
     return entries
+
+
+@allocating
+def some_columns(rows: Rows, first: int, last: int) -> Rows:
+    """The rows with the columns number `first` … `last` − 1 alone."""
+    begin, used, count = np.zeros(len(rows.begin), np.int64), 0, len(rows.column)
+    column, value = np.empty(count, np.int32), np.empty(count)
+    for row in range(len(rows.begin) - 1):
+        for i in range(rows.begin[row], rows.begin[row + 1]):
+            if first <= rows.column[i] < last:
+                column[used], value[used] = rows.column[i] - first, rows.value[i]
+                used += 1
+        begin[row + 1] = used
+    return Rows(begin, rows.people, column[:used].copy(), value[:used].copy())
 
 
 @compiled

@@ -11,7 +11,7 @@ from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit, fit_variance
 from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
 from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.pending import Pending
+from haystream.engines.local.pending.pending import Pending
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.shares import collect_largest
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING

@@ -243,6 +243,19 @@ def touch(system: System, room: Scratch, u: int, residual: float) -> None:
         room.listed[0] += 1
 
 
+@compiled
+def put_solution(system: System, room: Scratch, u: int, value: float) -> None:
+    """Have a solve begin with so much of u in its solution."""
+    touch(system, room, u, 0.0)
+    cells = room.cells
+    cells[u, VALUE] += value
+    cells[u, RESIDUAL] -= cells[u, DIAGONAL] * value
+    for i in range(system.start[u], system.start[u] + system.degree[u]):
+        v = system.contact[i]
+        touch(system, room, v, 0.0)
+        cells[v, RESIDUAL] -= entry(system.off, system.incident[i]) * value
+
+
 @inlined
 def touched_by(room: Scratch) -> Ints:
     """Whom the solve has reached, shape (k,): a view."""

@@ -120,6 +120,10 @@ class Rooms(NamedTuple):
     edges: Marked
     row: Ints
     """Of each participant in what is worked on (`low_rank.Rows`), shape (participants,)."""
+    other_row: Ints
+    """The same in something else, shape (participants,)."""
+    added: Floats
+    """What is added to each one's entry of a diagonal (`low_rank.OnDiagonal`), shape (participants,)."""
     scale: Floats
     """D of those whose edges get other priors, shape (participants,)."""
     shares: Floats
@@ -159,6 +163,8 @@ def _rooms(people: int, edges: int) -> Rooms:
         marked(people),
         marked(edges),
         np.zeros(people, np.int32),
+        np.zeros(people, np.int32),
+        np.zeros(people),
         np.zeros(people),
         np.zeros(edges),
         *before,

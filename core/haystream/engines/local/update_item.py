@@ -10,6 +10,8 @@ from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.low_rank import (
+    NO_COLUMNS,
+    NOWHERE,
     by_rows,
     columns_of,
     correct_inverse,
@@ -50,7 +52,8 @@ def _change_weights(state: State, which: Ints, changes: Floats, weights: Floats,
     change = low_rank(edges, which, changes)
     size = np.abs(change.M).sum(axis=1) * len(change.M)
     tolerances = loosened(size, inverse.tolerances.corrected)
-    columns = solve_columns(system, columns_of(change.people, change.U), tolerances, rooms.column)
+    U = columns_of(change.people, change.U)
+    columns = solve_columns(system, U, tolerances, NOWHERE, NO_COLUMNS, rooms.column)
     rows = by_rows(columns, rooms.row)
     if not rooms.column.steps[EXCEEDED]:
         T = woodbury(change, some_rows(rows, rooms.row[change.people], len(change.M)))

@@ -1,0 +1,1 @@
+"""Pending screenings: items that somebody has been handed, and nobody has judged. They move variances alone."""
