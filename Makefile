@@ -13,7 +13,7 @@ SECONDS ?= 1200
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test faults soak upgrade drill dist image test-kubernetes dashboards alerts check clean
+.PHONY: help install servers demo test test-all faults soak upgrade drill dist image test-kubernetes dashboards alerts check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ demo: servers ## watch haystream find relevant mail (ARGS='--headless --seconds 
 # they do not wait for each other.
 test: servers ## run the tests (ARGS='-k kafka' PROCESSES=2 …)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder $(ARGS)
+
+test-all: servers ## them whole: every seed, more examples of each property, every fault (an hour or two)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder \
+		--seeds all --faults all --schedules 10000 --api-examples 150 $(ARGS)
 
 faults: servers ## every fault on real servers, 10,000 simulated schedules (ARGS='-k kill' …)
 	@$(BIN)/pytest tests/faults tests/simulation tests/api --faults all --schedules 10000 --api-examples 150 $(ARGS)

@@ -18,6 +18,7 @@ import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient
 from hypothesis import HealthCheck
 from support.pipeline import Pipeline, admin_client, settings_on
+from support.seeds import ANOTHER
 
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
 from haystream_service.settings import Settings
@@ -30,12 +31,15 @@ hypothesis.settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("ci" if IN_CI else "laptop")
+EXAMPLES = {"sample": 50, "all": 200}
+"""Of each property, unless it says itself how many."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How much of what could go on for ever is run."""
     parser.addoption("--schedules", type=int, default=200, help="simulated schedules (tests/simulation)")
     parser.addoption("--faults", choices=("sample", "all"), default="sample", help="which faults (tests/faults)")
+    parser.addoption("--seeds", choices=("sample", "all"), default="sample", help="of tests that draw at random")
     parser.addoption("--api-examples", type=int, default=15, help="requests a route (test_schemathesis.py)")
     parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long tests/faults/soak.py lasts")
     parser.addoption("--soak-seed", type=int, help="what it draws from")
@@ -46,8 +50,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Have hypothesis draw as many examples as the seeds ask for."""
+    name = "as many as asked"
+    hypothesis.settings.register_profile(
+        name, hypothesis.settings(), max_examples=EXAMPLES[config.getoption("seeds")]
+    )
+    hypothesis.settings.load_profile(name)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long come first: of several processes none has a long one when the others are done."""
+    if config.getoption("seeds") != "all":
+        others = [item for item in items if item.get_closest_marker(ANOTHER)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     counts: dict[Path, list[int]] = {}
     for item in items:
         count = counts.setdefault(item.path, [0, 0, 0])

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from support.seeds import seeds
 
 from haystream.collection import Collection
 from haystream.concern import MOST_ENTRIES, MOST_PAIRS
@@ -142,7 +143,7 @@ def test_items_on_known_pairs_that_are_no_concern_leave_the_first_items_as_they_
 
 @pytest.mark.parametrize("model", ["rates", "relevance"])
 @pytest.mark.parametrize("policy", STILL)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_whatever_comes_an_item_that_would_be_among_the_first_is_a_concern(
     model: ModelName, policy: str, seed: int
 ) -> None:
@@ -165,7 +166,7 @@ def test_whatever_comes_an_item_that_would_be_among_the_first_is_a_concern(
     assert waited > 10 or model == "relevance"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_whoever_is_behind_comes_to_the_same_as_who_follows_at_once(seed: int) -> None:
     """Whenever it catches up, and whatever came meanwhile: verdicts, leases, withdrawals, other queries' work."""
     world = World(seed, several=seed % 2 == 0)

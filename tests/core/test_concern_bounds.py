@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.seeds import seeds
 from tests.core.test_concern import PEOPLE, STILL, TOP, Twins, World, judged, settings
 
 from haystream.concern import News
@@ -106,7 +107,7 @@ def strangers(world: World, number: int) -> None:
 
 
 @pytest.mark.parametrize("policy", STILL)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_pair_far_from_all_data_that_is_no_concern_leaves_the_first_items_as_they_are(
     policy: str, seed: int
 ) -> None:

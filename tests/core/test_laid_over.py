@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.seeds import seeds
 
 from haystream.arrays import bits
 from haystream.engines.local.edge_priors import (
@@ -27,7 +28,7 @@ from haystream.graph import Graph
 from haystream.overlay import BITS, LINE, flat, over, whole
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
     rng, graph = np.random.default_rng(seed), Graph()
     pairs = (sorted(f"p{u}" for u in rng.choice(60, 2, replace=False)) for _ in range(200))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from support.dense import TIGHT
+from support.seeds import seeds
 
 from haystream.collection import Collection
 from haystream.engines.local.prior_inverse import PrecisionAsItWas, shared_precision
@@ -78,7 +79,7 @@ def computed_at_once(others: Others) -> QueryState:
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_it_is_what_it_would_be_if_nobody_else_were_there(
     seed: int, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:

@@ -4,6 +4,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from support.seeds import seeds
 
 from haystream.collection import Collection
 from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
@@ -123,7 +124,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 @pytest.mark.parametrize("query", SETTINGS)
 def test_a_query_that_keeps_few_entries_offers_the_same(query: Query, seed: int) -> None:
     twins = Twins(seed, query)

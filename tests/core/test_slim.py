@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from core.test_local_engine import assert_sums
 from support.dense import TIGHT, assert_agrees
+from support.seeds import seeds
 
 from haystream.collection import Collection
 from haystream.copies import Template, give_back
@@ -90,7 +91,7 @@ class Twins:
 
 @pytest.mark.parametrize("tolerance", [TIGHT, DEFAULT_TOLERANCE, 1e-2])
 @pytest.mark.parametrize("model", DEFAULT_PRIORS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_it_is_as_if_it_had_kept_them(seed: int, model: ModelName, tolerance: float) -> None:
     twins = Twins(seed, model, tolerance)
     for number in range(EVENTS):

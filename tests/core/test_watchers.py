@@ -5,6 +5,7 @@ from gc import collect
 
 import numpy as np
 import pytest
+from support.seeds import seeds
 from tests.core.test_concern import STILL, World, settings
 
 from haystream.collection import Collection
@@ -174,7 +175,7 @@ def queries() -> list[Query]:
     return [*made, *(replace(query, query_id=f"wide-{query.query_id}", top=40) for query in made[:8])]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_whoever_is_concerned_is_asked_whatever_happens(seed: int) -> None:
     pairs = Pairs(seed)
     rng = pairs.rng
