@@ -4,9 +4,9 @@ To whom such an item adds little is *light* (`budget.LIGHT_FACTOR`). With W = B 
 
     W Wᵀ = E + U J Uᵀ        E diagonal, at those who are light
 
-- A mail is a **star**: an edge's √Δw β̃ is a at the sender and b at the other end. With A = Σ a²,
+- A mail is a **star**: an edge's √Δw β̃ is a at the sender and c at the other end. With A = Σ a²,
 
-      W Wᵀ = E + u uᵀ − b bᵀ        u = √A at the sender, and at the others, as b, a b/√A        E = b² there.
+      W Wᵀ = E + u uᵀ − b bᵀ        u = √A at the sender, and at the others, as b, a c/√A        E = c² there.
 
 - An item without roles among very many is a **crowd**: what it adds beside E has few eigenvalues that matter, and
   often one.
