@@ -187,3 +187,10 @@ def test_what_is_taken_away_otherwise_than_it_was_added_counts_by_edge() -> None
     got, wanted = map(variances, queries)
     np.testing.assert_allclose(got[:-1], wanted[:-1], atol=10 * PROMISE)
     np.testing.assert_array_equal(queries[0].engine.readings.pending.screenings(edges), [0.0, 0.05] * 2 * FEWER)
+    for query in queries:  # in floats, 0.1 three times is not 0.3
+        for amount in (0.1, 0.1, 0.1, -0.3):
+            query.engine.record(edges + len(edges), pending=amount)
+        query.engine.record(edges[1::2].copy(), pending=-0.05)
+        query.settle()
+    got, wanted = map(variances, queries)
+    np.testing.assert_allclose(got, wanted, rtol=10 * PROMISE)

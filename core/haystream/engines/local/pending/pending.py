@@ -116,11 +116,12 @@ class Pending:
         p = self._screened = np.array([self._counts[edge] for edge in which.tolist()])
         one = state.data.n[which] * residual + noise
         some = screenings(edges, which, np.sqrt(p * noise / (one * (one + p * residual))))  # √Δw
-        if min(self._calls.values(), default=0.0) < 0.0:
-            return some, []  # somebody took away what was not added by itself
         lots = []
         for of_item, screened in sorted(self._calls.items()):  # the same whoever was handed his first
-            rows = np.searchsorted(which, np.frombuffer(of_item, which.dtype))
+            on = np.frombuffer(of_item, which.dtype)
+            rows = np.searchsorted(which, on)
+            if screened < 0.0 or not np.array_equal(which[rows[rows < len(which)]], on):
+                return some, []  # somebody took away what was not added by itself
             lots.append(Lot(rows, screened / p[rows]))
         return some, lots
 
