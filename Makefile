@@ -44,7 +44,7 @@ demo: servers ## watch haystream find relevant mail (ARGS='--headless --seconds 
 test: servers ## run the tests (ARGS='-k kafka' PROCESSES=2 …)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-all: servers ## them whole: every seed, more examples of each property, every fault (an hour or two)
+test-all: servers ## them whole: every seed, more examples of each property, every fault
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder \
 		--seeds all --faults all --schedules 10000 --api-examples 150 $(ARGS)
 

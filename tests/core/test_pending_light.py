@@ -14,7 +14,7 @@ from haystream.engines.local.budget import AMPLIFIED, DEFAULT_TOLERANCE, LIGHT_F
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.low_rank import Columns
 from haystream.engines.local.pending.inverse import between_columns
-from haystream.engines.local.pending.light import FEWER, Lot, light_of, screenings
+from haystream.engines.local.pending.light import LEAST_PER_COLUMN, Lot, light_of, screenings
 from haystream.engines.local.pending.parts import Parts, parts_of
 from haystream.engines.local.state import Edges
 from haystream.events import Item, ModelName, Outcome, Query
@@ -180,13 +180,15 @@ def test_what_is_taken_away_otherwise_than_it_was_added_counts_by_edge() -> None
     ]
     for query in queries:
         query.finish()
-        edges = np.arange(len(LINE), len(LINE) + 4 * FEWER, dtype=np.int32)
+        edges = np.arange(len(LINE), len(LINE) + 4 * LEAST_PER_COLUMN, dtype=np.int32)
         query.engine.record(edges, pending=0.05)
         query.engine.record(edges[::2].copy(), pending=-0.05)
         query.settle()
     got, wanted = map(variances, queries)
     np.testing.assert_allclose(got[:-1], wanted[:-1], atol=10 * PROMISE)
-    np.testing.assert_array_equal(queries[0].engine.readings.pending.screenings(edges), [0.0, 0.05] * 2 * FEWER)
+    np.testing.assert_array_equal(
+        queries[0].engine.readings.pending.screenings(edges), [0.0, 0.05] * 2 * LEAST_PER_COLUMN
+    )
     for query in queries:  # in floats, 0.1 three times is not 0.3
         for amount in (0.1, 0.1, 0.1, -0.3):
             query.engine.record(edges + len(edges), pending=amount)

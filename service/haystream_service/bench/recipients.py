@@ -25,7 +25,7 @@ SHAPES = (
 """A mail to so many, or an item without roles among so many: the last of each are as many as the wire takes."""
 BEFORE = 50
 """Verdicts on pairs that come before all: a query's first ones move the base rate, and cost what that does."""
-OUT = 5
+ITEMS_OUT = 5
 """So many of a shape are handed out at a time, where it is said what something takes beside them."""
 ITEMS_PER_EDGE = 2
 QUERY, BY_EDGE = "bench", "by-edge"
@@ -38,7 +38,7 @@ LEAST, MOST_BY_EDGE = 3, 10_000
 def run(*, edges: int, items: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Some items of each shape between people drawn from a preferential-attachment graph of so many edges.
 
-    *Beside*: where OUT others of the shape are handed out, a claim of one of them, and a verdict on a pair.
+    *Beside*: where ITEMS_OUT others of the shape are handed out, a claim of one of them, and a verdict on a pair.
     """
     warm()
     rng, state = np.random.default_rng(seed), State()
@@ -48,7 +48,7 @@ def run(*, edges: int, items: int, seed: int, say: Callable[[str], None]) -> dic
     people = state.collection(graphs.COLLECTION).graph.participants
     before = list(_items(PAIR, BEFORE, people, rng, "before"))
     drawn = [(shape, list(_items(shape, items, people, rng, "item"))) for shape in SHAPES]
-    out = [list(_items(shape, OUT, people, rng, "out")) for shape in SHAPES]
+    out = [list(_items(shape, ITEMS_OUT, people, rng, "out")) for shape in SHAPES]
     pairs_beside = [list(_items(PAIR, items, people, rng, f"beside-{k}")) for k in range(len(SHAPES))]
     for item in chain(before, *(some for _, some in drawn), *out, *pairs_beside):
         step(state, item)

@@ -127,7 +127,7 @@ def run_recipients(*, edges: int, items: int, seed: int, json: bool) -> None:
     measures = ("pairs", "verdict → ranking, p50 ms", "p99 ms", "times that of a pair", "claim → ranking, p50 ms")
     keys = ("verdict_p50_ms", "verdict_p99_ms", "ratio_to_pair", "claim_p50_ms")
     beside_keys = ("claim_beside_p50_ms", "verdict_beside_p50_ms", "ratio_by_edge")
-    beside = f"where {recipients.OUT} are handed out: a claim, p50 ms", "a verdict on a pair, p50 ms"
+    beside = f"where {recipients.ITEMS_OUT} are handed out: a claim, p50 ms", "a verdict on a pair, p50 ms"
     table = Table("an item", *measures, *beside, "verdicts on each pair, times its posterior", title=what)
     for row in result["results"]:
         measured = (number(row[key]) for key in (*keys, *beside_keys))

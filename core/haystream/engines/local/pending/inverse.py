@@ -11,7 +11,7 @@ LARGEST = 1.01
 """On the diagonal of such an inverse (`inverse_root`) nothing is above 1. Where more is, under extreme settings, an
 eigenvalue has become too small."""
 
-LEAST = 0.01
+LEAST_EIGENVALUE = 0.01
 """No eigenvalue of 1 − bᵀKb is taken for smaller: with (Λ + b bᵀ) ≤ Λ + E it is 1/(1 + bᵀΛ⁻¹b) or more."""
 
 
@@ -26,7 +26,7 @@ def between_columns(parts: Parts, UK: Floats) -> Floats:
     inner, less = 0.5 * (inner + inner.T), np.flatnonzero(parts.negative)
     plus = np.flatnonzero(~parts.negative)
     values, Q = np.linalg.eigh(np.eye(len(less)) - inner[np.ix_(less, less)])
-    X = (Q / np.maximum(values, LEAST)) @ Q.T
+    X = (Q / np.maximum(values, LEAST_EIGENVALUE)) @ Q.T
     across = inner[np.ix_(less, plus)]
     F, of_less = np.zeros((len(inner), len(plus))), np.zeros((len(inner), len(inner)))
     F[plus, np.arange(len(plus))], F[less] = 1.0, X @ across

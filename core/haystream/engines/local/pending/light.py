@@ -23,8 +23,8 @@ from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.low_rank import Columns, OnDiagonal, columns_of
 from haystream.engines.local.state import Edges
 
-FEWER = 4
-"""A star has more edges than so many, and a crowd so many people for each of its columns, or more."""
+LEAST_PER_COLUMN = 4
+"""So many people a crowd has for each of its columns, or more; and more edges than that a star."""
 
 
 class Lot(NamedTuple):
@@ -76,7 +76,7 @@ def screenings(edges: Edges, which: Ints, root: Floats) -> Screenings:
     return Screenings(which, root, people, place.reshape(ends.shape), at)
 
 
-class Few(NamedTuple):
+class LightColumn(NamedTuple):
     """A column of a star or a crowd."""
 
     name: Hashable
@@ -88,7 +88,7 @@ class Few(NamedTuple):
 class Light(NamedTuple):
     """What lots of light people add."""
 
-    few: list[Few]
+    few: list[LightColumn]
     E: OnDiagonal
     rest: Floats
     """The share of each edge's screenings that is not in it, shape (m,)."""
@@ -112,14 +112,14 @@ class _Wide(NamedTuple):
 
 def light_of(some: Screenings, lots: list[Lot], corrected: float) -> Light:
     """What lots add by few columns (`parts_of`)."""
-    limit, few = np.sqrt(LIGHT_FACTOR * corrected), list[Few]()
+    limit, few = np.sqrt(LIGHT_FACTOR * corrected), list[LightColumn]()
     (added, squares_of_b), rest, stars = np.zeros((2, len(some.people))), np.ones(len(some.which)), []
-    for each in (_wide(some, lot) for lot in lots if len(lot.rows) > FEWER):
+    for each in (_wide(some, lot) for lot in lots if len(lot.rows) > LEAST_PER_COLUMN):
         is_light = added[each.people] + each.size <= limit
         (centres,) = np.nonzero(np.bincount(each.place.ravel()) == len(each.place))
         if len(centres) == 1:
             star = _star(each, centres.item(), is_light)
-            if len(star.rows) <= FEWER:
+            if len(star.rows) <= LEAST_PER_COLUMN:
                 continue
             stars.append((each, star))
             added[each.people[star.others]] += star.at_others**2
@@ -166,14 +166,14 @@ class _Star(NamedTuple):
 
 
 def _star(wide: _Wide, centre: int, light: Switches) -> _Star:
-    """Those of the edges of a lot, all of which the centre has."""
+    """The star of a lot: of its edges, all of which the centre has, those to light people."""
     each, other_end = np.arange(len(wide.place)), np.where(wide.place[:, 0] == centre, 1, 0)
     at_centre, other = wide.at[each, 1 - other_end], wide.place[each, other_end]
     rows = np.flatnonzero(light[other] & (at_centre != 0.0)) if not light[centre] else np.zeros(0, np.int64)
     return _Star(centre, rows, other[rows], at_centre[rows], wide.at[each, other_end][rows])
 
 
-def _columns(star: _Star, wide: _Wide, people: Ints, *, has_b: bool) -> list[Few]:
+def _columns(star: _Star, wide: _Wide, people: Ints, *, has_b: bool) -> list[LightColumn]:
     """The columns of a star, u and b; or u alone, where what b takes from any entry of the inverse, (Σ_h b_h K_uh)²
     or less, is too little to be noticed."""
     b, who = star.b, people[star.others]
@@ -181,22 +181,25 @@ def _columns(star: _Star, wide: _Wide, people: Ints, *, has_b: bool) -> list[Few
     u = Columns(np.array([0, len(who) + 1]), np.append(people[star.centre], who), at_all)
     beside = Columns(np.array([0, len(who)]), who, b)
     named = (wide.name, star.rows.tobytes())
-    return [Few(("star", *named), u, negative=False), Few(("beside", *named), beside, negative=True)][: 1 + has_b]
+    return [
+        LightColumn(("star", *named), u, negative=False),
+        LightColumn(("beside", *named), beside, negative=True),
+    ][: 1 + has_b]
 
 
-def _crowd(wide: _Wide, people: Ints, light: Switches, neglected: float) -> list[Few] | None:
+def _crowd(wide: _Wide, people: Ints, light: Switches, neglected: float) -> list[LightColumn] | None:
     """The columns of a crowd, if they are few."""
     if np.median(wide.at[:, 0] * wide.at[:, 1]) > neglected:
         return None  # among n who all are alike, this is the least of n − 1 eigenvalues
     M = squared(wide.place, wide.at, len(people))
     values, Q = np.linalg.eigh(M - np.diag(np.where(light, wide.size, 0.0)))
     (matters,) = np.nonzero(np.abs(values) > neglected)
-    if FEWER * len(matters) > len(people):
+    if LEAST_PER_COLUMN * len(matters) > len(people):
         return None
     U = columns_of(people, Q[:, matters] * np.sqrt(np.abs(values[matters])))
     of_people = light.tobytes()
     return [
-        Few(("crowd", number, wide.name, of_people), U.of(number), negative=value < 0.0)
+        LightColumn(("crowd", number, wide.name, of_people), U.of(number), negative=value < 0.0)
         for number, value in enumerate(values[matters].tolist())
     ]
 

@@ -72,16 +72,16 @@ NOTHING_TAKEN = Taken(NO_PARTS, NO_COLUMNS, np.zeros(0), NOBODY, np.zeros((0, 0)
 def taken_by(state: State, parts: Parts, columns: Columns, row: Ints) -> Taken:
     """What these parts take. `row`, shape (participants,), is zero before, and then each one's row."""
     q, light = parts.mixed, len(parts.E.people)
-    K, E, leaves_out = by_rows(columns, row), parts.E.added, THINNED_FACTOR * state.inverse.tolerances.corrected
-    D, located = entries(state.people.scale, K.people), Located(K, row)
-    M = between_columns(parts, at_sources(parts.U, located, q, q + light)[:, :q])
-    L = some_columns(K, q, q + light)
+    everything, E = by_rows(columns, row), parts.E.added
+    D = entries(state.people.scale, everything.people)
+    K, L = Located(some_columns(everything, 0, q), row), some_columns(everything, q, q + light)
+    M = between_columns(parts, at_sources(parts.U, K, q, q))
     m = E / (1.0 - E * on_diagonal(L, row[parts.E.people]))
-    most = leaves_out / (2.0 * parts.most)
-    mixed = thinned(state.system, located._replace(rows=some_columns(K, 0, q)), most)
-    squared = squared_by(scaled(mixed, D), M, scaled(L, D), m)
+    leaves_out = THINNED_FACTOR * state.inverse.tolerances.corrected
+    of_mixed = thinned(state.system, K, leaves_out / (2.0 * parts.most))
+    squared = squared_by(scaled(of_mixed, D), M, scaled(L, D), m)
     each = np.arange(len(D) + 1, dtype=np.int32)
-    return Taken(parts, columns, D, K.people, M, squared, between(squared, each, each))
+    return Taken(parts, columns, D, everything.people, M, squared, between(squared, each, each))
 
 
 def squared_by(rows: Rows, M: Floats, light: Rows, m: Floats) -> Squared:
