@@ -6,7 +6,12 @@ from dataclasses import fields, replace
 
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.prior_inverse import GraphPrecision, PrecisionAsItWas, shared_precision
+from haystream.engines.local.prior_inverse import (
+    GraphPrecision,
+    PrecisionAsItWas,
+    prior_tolerance,
+    shared_precision,
+)
 from haystream.events import Policy, Prior
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.prior_rankings import PriorRankings
@@ -125,7 +130,8 @@ class Blanks:
         of_all, blank = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))
         if blank is not None and not blank.outdated(1.0 if ahead else MOST_FOLLOWED):
             return None
-        collection, precision = self._collection, shared_precision(self._collection, prior.correlation, tolerance)
+        collection = self._collection
+        precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, tolerance))
         if blank is not None:
             return Blank(collection, precision, blank.engine(laid_over=False), blank)
         return Blank(collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance))

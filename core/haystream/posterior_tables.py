@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from haystream.arrays import Floats, Ints
 from haystream.engines.contract import Engine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
@@ -172,7 +172,7 @@ def settled_inverse(graph: Graph, prior: Prior, tolerance: float = DEFAULT_TOLER
     Raises QueryFailed(TOO_MUCH_WORK).
     """
     if prior.covariance is None:
-        return GraphPrecision(graph, prior.correlation, tolerance).settled_on(graph)
+        return GraphPrecision(graph, prior.correlation, prior_tolerance(prior, tolerance)).settled_on(graph)
     sigma = dense_covariance(graph, prior.covariance)
     return sigma.diagonal().copy(), sigma[graph.tail, graph.head]
 

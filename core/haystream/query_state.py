@@ -17,7 +17,7 @@ from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, ne
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
-from haystream.engines.local.prior_inverse import ExplicitPrecision, shared_precision
+from haystream.engines.local.prior_inverse import ExplicitPrecision, prior_tolerance, shared_precision
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
@@ -664,6 +664,5 @@ def make_engine(settings: Query, collection: Collection, tolerance: float) -> En
         return ReferenceEngine(graph, prior)
     if prior.covariance is not None:
         return LocalEngine(graph, prior, ExplicitPrecision(graph, prior.covariance), tolerance=tolerance)
-    return LocalEngine(
-        graph, prior, shared_precision(collection, prior.correlation, tolerance), tolerance=tolerance
-    )
+    precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, tolerance))
+    return LocalEngine(graph, prior, precision, tolerance=tolerance)

@@ -21,6 +21,7 @@ from haystream_service.store.snapshots import inverse_name, write_snapshot
 pytestmark = pytest.mark.asyncio
 
 CORRELATION, TOLERANCE, CLOSE = 0.9, 1e-10, 1e-9
+PRIOR = Prior(correlation=CORRELATION)
 
 
 def a_graph() -> Graph:
@@ -31,7 +32,7 @@ def a_graph() -> Graph:
 
 
 def assert_is(found: tuple[Floats, Floats], graph: Graph) -> None:
-    wanted = settled_inverse(graph, Prior(correlation=CORRELATION), TOLERANCE)
+    wanted = settled_inverse(graph, PRIOR, TOLERANCE)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, atol=CLOSE)
 
@@ -54,7 +55,7 @@ async def test_it_follows_its_graph_and_one_of_before_is_kept_beside_it(made: li
     priors, graph = Priors(MemoryStore(), View("mail", None), TOLERANCE), a_graph()
     for edges in (300, 302, 500, 200, graph.edges, 200, graph.edges):
         then = graph.as_of(edges)
-        assert_is(await priors.inverse(CORRELATION, then), then)
+        assert_is(await priors.inverse(PRIOR, then), then)
     assert made == [300, 200]
 
 
@@ -65,10 +66,10 @@ async def test_it_starts_from_a_snapshot_that_is_no_newer(made: list[int]) -> No
     snapshot = precision.snapshot()
     marked = replace(snapshot, on_edge=snapshot.on_edge + np.float32(0.5))  # as nobody would compute it
     await store.save_snapshot("mail", inverse_name(CORRELATION, TOLERANCE, None), write_snapshot(marked))
-    found = await Priors(store, view, TOLERANCE).inverse(CORRELATION, graph.as_of(400))
+    found = await Priors(store, view, TOLERANCE).inverse(PRIOR, graph.as_of(400))
     np.testing.assert_array_equal(found[1], marked.on_edge)
     before = graph.as_of(399)
-    assert_is(await Priors(store, view, TOLERANCE).inverse(CORRELATION, before), before)
+    assert_is(await Priors(store, view, TOLERANCE).inverse(PRIOR, before), before)
     assert made == [400, 399]
 
 
@@ -78,9 +79,9 @@ async def test_who_asks_for_what_takes_long_is_told_to_come_again(
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.0)
     priors, graph = Priors(MemoryStore(), View("mail", None), TOLERANCE), a_graph()
     with pytest.raises(Problem, match="is being computed") as refused:
-        await priors.inverse(CORRELATION, graph)
+        await priors.inverse(PRIOR, graph)
     assert refused.value.headers["Retry-After"]
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 30.0)
-    assert_is(await priors.inverse(CORRELATION, graph), graph)
+    assert_is(await priors.inverse(PRIOR, graph), graph)
     assert len(made) == 1
     await priors.close()

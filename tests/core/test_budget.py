@@ -16,6 +16,7 @@ from haystream.engines.local.state import AT_MEAN, AT_REACH
 from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
+from haystream.models import MODELS as KNOWN
 from haystream.overlay import rows
 from haystream.query_state import QueryState
 
@@ -47,10 +48,22 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert (budget.NEW_COLUMN_FACTOR * entry) ** 2 <= entry
     assert (budget.FIRST_ORDER_FACTOR * entry) ** 2 <= entry * SLACK
     assert budget.ENTRY_IN_PROBABILITY * budget.TAKEN_FACTOR * DEFAULT_TOLERANCE <= 0.01 * PROMISE
+    assert budget.MOST_AMPLIFIED * budget.HEAVY_WEIGHT <= budget.AMPLIFIED * SLACK
+    of_prior = 2.0 * budget.PRIOR_COLUMN_FACTOR * budget.MOST_CORRELATION_WEIGHT
+    assert of_prior * DEFAULT_TOLERANCE <= 0.8 * PROMISE
     assert 2.0 * budget.LIGHT_SPREAD * budget.LIGHT_FACTOR <= 0.5
     assert 2.0 * budget.AMPLIFIED <= budget.LIGHT_COLUMN_FACTOR
     assert budget.THINNED_FACTOR < budget.NEGLECTED_SHARE < 1.0
     assert budget.NEGLIGIBLE_FACTOR < budget.TAKEN_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_default_prior_asks_for_no_more_than_the_tolerance(model: ModelName) -> None:
+    prior = DEFAULT_PRIORS[model]
+    made = KNOWN[model](prior)
+    assert budget.closeness(made.largest_scale, prior.correlation, 0.0) == 1.0
+    assert budget.closeness(made.largest_scale, prior.correlation, 2.0) < 1.0
+    assert budget.prior_closeness(made.correlation_weight) == 1.0
 
 
 def test_the_variance_of_what_remains_is_right_where_hubs_have_most_items() -> None:

@@ -1,7 +1,7 @@
 """Where models say that their engines are good, they are; elsewhere settings are refused."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -73,6 +73,80 @@ def test_means_are_as_good_as_promised_where_many_follow_each_other_closely() ->
     together = [("p0", "p1"), ("p0", "p2"), *4 * [("p0", "p1")], ("p0", "p1", "p3", "p4"), *3 * [("p0", "p1")]]
     history: list[Event] = [item(f"i{k}", *people) for k, people in enumerate(together)]
     history += [verdict(k, f"i{k}", Outcome.RELEVANT) for k in range(2)]
+    assert_good(played(prior, history))
+
+
+def table(mean: float, correlation: float, a: Sequence[float], b: Sequence[float], **listed: float) -> Prior:
+    conditional = Conditional(a=tuple(a), b=tuple(b))
+    return Prior(
+        model="relevance", mean=mean, correlation=correlation, conditional=conditional, participants=listed
+    )
+
+
+PATH, STAR, RING = [(0, 1), (1, 2)], [(0, 1), (0, 2), (0, 3)], [(0, 1), (1, 2), (2, 3), (3, 0)]
+DELICATE: dict[str, tuple[Prior, list[tuple[int, int]], int, str]] = {
+    "an item is relevant where both ends are not": (
+        table(0.5, 0.875, (1.0, 0.25, 1.0, 0.125), (24.0, 2.0, 1.0, 21.0)),
+        [(0, 1)],
+        3,
+        "r",
+    ),
+    "two who are almost surely alike": (
+        table(0.25, -0.9, (369.0, 0.5, 0.11, 732.0), (0.49, 159.0, 460.0, 0.14)),
+        PATH,
+        3,
+        "iir",
+    ),
+    "two who are almost surely not": (
+        table(0.25, -0.5, (1.9, 810.0, 152.0, 0.12), (86.0, 0.47, 0.44, 119.0)),
+        [(0, 1)],
+        6,
+        "iiiri",
+    ),
+    "a prior that is nearly at its bound": (
+        table(0.75, -0.9, (0.375, 0.23, 18.7, 40.1), (0.215, 80.0, 0.21, 0.22)),
+        STAR,
+        2,
+        "ir",
+    ),
+    "two of a watch-list": (
+        table(0.489, 0.561, (0.449, 0.1, 8.13, 0.292), (461.0, 425.0, 0.409, 4.26), p0=0.0426, p1=0.772),
+        STAR,
+        1,
+        "iri",
+    ),
+    "rates that follow each other closely": (
+        Prior(mean=2e-6, correlation=-0.98, weight=7.8, participant=0.67, edge=0.085),
+        RING,
+        2,
+        "riirr",
+    ),
+    "rates of which an edge is the sum": (
+        Prior(mean=5e-6, correlation=-0.15, weight=1e3, participant=2.0, edge=784.0),
+        [(0, 1)],
+        200,
+        99 * "ri",
+    ),
+    "rates of which several edges are": (
+        Prior(mean=2e-4, correlation=-0.19, weight=1e4, participant=0.5, edge=7e3),
+        PATH,
+        200,
+        150 * "ri",
+    ),
+}
+"""Priors where what is approximated counts for much more than at the defaults: edges whose prior follows the
+correlation of their ends, or whose weight holds these together. With pairs, items of each, and verdicts in turn."""
+
+
+@pytest.mark.parametrize(("prior", "pairs", "each", "said"), DELICATE.values(), ids=DELICATE)
+def test_means_are_as_good_as_promised_where_errors_count_for_most(
+    prior: Prior, pairs: list[tuple[int, int]], each: int, said: str
+) -> None:
+    history: list[Event] = [
+        item(f"i{k}", *(f"p{u}" for u in pairs[k % len(pairs)])) for k in range(each * len(pairs))
+    ]
+    outcomes = {"r": Outcome.RELEVANT, "i": Outcome.IRRELEVANT}
+    history += [verdict(k, f"i{k}", outcomes[letter]) for k, letter in enumerate(said)]
     assert_good(played(prior, history))
 
 

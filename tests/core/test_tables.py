@@ -11,7 +11,7 @@ from support.histories import MODELS, facts, histories, item, line, verdict
 from support.told import Stored
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
-from haystream.engines.local.prior_inverse import shared_precision
+from haystream.engines.local.prior_inverse import prior_tolerance, shared_precision
 from haystream.events import Covariance, Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -179,7 +179,7 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
                 stored.save()
                 assert stale(stored) < 2 * TOLD_FACTOR * tolerance
                 assert_reads(stored, query, 2 * TOLD_FACTOR * tolerance)
-    assert shared_precision(query.collection, correlation, tolerance).builds == 1
+    assert shared_precision(query.collection, correlation, prior_tolerance(prior, tolerance)).builds == 1
 
 
 @given(history=facts())

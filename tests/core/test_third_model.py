@@ -36,11 +36,13 @@ class Unequal:
         "participant": Range(0.5, 1e4),
         "edge": Range(0.1, 1e4),
     }
+    correlation_weight = 0.0
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
         self.common_weight = prior.weight
         self.prior_scale = prior.mean * (1.0 - prior.mean)
+        self.largest_scale = prior.participant**-0.5
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         return 1.0 / np.sqrt(self._prior.participant * inverse_diagonal)

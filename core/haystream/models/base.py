@@ -103,8 +103,16 @@ class Model(Protocol):
     """k: how many screenings the starting common mean is worth, Var(M) = σ²/k; 0 for a model without one."""
     prior_scale: float
     """σ² before any data."""
+    largest_scale: float
+    """No D is larger."""
 
     def __init__(self, prior: Prior) -> None: ...
+
+    @property
+    def correlation_weight(self) -> float:
+        """By how much the adjusted mean of an R follows the prior's correlation between contacts, about, at most; 0
+        where no edge's prior is made of it."""
+        ...
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         """D of some participants, shape (k,), from their prior means and their entries of the diagonal of Q⁻¹."""

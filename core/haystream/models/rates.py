@@ -38,11 +38,13 @@ class Rates:
         "participant": Range(0.5, 1e6),
         "edge": Range(0.01, 1e6),
     }
+    correlation_weight = 0.0
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
         self.common_weight = prior.weight
         self.prior_scale = prior.mean * (1.0 - prior.mean)
+        self.largest_scale = prior.participant**-0.5  # the diagonal of Q⁻¹ is 1 or more
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         """D of x = D z: 1/sqrt(κₐ (Q⁻¹)_uu), so that Var(x_u) = 1/κₐ."""

@@ -4,6 +4,7 @@ A `table` holds a[4], then b[4], in the order z_u z_v = 00, 01, 10, 11, where u 
 first. The scale σ² of `models.base` is 1, and there is no common mean.
 """
 
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +24,9 @@ SMALLEST_VARIANCE = 1e-12
 """A residual variance of P below this is taken as this, so that weights stay finite; it is the square of a
 probability of 1e-6, far below anything that a verdict can resolve."""
 
+ITEMS, LISTED, CORRELATION_STEPS = (1.0, 10.0), (0.05, 0.25, 0.5, 0.75, 0.95), 64
+"""Of `correlation_weight`: how many items, the means that a watch-list may have, and differences."""
+
 
 class Relevance:
     """The paper's model as the engines need it (`models.base.Model`)."""
@@ -36,6 +40,15 @@ class Relevance:
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
         self._table = conditional_table(prior.conditional)
+        self.largest_scale = 0.5 if prior.covariance is None else 1.0
+
+    @property
+    def correlation_weight(self) -> float:
+        """By `correlation_weight`, whatever means a watch-list has or will have."""
+        prior = self._prior
+        if prior.covariance is not None:
+            return 0.0
+        return correlation_weight(prior.conditional, prior.correlation, prior.mean)
 
     def scale(self, mean: Floats, inverse_diagonal: Floats) -> Floats:
         """B of Σ = B Q⁻¹ B, so that Var(Z) = E[Z] (1 − E[Z]); I for an explicit Σ, whose inverse Q then is."""
@@ -85,6 +98,36 @@ class Relevance:
 def conditional_table(conditional: Conditional) -> NDArray[np.float64]:
     """Shape (8,): a then b, for z = 00, 01, 10, 11."""
     return np.array([*conditional.a, *conditional.b], dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def correlation_weight(conditional: Conditional, correlation: float, mean: float) -> float:
+    """By how much an adjusted mean follows the correlation of two contacts, at most, as it goes from a quarter of
+    `correlation` to the whole, which two who have no other contacts have: by differences.
+
+    One's prior mean is `mean`, the other's this or one of LISTED. That is what ITEMS on their edge, all of them
+    relevant or all irrelevant, make of the mean of an end; and, of two whose mean is `mean`, a quarter of the
+    relative change of their edge's weight, by which it counts against edges that say the contrary.
+    """
+    means, rho = np.array([mean, *LISTED]), np.linspace(0.25, 1.0, CORRELATION_STEPS + 1) * correlation
+    deviation, between = np.sqrt(means * (1.0 - means)), np.tile(rho, len(means))
+    which = np.arange(len(between), dtype=np.int32)
+    tail, head = np.zeros_like(which), which // np.int32(len(rho))
+    prior = Relevance(Prior(model="relevance", conditional=conditional)).priors(
+        tail, head, which, means, deviation, between
+    )
+    at, by = means[[tail, head]], deviation[[tail, head]]
+    product, beta = at.prod(axis=0), np.array([prior.on_tail, prior.on_head]) / by
+    low, high = np.maximum(0.0, at.sum(axis=0) - 1.0), at.min(axis=0)
+    covariance = np.clip(product + between * by.prod(axis=0), low, high) - product  # as `joint` has it
+    with_ends = by * by * beta + covariance * beta[::-1]
+    varies = prior.residual + (beta * with_ends).sum(axis=0)
+    items = np.array([ITEMS]).T
+    gain = np.abs(with_ends).max(axis=0) / (varies + prior.noise / items)
+    irrelevant, relevant = np.minimum(gain * np.array([[prior.prior_mean], [1.0 - prior.prior_mean]]), 1.0)
+    weight = 0.25 * np.log(prior.residual + prior.noise / items)[:, : len(rho)]
+    most = max(float(np.abs(np.diff(of.reshape(-1, len(rho)))).max()) for of in (irrelevant, relevant, weight))
+    return most / max(abs(float(rho[1] - rho[0])), 1e-12)
 
 
 @compiled

@@ -109,7 +109,7 @@ class Graphs:
                 raise unavailable(f"query {settings.query_id!r} is being saved anew", seconds=1)
         graph, known.priors = known.graph, known.priors or Priors(self._store, settings.view, self._tolerance)
         saved = await asyncio.to_thread(graph.as_now().as_of, tables.size.edges)
-        inverse = await known.priors.inverse(tables.prior.correlation, saved)
+        inverse = await known.priors.inverse(tables.prior, saved)
         return graph, await asyncio.to_thread(read, tables, saved, inverse)
 
     async def in_scope(self, view: View) -> Collection | None:

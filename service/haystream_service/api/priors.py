@@ -4,21 +4,25 @@ import asyncio
 from collections import OrderedDict
 
 from haystream.arrays import Floats
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance
 from haystream.errors import QueryFailed
-from haystream.events import View
+from haystream.events import Prior, View
 from haystream.graph import Graph
 from haystream_service.api.problems import Problem, unavailable
 from haystream_service.store.base import Store
 from haystream_service.store.snapshots import inverse_name, read_snapshot
 
 MOST_KEPT = 2
-"""Queries that follow their collection need one for each prior.correlation; one that is paused needs its own."""
+"""Queries that follow their collection need one for each prior.correlation and tolerance; one that is paused needs
+its own."""
 PATIENCE_SECONDS = 2.0
 """A large graph is computed in the background, and whoever asked is told to come again."""
 
 Inverse = tuple[Floats, Floats]
 """(Q⁻¹)_uu of participants, and (Q⁻¹)_uv of edges."""
+
+_Key = tuple[float, float, int]
+"""Correlation, tolerance and edges."""
 
 
 class Priors:
@@ -31,20 +35,20 @@ class Priors:
         self._store = store
         self._view = view
         self._tolerance = tolerance
-        self._kept: OrderedDict[tuple[float, int], GraphPrecision] = OrderedDict()
-        """By correlation and edges, the last that was asked for last."""
-        self._making: dict[tuple[float, int], asyncio.Task[Inverse]] = {}
+        self._kept: OrderedDict[_Key, GraphPrecision] = OrderedDict()
+        """The last that was asked for last."""
+        self._making: dict[_Key, asyncio.Task[Inverse]] = {}
         self._turn = asyncio.Lock()
 
-    async def inverse(self, correlation: float, graph: Graph) -> Inverse:
+    async def inverse(self, prior: Prior, graph: Graph) -> Inverse:
         """Those of that graph, which is the view's as of some moment and must not grow meanwhile.
 
         Raises a `Problem` where that takes long, or is too much work.
         """
-        key = correlation, graph.edges
+        key = prior.correlation, prior_tolerance(prior, self._tolerance), graph.edges
         making = self._making.get(key)
         if making is None:
-            making = self._making[key] = asyncio.ensure_future(self._make(correlation, graph))
+            making = self._making[key] = asyncio.ensure_future(self._make(key, graph))
             making.add_done_callback(lambda _: self._making.pop(key, None))
         await asyncio.wait([making], timeout=PATIENCE_SECONDS)
         if not making.done():
@@ -54,19 +58,21 @@ class Priors:
         except QueryFailed as error:
             raise Problem(error.code, error.detail) from error
 
-    async def _make(self, correlation: float, graph: Graph) -> Inverse:
+    async def _make(self, key: _Key, graph: Graph) -> Inverse:
+        correlation, tolerance, edges = key
         async with self._turn:
-            earlier = [key for key in self._kept if key[0] == correlation and key[1] <= graph.edges]
+            alike = (known for known in self._kept if known[:2] == (correlation, tolerance))
+            earlier = [known for known in alike if known[2] <= edges]
             if earlier:
                 precision = self._kept.pop(max(earlier))
             else:
-                precision = GraphPrecision(graph, correlation, self._tolerance)
-                name = inverse_name(correlation, self._tolerance, self._view.scope)
+                precision = GraphPrecision(graph, correlation, tolerance)
+                name = inverse_name(correlation, tolerance, self._view.scope)
                 snapshot = read_snapshot(await self._store.read_snapshot(self._view.collection, name) or b"")
                 if snapshot is not None:
                     await asyncio.to_thread(precision.restore, snapshot)
             found = await asyncio.to_thread(precision.settled_on, graph)
-            self._kept[correlation, graph.edges] = precision
+            self._kept[key] = precision
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
             return found

@@ -3,7 +3,7 @@
 from functools import partial
 
 from haystream.collection import Collection
-from haystream.engines.local.prior_inverse import shared_precision
+from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
 from haystream.events import Query
 from haystream_service.store.snapshots import inverse_name, read_snapshot, write_snapshot
 from haystream_service.worker.exclusive import Exclusive, Turn
@@ -27,54 +27,59 @@ class Snapshots:
         self._collection = collection
         self._shared = shared
         self._exclusive = exclusive
-        self._edges: dict[float, int] = {}
-        """By correlation: how many edges the stored snapshot knows of."""
-        self._keeping: set[float] = set()
-        """Correlations whose snapshot is being stored: many queries ask for that at once."""
+        self._edges: dict[str, int] = {}
+        """By name: how many edges the stored snapshot knows of."""
+        self._keeping: set[str] = set()
+        """The names of those that are being stored: many queries ask for that at once."""
 
     async def recall(self, settings: Query) -> None:
         """Give the prior that the query uses what was computed of it before. Call it before the query settles."""
-        correlation = settings.prior.correlation
-        if correlation in self._edges or not _has_one(settings) or self._collection.graph.edges < LEAST_EDGES:
+        if not _has_one(settings) or self._collection.graph.edges < LEAST_EDGES:
             return
-        shared, tolerance = self._shared, self._shared.limits.tolerance
-        name = self._name(correlation)
-        self._edges[correlation] = 0
+        shared, name = self._shared, self._name(settings)
+        if name in self._edges:
+            return
+        self._edges[name] = 0
         raw = await shared.retry(lambda: shared.store.read_snapshot(self._collection.name, name))
         snapshot = read_snapshot(raw or b"")
         if snapshot is None:
             return
-        precision = shared_precision(self._collection, correlation, tolerance)
-        if await self._exclusive(partial(precision.restore, snapshot), in_thread=True, turn=Turn.GROWTH):
-            self._edges[correlation] = len(snapshot.on_edge)
+        restore = partial(self._precision(settings).restore, snapshot)
+        if await self._exclusive(restore, in_thread=True, turn=Turn.GROWTH):
+            self._edges[name] = len(snapshot.on_edge)
 
     async def keep(self, settings: Query) -> None:
         """Store what was computed of the query's prior, if the store has much less. Call it when nothing waits."""
-        correlation, graph = settings.prior.correlation, self._collection.graph
-        if not _has_one(settings) or graph.edges < max(LEAST_EDGES, GROWN * self._edges.get(correlation, 0)):
+        if not _has_one(settings) or self._collection.graph.edges < LEAST_EDGES:
             return
-        if correlation not in self._keeping:
-            self._keeping.add(correlation)
+        name = self._name(settings)
+        if self._collection.graph.edges < GROWN * self._edges.get(name, 0):
+            return
+        if name not in self._keeping:
+            self._keeping.add(name)
             try:
-                await self._keep(settings)
+                await self._keep(settings, name)
             finally:
-                self._keeping.remove(correlation)
+                self._keeping.remove(name)
 
-    async def _keep(self, settings: Query) -> None:
-        correlation = settings.prior.correlation
-        shared, tolerance = self._shared, self._shared.limits.tolerance
-        name = self._name(correlation)
-        precision = shared_precision(self._collection, correlation, tolerance)
+    async def _keep(self, settings: Query, name: str) -> None:
+        shared, precision = self._shared, self._precision(settings)
         if precision.waiting:
             return
         snapshot = await self._exclusive(precision.snapshot, in_thread=False, turn=Turn.REST, who=settings.query_id)
         raw = write_snapshot(snapshot)
         seconds = None if self._collection.scope is None else SCOPE_SECONDS
         await shared.retry(lambda: shared.store.save_snapshot(self._collection.name, name, raw, seconds=seconds))
-        self._edges[correlation] = len(snapshot.on_edge)
+        self._edges[name] = len(snapshot.on_edge)
 
-    def _name(self, correlation: float) -> str:
-        return inverse_name(correlation, self._shared.limits.tolerance, self._collection.scope)
+    def _tolerance(self, settings: Query) -> float:
+        return prior_tolerance(settings.prior, self._shared.limits.tolerance)
+
+    def _precision(self, settings: Query) -> GraphPrecision:
+        return shared_precision(self._collection, settings.prior.correlation, self._tolerance(settings))
+
+    def _name(self, settings: Query) -> str:
+        return inverse_name(settings.prior.correlation, self._tolerance(settings), self._collection.scope)
 
 
 def _has_one(settings: Query) -> bool:

@@ -34,6 +34,16 @@ residuals are at the bound with one sign. That is 2.2 at the defaults of `releva
 `rates`, where everybody has as many contacts; but pushes leave residuals of either sign, and even on a ring of 48
 people 2.4 was the most that was found (as tests/core/test_budget.py measures it)."""
 
+MOST_AMPLIFIED = 6.0
+"""The D/(1 − |δ|) up to which AMPLIFIED holds. Where it is more, right-hand sides and the entries of Λ⁻¹ are solved
+the more closely, in proportion (`closeness`)."""
+
+HEAVY_WEIGHT = 1.0 / 3.0
+"""An edge that adds W to entries of Λ's diagonal holds a sum of its ends, and leaves them free to move against each
+other: a residual that is small beside the diagonal, 1 + W, is not small beside what holds them there, 1 − |δ|. For
+two who have no other contacts all of it enters a mean, which is why an edge counts as heavy before W is 1:
+MOST_AMPLIFIED × HEAVY_WEIGHT ≤ AMPLIFIED."""
+
 TOLD_FACTOR = 2.0
 """Readers are told of a participant, and its edges are scored again, when its adjusted mean or variance is so many
 tolerances from what they were last told. It halves the work of a verdict near hubs.
@@ -120,6 +130,13 @@ than the entries of Λ⁻¹ do. PRIOR_COLUMN_FACTOR ≤ STRAIN_FACTOR."""
 LEAST_DOMINANCE = 0.1
 """Q is diagonally dominant by 1 − |δ|, and a residual of it enters an entry of Q⁻¹ times one over that. Where it is
 less than this, the columns of Q⁻¹ are solved the more closely, in proportion."""
+
+MOST_CORRELATION_WEIGHT = 0.37
+"""Where edges' priors are made of Q⁻¹, an error of a correlation enters a mean `Model.correlation_weight` times. A
+bound on a column's residuals puts it off by twice that where all are at the bound with one sign, and a mean then by
+2 × PRIOR_COLUMN_FACTOR × MOST_CORRELATION_WEIGHT × tolerance ≤ 0.8 PROMISE; pushes leave residuals of either sign,
+and half of it is much already. Where the weight is more, Q⁻¹ is solved and followed the more closely
+(`prior_closeness`)."""
 
 NEW_COLUMN_FACTOR = 10.0
 """So much less closely at most are the columns of a new edge's ends solved: the entry read off them has an error
@@ -220,24 +237,49 @@ def entry_tolerances(tolerance: float, column_factor: float) -> EntryTolerances:
     )
 
 
+def closeness(largest_scale: float, correlation: float, heaviest: float) -> float:
+    """How many times a tolerance right-hand sides and the entries of Λ⁻¹ are solved to: 1, or a power of 1/2.
+
+    `largest_scale`: of D; `heaviest`: the most that an edge adds to an entry of Λ's diagonal.
+    """
+    amplified = largest_scale / (1.0 - abs(correlation)) * max(1.0, heaviest / HEAVY_WEIGHT)
+    return _step_below(MOST_AMPLIFIED / max(amplified, MOST_AMPLIFIED), 1)
+
+
+def prior_closeness(weight: float) -> float:
+    """How many times a tolerance Q⁻¹ is solved to for a model whose `correlation_weight` is `weight`: 1, or one of
+    four steps to an octave, so that priors that are much alike share it. What a small 1 − |δ| asks for is in
+    `prior_entries`."""
+    return _step_below(MOST_CORRELATION_WEIGHT / max(weight, MOST_CORRELATION_WEIGHT), 4)
+
+
+def _step_below(ratio: float, steps: int) -> float:
+    return float(2.0 ** (math.floor(steps * math.log2(ratio)) / steps))
+
+
 def prior_entries(tolerance: float, correlation: float) -> EntryTolerances:
     """Those of Q⁻¹ (`prior_inverse`) with δ = `correlation`."""
     return entry_tolerances(tolerance * min(1.0, (1.0 - abs(correlation)) / LEAST_DOMINANCE), PRIOR_COLUMN_FACTOR)
 
 
 def posterior_entries(tolerance: float, scale: float) -> EntryTolerances:
-    """Those of Λ⁻¹, `scale` being σ² before data."""
+    """Those of Λ⁻¹, `scale` being σ² before data, and `tolerance` as close as `closeness` asks."""
     return entry_tolerances(tolerance / max(scale, LEAST_SCALE), COLUMN_FACTOR)
 
 
-def tolerances(tolerance: float, entries: EntryTolerances, sides: int) -> Tolerances:
-    """Those of an engine with so many right-hand sides, before it knows how many items there are (`for_items`)."""
-    told = TOLD_FACTOR * tolerance
+def tolerances(
+    tolerance: float, entries: EntryTolerances, sides: int, *, closely: float = 1.0, of_prior: float = 1.0
+) -> Tolerances:
+    """Those of an engine with so many right-hand sides, before it knows how many items there are (`for_items`).
+
+    `closely`: as `closeness` says; `of_prior`: as `prior_closeness` does.
+    """
+    told, followed = TOLD_FACTOR * tolerance, of_prior * tolerance
     made = Tolerances(
-        sides=np.full(sides, tolerance),
-        scale=tolerance,
-        far=FAR_FACTOR * tolerance,
-        entry=np.inf if sides > COMMON else tolerance,
+        sides=np.full(sides, closely * tolerance),
+        scale=followed,
+        far=FAR_FACTOR * followed,
+        entry=np.inf if sides > COMMON else followed,
         first_order=FIRST_ORDER_FACTOR * entries.corrected,
         told=told,
         urgent=URGENT_FACTOR * told,

@@ -199,6 +199,11 @@ class Columns:
         """Whether anything is given up."""
         return self._remains is not None
 
+    def solve_to(self, tolerances: Tolerances, entries: EntryTolerances) -> None:
+        """Have other tolerances from now on."""
+        inverse = self.state.inverse._replace(tolerances=entries)
+        self.state = self.state._replace(inverse=inverse, tolerances=tolerances)
+
     def move(self, graph: Graph, workspace: Workspace) -> None:
         """Follow that graph from now on, which is this one's at another time, and work in those rooms."""
         self._workspace = workspace

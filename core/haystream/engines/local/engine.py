@@ -33,8 +33,12 @@ from haystream.engines.local.budget import (
     COMMON_SHIFT_WAITS,
     DEFAULT_TOLERANCE,
     LEAST_SCALE,
+    EntryTolerances,
+    Tolerances,
+    closeness,
     for_items,
     posterior_entries,
+    prior_closeness,
     tolerances,
 )
 from haystream.engines.local.columns import Arrays, Columns
@@ -50,7 +54,7 @@ from haystream.engines.local.inverse_entries import (
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
 from haystream.engines.local.push import push_everybody
 from haystream.engines.local.readings import LocalReadings
-from haystream.engines.local.rebuild import rebuild
+from haystream.engines.local.rebuild import rebuild, weigh
 from haystream.engines.local.refer import mark_reached, refer
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.state import COUNTED, State
@@ -65,7 +69,7 @@ from haystream.engines.local.update_growth import (
     take_prior,
 )
 from haystream.engines.local.update_item import change_edges
-from haystream.engines.local.update_verdict import change_edge, regress_edges
+from haystream.engines.local.update_verdict import change_edge, heaviest, regress_edges
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.held import held
@@ -92,11 +96,10 @@ class LocalEngine:
         self._precision = precision
         self._tolerance = tolerance
         self._model = MODELS[prior.model](prior)
-        sides, entries = (
-            3 if self._model.common_weight else 2,
-            posterior_entries(tolerance, self._model.prior_scale),
-        )
-        self._columns = Columns(sides, tolerances(tolerance, entries, sides), entries, precision.workspace)
+        self._closely = closeness(self._model.largest_scale, prior.correlation, 0.0)
+        """How many times the tolerance all is solved to (`budget.closeness`)."""
+        sides = 3 if self._model.common_weight else 2
+        self._columns = Columns(sides, *self._tolerances(sides), precision.workspace)
         self._build = 0
         self._estimated = False
         self._owed = False
@@ -218,7 +221,27 @@ class LocalEngine:
         which, state = self._let_in(edges), self._columns.state
         weights, coefficients = np.empty(len(which)), np.empty((len(which), len(state.sums.form)))
         regress_edges(state, which, weights, coefficients)
+        if self._solve_closely_for(which, weights):
+            self._columns.fill_out()
+            for side in range(len(state.sums.form)):
+                push_everybody(self._columns.state, side, self._columns.participants)
         self._change(which, weights, coefficients)
+
+    def _solve_closely_for(self, which: Ints, weights: Floats) -> bool:
+        """Solve as closely from now on as edges of such weights, shape (k,), ask; return whether that is closer."""
+        heavy = heaviest(self._columns.state.edges, which, weights)
+        closely = closeness(self._model.largest_scale, self._prior.correlation, heavy)
+        if closely >= self._closely:
+            return False
+        self._closely = closely
+        self._columns.solve_to(*self._tolerances(len(self._columns.state.sums.form)))
+        self._reckon_items()
+        return True
+
+    def _tolerances(self, sides: int) -> tuple[Tolerances, EntryTolerances]:
+        entries = posterior_entries(self._tolerance * self._closely, self._model.prior_scale)
+        of_prior = prior_closeness(self._model.correlation_weight)
+        return tolerances(self._tolerance, entries, sides, closely=self._closely, of_prior=of_prior), entries
 
     def _change(self, which: Ints, weights: Floats, coefficients: Floats) -> None:
         """Give edges other weights, shape (k,), and other coefficients, shape (k, sides)."""
@@ -640,7 +663,10 @@ class LocalEngine:
         m = columns.participants
         D = self._model.scale(people.prior_mean[:m], precision.inverse_diagonal)
         put_all(people.scale, columns.everyone(), D)
-        rebuild(columns, precision, self._priors(columns.everywhere()))
+        priors = self._priors(columns.everywhere())
+        weigh(columns, precision, priors)
+        self._solve_closely_for(columns.everywhere(), columns.state.edges.weight[: columns.edge_count])
+        rebuild(columns, precision, priors)
         self.readings.check_solves()
         self._build = precision.builds
         self._estimated, self._owed, self._lagging = True, False, False

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from haystream.arrays import SPARE, Floats, Growing, Ints, take_all
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
-from haystream.engines.local.budget import prior_entries
+from haystream.engines.local.budget import prior_closeness, prior_entries
 from haystream.engines.local.healing import AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
 from haystream.engines.local.inverse_entries import change_entries, change_row
 from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state import Workspace
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Covariance
+from haystream.events import Covariance, Prior
 from haystream.graph import Graph
+from haystream.models import MODELS
 from haystream.models.graph_prior import dense_covariance
 from haystream.overlay import whole
 
@@ -473,6 +474,11 @@ class PrecisionAsItWas:
 def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:
     """Those that the collection's queries have asked for, by (correlation, tolerance)."""
     return collection.shared.setdefault(GraphPrecision, {})
+
+
+def prior_tolerance(prior: Prior, tolerance: float) -> float:
+    """The tolerance that Q⁻¹ has for a query with this prior, whose own is `tolerance`."""
+    return tolerance * prior_closeness(MODELS[prior.model](prior).correlation_weight)
 
 
 def shared_precision(collection: Collection, correlation: float, tolerance: float) -> GraphPrecision:

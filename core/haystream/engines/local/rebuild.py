@@ -10,27 +10,16 @@ from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.push import push_everybody
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import ALLOWED, ROUNDS
-from haystream.engines.local.state import OWN, SQUARE, State
+from haystream.engines.local.state import OWN, SQUARE
 from haystream.models.base import Priors
 from haystream.overlay import flattened, whole
 
 
-def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
-    """Fill in everything that follows from counts, the precision and the edges' priors, from the last solution.
-
-    `priors`: of all edges. Afterwards nobody is listed as moved; of those whose entries of the inverse data have
-    reached, all but AT_ONCE wait for healing.
-    """
+def weigh(columns: Columns, precision: Precision, priors: Priors) -> None:
+    """Give every edge its prior, and the weight and coefficients that follow from it and its counts."""
     columns.bound[: columns.edge_count] = priors.bound
     columns.take_priors(np.column_stack([*priors[:5], precision.inverse_edge]))
-    _weigh(columns.state, priors)
-    sides = _solve_sides(columns, precision, priors)
-    _start_inverse(columns, precision)
-    _sum_up(columns, sides)
-
-
-def _weigh(state: State, priors: Priors) -> None:
-    """Give every edge the weight and coefficients that follow from its prior and its counts."""
+    state = columns.state
     count, edges = len(priors.noise), state.edges
     n, y, offered = state.data.n[:count], state.data.y[:count], state.data.offered[:count]
     weight = n / (n * priors.residual + priors.noise)
@@ -42,6 +31,17 @@ def _weigh(state: State, priors: Priors) -> None:
     edges.coefficient[:, :count] = coefficients[: len(edges.coefficient)]
     state.data.square[:count] = weight * deviation * deviation
     state.data.own[:count] = offered * offered * priors.residual * free
+
+
+def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
+    """Fill in what follows from the precision and from what edges were given (`weigh`), from the last solution.
+
+    `priors`: of all edges. Afterwards nobody is listed as moved; of those whose entries of the inverse data have
+    reached, all but AT_ONCE wait for healing.
+    """
+    sides = _solve_sides(columns, precision, priors)
+    _start_inverse(columns, precision)
+    _sum_up(columns, sides)
 
 
 def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floats:

@@ -20,7 +20,7 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
-from haystream.engines.local.state import OWN, SQUARE, Data, State
+from haystream.engines.local.state import OWN, SQUARE, Data, Edges, State
 from haystream.overlay import add_to, add_to_cell, cell
 from haystream.prefetch import prefetch
 
@@ -61,6 +61,16 @@ def regress_edges(state: State, which: Ints, weights: Floats, coefficients: Floa
         sums.data[SQUARE] += square - data.square[e]
         sums.data[OWN] += own - data.own[e]
         data.square[e], data.own[e] = square, own
+
+
+@compiled
+def heaviest(edges: Edges, which: Ints, weights: Floats) -> float:
+    """The most that any of these edges adds to an entry of Λ's diagonal with such a weight, shape (k,)."""
+    most = 0.0
+    for i in range(len(which)):
+        prior = edge_prior(edges.prior, which[i])
+        most = max(most, weights[i] * max(prior.on_tail * prior.on_tail, prior.on_head * prior.on_head))
+    return most
 
 
 @compiled
