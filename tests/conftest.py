@@ -18,7 +18,7 @@ import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient
 from hypothesis import HealthCheck
 from support.pipeline import Pipeline, admin_client, settings_on
-from support.seeds import ANOTHER
+from support.seeds import ANOTHER_FAULT, ANOTHER_SEED
 
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
 from haystream_service.settings import Settings
@@ -37,8 +37,8 @@ EXAMPLES = {"sample": 50, "all": 200}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How much of what could go on for ever is run."""
-    parser.addoption("--schedules", type=int, default=200, help="simulated schedules (tests/simulation)")
-    parser.addoption("--faults", choices=("sample", "all"), default="sample", help="which faults (tests/faults)")
+    parser.addoption("--schedules", type=int, default=100, help="simulated schedules (tests/simulation)")
+    parser.addoption("--faults", choices=("sample", "all"), default="sample", help="of those that are alike")
     parser.addoption("--seeds", choices=("sample", "all"), default="sample", help="of tests that draw at random")
     parser.addoption("--api-examples", type=int, default=15, help="requests a route (test_schemathesis.py)")
     parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long tests/faults/soak.py lasts")
@@ -61,10 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long come first: of several processes none has a long one when the others are done."""
-    if config.getoption("seeds") != "all":
-        others = [item for item in items if item.get_closest_marker(ANOTHER)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
+    for option, mark in (("seeds", ANOTHER_SEED), ("faults", ANOTHER_FAULT)):
+        if config.getoption(option) != "all":
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
+            items[:] = [item for item in items if not item.get_closest_marker(mark)]
     counts: dict[Path, list[int]] = {}
     for item in items:
         count = counts.setdefault(item.path, [0, 0, 0])

@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
+from support.seeds import faults
 from support.store_copy import copied
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
@@ -81,7 +82,7 @@ async def has_items(pipeline: Pipeline, count: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "some are left"])
-@pytest.mark.parametrize("topic", MORE)
+@pytest.mark.parametrize("topic", faults(MORE, "queries", "verdicts"))
 async def test_what_is_removed_while_nobody_works_is_told_of(
     pipeline: Pipeline, admin: AIOKafkaAdminClient, topic: str, left: int
 ) -> None:
@@ -111,7 +112,7 @@ async def test_what_is_removed_while_nobody_works_is_told_of(
     assert await missed(worker, topic) == 0
 
 
-@pytest.mark.parametrize("topic", ["items", "verdicts"])
+@pytest.mark.parametrize("topic", faults(["items", "verdicts"], "items"))
 async def test_what_is_removed_while_a_worker_stands_still_is_counted_to_the_last_record(
     pipeline: Pipeline, admin: AIOKafkaAdminClient, topic: str
 ) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, settings_on, until
+from support.seeds import faults
 from support.store_copy import Copy, copied, noted
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
@@ -77,7 +78,9 @@ async def started_until_it_stays(worker: WorkerProcess) -> None:
     assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing comes", "verdicts come", "nobody works"])
+@pytest.mark.parametrize(
+    "meanwhile", faults(["nothing comes", "verdicts come", "nobody works"], "verdicts come", "nobody works")
+)
 async def test_what_a_store_that_goes_back_has_lost_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer, meanwhile: str
 ) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
+from support.seeds import faults
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.demo.stage import WorkerProcess
@@ -83,7 +84,7 @@ async def names(worker: WorkerProcess, key: str) -> None:
     await until(named, f"/readyz names {key}", patience=30.0)
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", faults(SHARED, "generation", "partition:0", "leased:0"))
 async def test_whoever_starts_on_a_shared_key_of_another_type_names_it_and_waits(
     pipeline: Pipeline, own_valkey: ValkeyServer, name: str
 ) -> None:
@@ -102,7 +103,7 @@ async def test_whoever_starts_on_a_shared_key_of_another_type_names_it_and_waits
     assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.mark.parametrize("name", ["generation", "leased:0", "up-to", "partitions"])
+@pytest.mark.parametrize("name", faults(["generation", "leased:0", "up-to", "partitions"], "leased:0", "up-to"))
 async def test_a_worker_under_which_a_shared_key_becomes_another_type_goes_on_when_it_is_mended(
     pipeline: Pipeline, own_valkey: ValkeyServer, name: str
 ) -> None:
@@ -180,7 +181,9 @@ async def test_a_query_of_another_type_can_be_deleted(pipeline: Pipeline, own_va
     assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.mark.parametrize("name", ["generation", "partitions", "{q:q}:meta", "{c:a}:log"])
+@pytest.mark.parametrize(
+    "name", faults(["generation", "partitions", "{q:q}:meta", "{c:a}:log"], "partitions", "{c:a}:log")
+)
 async def test_a_rebuild_mends_it(pipeline: Pipeline, own_valkey: ValkeyServer, name: str) -> None:
     worker = await pipeline.worker_after(BEFORE)
     await asyncio.to_thread(worker.stop)
