@@ -272,6 +272,7 @@ async def test_a_query_that_nothing_is_done_in_is_made_slim_and_is_what_it_would
         events += more
         await process.wait(process.consumer.drained())
         await come_true(process, lambda: all(map(slim_and_up_to_date, map(process.worker.state, names))))
+    await process.settled()  # the followers have read all that was said, too
     await world.check_equals_fold(events)
     assert world.dead_letters() == []
 
