@@ -24,7 +24,7 @@ SMALLEST_VARIANCE = 1e-12
 """A residual variance of P below this is taken as this, so that weights stay finite; it is the square of a
 probability of 1e-6, far below anything that a verdict can resolve."""
 
-ITEMS, LISTED, CORRELATION_STEPS = (1.0, 10.0), (0.05, 0.25, 0.5, 0.75, 0.95), 64
+ITEMS, FEW_ITEMS, LISTED, CORRELATION_STEPS = (1.0, 10.0, 100.0), (1.0, 10.0), (0.05, 0.25, 0.5, 0.75, 0.95), 64
 """Of `correlation_weight`: how many items, the means that a watch-list may have, and differences."""
 
 
@@ -107,7 +107,7 @@ def correlation_weight(conditional: Conditional, correlation: float, mean: float
 
     One's prior mean is `mean`, the other's this or one of LISTED. That is what ITEMS on their edge, all of them
     relevant or all irrelevant, make of the mean of an end; and, of two whose mean is `mean`, a quarter of the
-    relative change of their edge's weight, by which it counts against edges that say the contrary.
+    relative change of their edge's weight with FEW_ITEMS, by which it counts against edges that say the contrary.
     """
     means, rho = np.array([mean, *LISTED]), np.linspace(0.25, 1.0, CORRELATION_STEPS + 1) * correlation
     deviation, between = np.sqrt(means * (1.0 - means)), np.tile(rho, len(means))
@@ -122,10 +122,9 @@ def correlation_weight(conditional: Conditional, correlation: float, mean: float
     covariance = np.clip(product + between * by.prod(axis=0), low, high) - product  # as `joint` has it
     with_ends = by * by * beta + covariance * beta[::-1]
     varies = prior.residual + (beta * with_ends).sum(axis=0)
-    items = np.array([ITEMS]).T
-    gain = np.abs(with_ends).max(axis=0) / (varies + prior.noise / items)
+    gain = np.abs(with_ends).max(axis=0) / (varies + prior.noise / np.array([ITEMS]).T)
     irrelevant, relevant = np.minimum(gain * np.array([[prior.prior_mean], [1.0 - prior.prior_mean]]), 1.0)
-    weight = 0.25 * np.log(prior.residual + prior.noise / items)[:, : len(rho)]
+    weight = 0.25 * np.log(prior.residual + prior.noise / np.array([FEW_ITEMS]).T)[:, : len(rho)]
     most = max(float(np.abs(np.diff(of.reshape(-1, len(rho)))).max()) for of in (irrelevant, relevant, weight))
     return most / max(abs(float(rho[1] - rho[0])), 1e-12)
 
