@@ -5,6 +5,8 @@ A server that cannot be had skips the test, with the reason; where CI=true it fa
 """
 
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from hypothesis import HealthCheck
 from support.pipeline import Pipeline, admin_client, settings_on
 from support.seeds import ANOTHER_FAULT, ANOTHER_SEED
 
+import haystream
 from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
 from haystream_service.settings import Settings
 
@@ -31,6 +34,8 @@ hypothesis.settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("ci" if IN_CI else "laptop")
+COMPILED = "haystream/compiled"
+"""Of what the machine code is that is on the disk, in pytest's cache."""
 EXAMPLES = {"sample": 50, "all": 200}
 """Of each property, unless it says itself how many."""
 
@@ -57,6 +62,24 @@ def pytest_configure(config: pytest.Config) -> None:
         name, hypothesis.settings(), max_examples=EXAMPLES[config.getoption("seeds")]
     )
     hypothesis.settings.load_profile(name)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have the inner loops compiled, once after each change of the core, and before any test's limit runs out.
+
+    It is done in a process that then ends; those that run tests find the machine code on the disk.
+    """
+    if hasattr(session.config, "workerinput") or session.config.option.collectonly:
+        return
+    sources = Path(haystream.__file__).parent.rglob("*.py")
+    compiled = [sys.version, max(source.stat().st_mtime_ns for source in sources)]
+    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
+    if cache is not None and cache.get(COMPILED, None) != compiled:
+        session.config.get_terminal_writer().line(
+            "compiling the inner loops, for a minute or two where they changed"
+        )
+        subprocess.run([sys.executable, "-c", "from haystream.warm import warm; warm()"], check=True)
+        cache.set(COMPILED, compiled)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,7 @@ from haystream_service.worker.collections import STUCK_SECONDS
 from haystream_service.worker.exclusive import PAUSES, RECENT_SECONDS, Exclusive, Turn
 from haystream_service.worker.folding import LIGHT_EVENTS
 from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
+from haystream_service.worker.records import Clock, SystemClock
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
 
@@ -52,10 +53,17 @@ class SlowSettle:
         monkeypatch.setattr(QueryState, "settle", slowly)
 
 
+class StillClock(SystemClock):
+    """The machine's, but that no work takes any time, however busy the machine is."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
 class Running:
     """A worker on its broker and store."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.broker, self.store = MemoryBroker(), MemoryStore()
         self.consumer = MemoryConsumer(self.broker)
         self.worker = Worker(
@@ -66,6 +74,7 @@ class Running:
             again=self.consumer.again,
             metrics=Metrics(CollectorRegistry(), labelled_queries=1),
             limits=Limits(item_publish_seconds=0.0, totals_seconds=0.0, tolerance=EXACT),
+            clock=clock,
         )
 
     def say(self, *events: Event) -> None:
@@ -81,14 +90,20 @@ class Running:
         await assert_is_the_fold(self.store, published, list(events))
 
 
-@pytest_asyncio.fixture
-async def running() -> AsyncIterator[Running]:
-    running = Running()
+@asynccontextmanager
+async def run(clock: Clock | None = None) -> AsyncIterator[Running]:
+    running = Running(clock)
     await running.worker.start()
     await running.consumer.assign(running.worker, {0})
     yield running
     await running.consumer.stop()
     await running.worker.close()
+
+
+@pytest_asyncio.fixture
+async def running() -> AsyncIterator[Running]:
+    async with run() as running:
+        yield running
 
 
 def items(begin: int, end: int) -> list[Item]:
@@ -130,17 +145,16 @@ async def test_a_long_settle_stops_neither_the_loop_nor_intake_and_the_collectio
     assert (state.found, state.cursor) == (1, len(collection))
 
 
-async def test_a_lone_verdict_is_folded_in_where_it_is(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lone_verdict_is_folded_in_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [Query("q"), *items(0, 5)]
-    running.say(*events)
-    await running.settled()
-    running.say(verdict(0))
-    await running.settled()  # numba may still have had something to load
-    settling = SlowSettle(monkeypatch)
-    running.say(verdict(1))
-    await running.settled()
-    assert set(settling.threads) == {threading.main_thread()}
-    await running.is_the_fold_of(*events, verdict(0), verdict(1))
+    async with run(StillClock()) as running:
+        running.say(*events)
+        await running.settled()
+        settling = SlowSettle(monkeypatch)
+        running.say(verdict(0))
+        await running.settled()
+        assert set(settling.threads) == {threading.main_thread()}
+        await running.is_the_fold_of(*events, verdict(0))
 
 
 async def test_partitions_may_go_in_the_middle_of_a_long_settle(
