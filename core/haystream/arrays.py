@@ -20,6 +20,15 @@ SPARE = 8
 """Arrays that are too short get an eighth more than is needed: spare room is memory of every query."""
 
 
+def union(*parts: Ints) -> Ints:
+    """What is in any of the parts, each once and ascending, shape (k,)."""
+    together = np.concatenate([np.zeros(0, np.int32), *parts])
+    together.sort()
+    first = np.ones(len(together), np.bool_)
+    np.not_equal(together[1:], together[:-1], out=first[1:])  # of thousands np.unique takes ten times as long
+    return together[first]
+
+
 class Growing(Generic[_T]):
     """A numpy array with spare room behind it.
 

@@ -159,7 +159,7 @@ def rows_at(places: Places, index: Ints, rows: Floats, back: Ints) -> Rows:
     place = places.of(index)
     numbers = index.view(np.uint32)
     if len(back):
-        back = np.setdiff1d(back, place)
+        back = np.sort(back[~np.isin(back, place)])
         numbers = np.concatenate([numbers, np.full(len(back), NOBODY, np.uint32)])
         rows = np.concatenate([rows, np.zeros((len(back), rows.shape[1]))])
         place = np.concatenate([place, back])

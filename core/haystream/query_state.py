@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Ints
+from haystream.arrays import Ints, union
 from haystream.blank import Blank, Blanks, without_watch_list
 from haystream.collection import Collection
 from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
@@ -320,7 +320,7 @@ class QueryState:
         if self._noted is None or alike != watcher.alike or listed is not watcher.listed:
             people = np.arange(self._size.participants, dtype=np.int32)
         else:
-            people = _union(self._noted)
+            people = union(*self._noted)
         self._noted = []
         mean, reach, *_ = engine.told(people, np.zeros(0, np.int32))
         edges = self.collection.graph.edges - engine.pairs_behind
@@ -426,7 +426,7 @@ class QueryState:
         if item is None:
             return 1
         edges = self._edges_of(item)
-        return min(len(edges), len(np.union1d(graph.tail[edges], graph.head[edges])))
+        return min(len(edges), len(union(graph.tail[edges], graph.head[edges])))
 
     def _edges_of(self, item: int) -> Ints:
         return np.array(self.collection.sets.edges(self.collection.set_of(item)), dtype=np.int32)
@@ -502,7 +502,7 @@ class QueryState:
             self._engine.tend(most, stop)
             self._settle(self._tended)
             if not self._engine.waiting:
-                rows = _union(self._tended.participants), _union(self._tended.edges)
+                rows = union(*self._tended.participants), union(*self._tended.edges)
                 if not self._writer.concerned(self._engine, *rows):
                     self._tended = _Moved()
         return self._queue.late or self._engine.waiting
@@ -588,8 +588,8 @@ class QueryState:
         """
         everything = tended or not self._writer.begun
         parts = [self._moved, self._tended, self._not_left] if everything else [self._moved]
-        people = _union([rows for part in parts for rows in part.participants])
-        edges = _union([rows for part in parts for rows in part.edges])
+        people = union(*(rows for part in parts for rows in part.participants))
+        edges = union(*(rows for part in parts for rows in part.edges))
         for part in parts:
             part.participants.clear()
             part.edges.clear()
@@ -616,16 +616,6 @@ class _Moved:
 
 def _counts(outcome: Outcome) -> tuple[int, int]:
     return int(outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)), int(outcome == Outcome.RELEVANT)
-
-
-def _union(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """What is in any of them, ascending, as each of them is."""
-    if len(parts) == 1:
-        return parts[0]
-    together = np.sort(np.concatenate([*parts, np.zeros(0, np.int32)]))
-    first = np.ones(len(together), np.bool_)
-    np.not_equal(together[1:], together[:-1], out=first[1:])  # np.unique takes seven times as long
-    return together[first]
 
 
 def check_same(known: Verdict, verdict: Verdict) -> None:

@@ -22,7 +22,7 @@ from support.histories import (
 )
 from support.told import Stored
 
-from haystream.engines.local.pending.inverse import inverse_root
+from haystream.engines.local.pending.inverse import inverse_of
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -320,9 +320,14 @@ def test_the_default_tolerance_keeps_variances_near_those_of_a_dense_solve(model
     assert query.engine.readings.remaining_variance() == pytest.approx(expected.remaining_variance, rel=0.02)
 
 
+def test_the_inverse_of_a_matrix_of_nothing_is_one(capfd: pytest.CaptureFixture[str]) -> None:
+    assert inverse_of(np.zeros((0, 0))).shape == (0, 0)
+    assert capfd.readouterr() == ("", "")  # as LAPACK would write there
+
+
 @pytest.mark.parametrize("least", [1.0, 1e-9, -1e-3])
-def test_an_inverse_root_is_one_also_where_solves_left_too_much(least: float) -> None:
+def test_an_inverse_is_one_also_where_solves_left_too_much(least: float) -> None:
     Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))
-    R = inverse_root(Q @ np.diag([least, 1.0, 2.0, 3.0, 1e4]) @ Q.T)
+    got = inverse_of(Q @ np.diag([least, 1.0, 2.0, 3.0, 1e4]) @ Q.T)
     inverse = Q @ np.diag([1.0, 1.0, 0.5, 1.0 / 3.0, 1e-4]) @ Q.T  # none is taken for less than it can be
-    np.testing.assert_allclose(R @ R.T, inverse, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(got, inverse, rtol=1e-6, atol=1e-9)

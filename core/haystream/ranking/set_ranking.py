@@ -15,7 +15,7 @@ from heapq import merge
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Switches
+from haystream.arrays import Floats, Ints, Switches, union
 from haystream.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
@@ -417,7 +417,7 @@ class SetRanking:
         if before < 0 or new_lap or jump:
             return np.arange(len(keys), dtype=np.int32)
         if moves is Moves.IN_TURN and step != before:
-            return np.union1d(edges, self._turns.between(before, step, keys))
+            return union(edges, self._turns.between(before, step, keys))
         return edges
 
     # ---- reading ----

@@ -22,6 +22,7 @@ from haystream.arrays import (
     members_of,
     take_all,
     take_last,
+    union,
     unmark_all,
 )
 from haystream.copies import Template
@@ -186,7 +187,7 @@ class LocalEngine:
         D = self._model.scale(people.prior_mean[here], precision.inverse_diagonal[here])
         put_all(people.scale, here, D)
         mark_all(self._columns.state.news.moved, here)
-        edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(graph.edges_of, here.tolist())]))
+        edges = union(*map(graph.edges_of, here.tolist()))
         self._take_priors(self._let_in(edges))
 
     def _resize(self) -> None:
@@ -212,7 +213,7 @@ class LocalEngine:
             return
         counted, all_of_them = self._counted, [*self._counted, *self._offered]
         self._counted, self._offered = [], []
-        self._follow_data(_distinct(all_of_them))
+        self._follow_data(union(*all_of_them))
         for edges in counted:
             change_flags(self._columns.state.news.stale, edges, COUNTED)  # an edge that is not let in is not in
 
@@ -322,7 +323,7 @@ class LocalEngine:
         self._estimated = self.unfinished
         self.readings.take_step()
         if pending is not None:
-            scores = np.union1d(scores, pending)
+            scores = union(scores, pending)
         return Moved(people, between, scores)
 
     def _told_at(self) -> At:
@@ -674,8 +675,3 @@ class LocalEngine:
         people.lagging[:m] = 0
         if self.readings.pending:
             self._await(None)
-
-
-def _distinct(parts: list[Ints]) -> Ints:
-    """Whoever is in any of the parts, each of which names everybody once."""
-    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))

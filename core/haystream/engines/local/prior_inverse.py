@@ -5,7 +5,7 @@ per participant and one entry per edge. For an explicit Σ, D = I and the precis
 sparsity of the graph (as it has for a Markov random field on a tree).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Floats, Growing, Ints, take_all
+from haystream.arrays import SPARE, Floats, Growing, Ints, take_all, union
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_closeness, prior_entries
@@ -109,22 +109,17 @@ class UnreadChanges:
     @cached_property
     def solved(self) -> Ints:
         """Where Q⁻¹ is to be taken over."""
-        return self.touched if self.summed else union(c.touched for c in self.changes if not len(c.edges))
+        return self.touched if self.summed else union(*(c.touched for c in self.changes if not len(c.edges)))
 
     @cached_property
     def touched(self) -> Ints:
         """Where Q⁻¹ moved at all."""
-        return union(change.touched for change in self.changes)
+        return union(*(change.touched for change in self.changes))
 
 
 def one_by_one(new: float, entries: int) -> bool:
     """Whether new edges are let in one by one, that change so many entries of Q."""
     return new <= ALWAYS_ONE_BY_ONE or (new <= ONE_BY_ONE and entries <= ENTRIES_ONE_BY_ONE)
-
-
-def union(participants: Iterable[Ints]) -> Ints:
-    """All of them, each once, ascending."""
-    return np.unique(np.concatenate([NOTHING[0], *participants]))
 
 
 class Changes:
@@ -368,7 +363,7 @@ class GraphPrecision:
         square = np.bincount(ends, np.tile(off[known:] ** 2, 2), len(graph))
         self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
         forget_fresh(self._healing)
-        let_wait(self._healing, np.union1d(tail[moved], head[moved]).astype(np.int32))
+        let_wait(self._healing, union(tail[moved], head[moved]))
         self._heal(AT_ONCE, NEVER)
         self.builds += 1
         self.changes.clear()
@@ -376,9 +371,9 @@ class GraphPrecision:
     def _join_many(self, known: int) -> None:
         """Let the edges from `known` on in, estimating what this does to Q⁻¹."""
         graph, degree = self._graph, self._degree.view()
-        ends = np.unique(np.concatenate([graph.tail[known:], graph.head[known:]]))
+        ends = union(graph.tail[known:], graph.head[known:])
         degree[ends] = effective_degree(graph.degree[ends])
-        edges = np.unique(np.concatenate([graph.edges_of(u) for u in ends.tolist()]))
+        edges = union(*map(graph.edges_of, ends.tolist()))
         off = -self.correlation / np.maximum(degree[graph.tail[edges]], degree[graph.head[edges]])
         deltas = off - self.off[edges]
         changed = (deltas != 0.0) | (edges >= known)

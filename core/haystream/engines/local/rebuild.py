@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, unmark_all
+from haystream.arrays import Floats, union, unmark_all
 from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import AT_ONCE, heal, healing, let_wait
@@ -95,8 +95,8 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     columns.state = columns.state._replace(inverse=inverse, people=people)
     state = columns.state
     screened = np.flatnonzero(state.edges.weight[:count])
-    ends = np.union1d(state.edges.tail[screened], state.edges.head[screened])
-    let_wait(inverse.healing, ends.astype(np.int32))
+    ends = union(state.edges.tail[screened], state.edges.head[screened])
+    let_wait(inverse.healing, ends)
     heal(state.system, inverse, AT_ONCE, state.rooms.other, state.rooms.people, NEVER)
 
 

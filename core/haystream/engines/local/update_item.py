@@ -5,7 +5,7 @@ Edge by edge (`update_verdict`) that would be as many changes, each with a colum
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark, unmark_all
+from haystream.arrays import Floats, Ints, mark, union, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
@@ -35,7 +35,7 @@ without roles are. What that does to whom it reaches takes time with the square 
 def change_edges(state: State, which: Ints, weights: Floats, coefficients: Floats) -> None:
     """Give the edges of `which` new weights, shape (k,), and new coefficients, shape (k, sides)."""
     edges = state.edges
-    few = len(which) <= MOST_COLUMNS or len(np.union1d(edges.tail[which], edges.head[which])) <= MOST_COLUMNS
+    few = len(which) <= MOST_COLUMNS or len(union(edges.tail[which], edges.head[which])) <= MOST_COLUMNS
     at_once = len(which) if few else MOST_COLUMNS
     for begin in range(0, len(which), at_once):
         some = slice(begin, begin + at_once)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
+from haystream.arrays import Floats, Ints, Longs, Switches, union
 from haystream.compiled import allocating, inlined
 from haystream.engines.local.low_rank import (
     NO_COLUMNS,
@@ -48,7 +48,7 @@ class PendingColumns:
         kept = np.flatnonzero(before >= 0) if stale is not None else np.zeros(0, np.int64)
         if stale is not None and len(kept):
             U, K, known_to = parts.U.some(kept), self._columns.some(before[kept]), self._tolerances[before[kept]]
-            where = np.union1d(ends_of(state, stale), differing(E_before, self._E))
+            where = union(ends_of(state, stale), differing(E_before, self._E))
             left = left_of(state, U, K, self._E, known_to, where)
             kept = kept[~(left | (LOOSER * parts.tolerances[kept] < known_to))]
         if len(kept) == len(before) and parts.names == self._names:
@@ -75,7 +75,7 @@ class PendingColumns:
 
 def ends_of(state: State, edges: Ints) -> Ints:
     """Of some edges, ascending."""
-    return np.union1d(state.edges.tail[edges], state.edges.head[edges])
+    return union(state.edges.tail[edges], state.edges.head[edges])
 
 
 def left_of(state: State, U: Columns, K: Columns, E: OnDiagonal, tolerances: Floats, where: Ints) -> Switches:
@@ -91,7 +91,7 @@ def left_of(state: State, U: Columns, K: Columns, E: OnDiagonal, tolerances: Flo
 
 def differing(before: OnDiagonal, after: OnDiagonal) -> Ints:
     """At whom something else is added, ascending."""
-    people = np.union1d(before.people, after.people)
+    people = union(before.people, after.people)
     values = np.zeros((2, len(people)))
     for row, each in zip(values, (before, after), strict=True):
         row[np.searchsorted(people, each.people)] = each.added

@@ -16,12 +16,12 @@ or when they are gone, is what it would be had there been none.
 
 import numpy as np
 
-from haystream.arrays import Floats, Growing, Ints, Switches
+from haystream.arrays import Floats, Growing, Ints, Switches, union
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.edge_priors import NOISE, OWN_VARIANCE, numbers
 from haystream.engines.local.pending.columns import PendingColumns, ends_of
-from haystream.engines.local.pending.light import NO_SCREENINGS, Lot, Screenings, screenings
+from haystream.engines.local.pending.light import LEAST_PER_COLUMN, NO_SCREENINGS, Lot, Screenings, screenings
 from haystream.engines.local.pending.parts import parts_of
 from haystream.engines.local.pending.seen import NOTHING_SEEN, seen_by
 from haystream.engines.local.pending.squares import NOTHING_TAKEN, between, taken_by
@@ -82,7 +82,7 @@ class Pending:
         system, before = columns.state.system, self._seen.people
         self._short.data[before] = 0.0
         self._solve(columns.state, stale)
-        people = np.union1d(before, self._seen.people)
+        people = union(before, self._seen.people)
         less, short = self._at(people)
         off = np.maximum(np.abs(less - self._told_less.data[people]), np.abs(short - self._told_short.data[people]))
         tell = off > telling * np.maximum(system.degree[people] / HUB_CONTACTS, 1.0)
@@ -90,7 +90,7 @@ class Pending:
         begin, end = system.start, system.start + system.degree
         near = [system.incident[begin[u] : end[u]] for u in people[tell].tolist()]
         changed, self._changed = np.array(sorted(self._changed), dtype=np.int32), set()
-        return np.unique(np.concatenate([changed, *near]))
+        return union(changed, *near)
 
     def _solve(self, state: State, stale: Ints | None) -> None:
         parts, taken = self._taken.parts, self._taken
@@ -116,13 +116,15 @@ class Pending:
         p = self._screened = np.array([self._counts[edge] for edge in which.tolist()])
         one = state.data.n[which] * residual + noise
         some = screenings(edges, which, np.sqrt(p * noise / (one * (one + p * residual))))  # √Δw
+        if min(self._calls.values(), default=0.0) < 0.0:
+            return some, []  # somebody took away what was not added by itself
         lots = []
-        for of_item, screened in sorted(self._calls.items()):  # the same whoever was handed his first
+        of_many = LEAST_PER_COLUMN * which.itemsize  # or more; an item of few is no lot
+        for of_item, screened in sorted(call for call in self._calls.items() if len(call[0]) > of_many):
             on = np.frombuffer(of_item, which.dtype)
             rows = np.searchsorted(which, on)
-            if screened < 0.0 or not np.array_equal(which[rows[rows < len(which)]], on):
-                return some, []  # somebody took away what was not added by itself
-            lots.append(Lot(rows, screened / p[rows]))
+            if np.array_equal(which[rows[rows < len(which)]], on):
+                lots.append(Lot(rows, screened / p[rows]))
         return some, lots
 
     # ---- reading ----

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
+from haystream.arrays import Floats, Ints, union
 from haystream.compiled import compiled
 from haystream.engines.local.edge_priors import OWN_VARIANCE, numbers
 from haystream.engines.local.low_rank import (
@@ -69,7 +69,7 @@ def seen_by(state: State, some: Screenings, taken: Taken, before: Seen, where: I
     y, tolerances, E = before.y, before.tolerances, parts.E
     wanted = state.inverse.tolerances.corrected * size
     if where is not None:
-        looked_at = np.union1d(np.union1d(where, some.people), differing(before.E, E))
+        looked_at = union(where, some.people, differing(before.E, E))
         left = left_of(state, g, y, E, tolerances, looked_at) | (LOOSER * wanted < tolerances)
     if where is None or left.any():
         y, tolerances = solve_columns(state.system, g, wanted, E, y, rooms.column), wanted
@@ -80,7 +80,7 @@ def seen_by(state: State, some: Screenings, taken: Taken, before: Seen, where: I
     forms = v @ v.T - at_g + at_U.T @ taken.M @ at_U
     add_columns(y, np.array([1.0, 0.0]), short)
     add_columns(taken.columns, np.append(-taken.M @ at_U[:, 0], np.zeros(len(E.people))), short)
-    reached = np.union1d(taken.people, y.who)
+    reached = union(taken.people, y.who)
     short[reached] *= entries(people.scale, reached)
     return Seen(y, tolerances, E, reached, 0.5 * (forms + forms.T))
 
