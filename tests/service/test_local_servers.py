@@ -145,6 +145,35 @@ def test_a_server_that_never_answers_is_ended() -> None:
     assert not server.data_dir.exists()
 
 
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process has in memory is looked up in /proc")
+@pytest.mark.usefixtures("own_kafka")  # there can be one
+def test_classes_are_kept_once_and_used_by_the_next_start(tmp_path: Path) -> None:
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    for each in jars.fetch_jars().iterdir():
+        if each.suffix != ".jsa":
+            (folder / each.name).symlink_to(each)
+    kafka.keep_classes(folder)
+    (kept,) = folder.glob("*.jsa")
+    made = kept.stat().st_mtime_ns
+    kafka.keep_classes(folder)
+    assert kept.stat().st_mtime_ns == made
+    assert [each.name for each in tmp_path.iterdir()] == ["lib"]
+    assert not _somebody_uses(kept)
+    with KafkaServer(jars=folder, fast_start=True):
+        assert _somebody_uses(kept)
+
+
+def _somebody_uses(file: Path) -> bool:
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if str(file) in maps.read_text():
+                return True
+    return False
+
+
 def test_without_java_the_text_says_what_helps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerUnavailable) as problem, KafkaServer():
