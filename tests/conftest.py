@@ -36,7 +36,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ci" if IN_CI else "laptop")
 COMPILED = "haystream/compiled"
 """Of what the machine code is that is on the disk, in pytest's cache."""
-EXAMPLES = {"sample": 50, "all": 200}
+EXAMPLES = {"sample": 30, "all": 200}
 """Of each property, unless it says itself how many."""
 
 

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from support.seeds import alike
 
 from haystream.collection import Collection
 from haystream.events import Item, Query
@@ -22,7 +23,10 @@ def filled(items: int, people: int, recipients: int) -> Collection:
     return collection
 
 
-@pytest.mark.parametrize(("items", "people", "recipients"), [(20_000, 200, 1), (20_000, 5000, 1), (3000, 1000, 5)])
+LARGE, MAIL = (20_000, 5000, 1), (3000, 1000, 5)
+
+
+@pytest.mark.parametrize(("items", "people", "recipients"), alike([(20_000, 200, 1), LARGE, MAIL], LARGE, MAIL))
 def test_a_collection_takes_about_so_much(items: int, people: int, recipients: int) -> None:
     gc.collect()
     tracemalloc.start()

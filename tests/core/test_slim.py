@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from core.test_local_engine import assert_sums
 from support.dense import TIGHT, assert_agrees
-from support.seeds import seeds
+from support.seeds import alike, seeds
 
 from haystream.collection import Collection
 from haystream.copies import Template, give_back
@@ -19,6 +19,7 @@ from haystream.query_state import QueryState
 from haystream.report import report
 
 PEOPLE, AT_FIRST, EVENTS = 250, 500, 60
+TOLERANCES = TIGHT, DEFAULT_TOLERANCE, 1e-2
 
 
 class Twins:
@@ -89,8 +90,13 @@ class Twins:
         assert got.expected_remaining.sd == pytest.approx(wanted.expected_remaining.sd, rel=1e-9)
 
 
-@pytest.mark.parametrize("tolerance", [TIGHT, DEFAULT_TOLERANCE, 1e-2])
-@pytest.mark.parametrize("model", DEFAULT_PRIORS)
+@pytest.mark.parametrize(
+    ("model", "tolerance"),
+    alike(
+        [(model, tolerance) for model in DEFAULT_PRIORS for tolerance in TOLERANCES],
+        *[("rates", TIGHT), *(("relevance", tolerance) for tolerance in TOLERANCES[1:])],
+    ),
+)
 @pytest.mark.parametrize("seed", seeds(2))
 def test_it_is_as_if_it_had_kept_them(seed: int, model: ModelName, tolerance: float) -> None:
     twins = Twins(seed, model, tolerance)
@@ -115,7 +121,7 @@ def test_it_is_as_if_it_had_kept_them(seed: int, model: ModelName, tolerance: fl
         assert_agrees(twins.slim)
 
 
-@pytest.mark.parametrize("model", DEFAULT_PRIORS)
+@pytest.mark.parametrize("model", alike(DEFAULT_PRIORS, "relevance"))
 def test_it_is_as_if_it_had_kept_them_where_the_graph_outgrows_its_arrays(model: ModelName) -> None:
     twins = Twins(3, model, TIGHT)
     for number in range(6):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from support.dense import TIGHT
 from support.histories import MODELS, facts, histories, item, line, verdict
+from support.seeds import alike
 from support.told import Stored
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
@@ -103,7 +104,7 @@ def beside_a_line(model: ModelName) -> tuple[State, QueryState, list[tuple[str, 
     return state, query, said
 
 
-@pytest.mark.parametrize("mean", [1e-6, 1.0 - 1e-6])
+@pytest.mark.parametrize("mean", alike([1e-6, 1.0 - 1e-6], 1e-6))
 def test_rows_are_told_of_as_closely_where_next_to_nothing_varies_a_priori(mean: float) -> None:
     state, query, said = extremes("rates", tolerance=TIGHT, mean=mean)
     stored = Stored(query, tolerance=TIGHT)
@@ -113,8 +114,16 @@ def test_rows_are_told_of_as_closely_where_next_to_nothing_varies_a_priori(mean:
         assert_reads(stored, query, 1e-9)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("tolerance", "close"), [(TIGHT, 1e-9), (DEFAULT_TOLERANCE, 1e-4)])
+EXACT, CLOSE = (TIGHT, 1e-9), (DEFAULT_TOLERANCE, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "tolerance", "close"),
+    alike(
+        [(model, *kept) for model in MODELS for kept in (EXACT, CLOSE)],
+        *[("rates", *EXACT), ("rates", *CLOSE), ("relevance", *CLOSE)],
+    ),
+)
 def test_a_reader_has_the_posterior_however_far_the_common_mean_moves(
     model: ModelName, tolerance: float, close: float
 ) -> None:

@@ -16,3 +16,14 @@ def seeds(count: int) -> list[Any]:
 def faults(cases: Iterable[Any], *sample: Any) -> list[Any]:
     """Cases to parametrize a test with: those of the sample, and all where `--faults all` asks for them."""
     return [case if case in sample else pytest.param(case, marks=pytest.mark.another_fault) for case in cases]
+
+
+def alike(cases: Iterable[Any], *sample: Any) -> list[Any]:
+    """Long cases that are alike, tuples where they have several parameters: those of the sample, and all where
+    `--seeds all` asks for them."""
+    return [
+        case
+        if case in sample
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.another_seed)
+        for case in cases
+    ]
