@@ -102,6 +102,33 @@ def bench_audit(
     )
 
 
+@app.command("ranges")
+def bench_ranges(
+    histories: Annotated[int, typer.Option(min=1, help="Drawn for each model.")] = 1000,
+    first: Annotated[int, typer.Option(min=0, help="The number of the first one.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all of them.")] = 0,
+    tolerance: Annotated[
+        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Search for the prior under which means are furthest from exact.
+
+    Draws priors from all that settings may be, with small graphs, items and
+    verdicts, and holds the means of participants and pairs against those of
+    the engine at a tolerance of 1e-12. --json has the worst history of each
+    model. Some minutes.
+
+    \b
+    haystream bench ranges
+    haystream bench ranges --histories 5000 --seed 1 --json
+    haystream bench ranges --first 731 --histories 1 --json
+    """
+    from haystream_service.commands import bench as command
+
+    command.run_ranges(histories=histories, first=first, seed=seed, tolerance=tolerance, json=json)
+
+
 @app.command("recipients")
 def bench_recipients(
     edges: Annotated[int, typer.Option(min=10_000, max=1_000_000, help="Of the simulated graph.")] = 100_000,

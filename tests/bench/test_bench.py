@@ -4,13 +4,16 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from haystream.engines.local.sides import MEAN
-from haystream.events import Outcome, Query
+from haystream.events import Conditional, Outcome, Prior, Query
 from haystream.fold import State, step
+from haystream.models import MODELS
+from haystream.models.ranges import check_ranges
 from haystream.overlay import cell, entry, put, put_cell
 from haystream_service import cli
 from haystream_service.bench import audit, baselines, chart, graphs, report
@@ -248,6 +251,34 @@ def test_the_audit_finds_the_engine_exact_and_would_find_it_out(monkeypatch, cap
     assert result["sampled"] == 20
     errors = {name: value for name, value in result["at_rest"].items() if name != "drift"}
     assert 0.0 < max(errors.values()) < 1e-4
+
+
+def test_the_search_over_ranges_says_where_means_are_furthest_off(monkeypatch, capfdbinary):
+    def found(*arguments: object) -> list[dict[str, Any]]:
+        monkeypatch.setattr(sys, "argv", ["haystream", "bench", "ranges", "--json", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        out, err = capfdbinary.readouterr()
+        assert left.value.code == 0, err.decode()
+        return json.loads(out)["results"]
+
+    rows = found("--histories", 2)
+    assert [row["model"] for row in rows] == ["rates", "relevance"]
+    for row in rows:
+        assert 0.0 < max(row["participant_error"], row["pair_error"]) < 1e-4
+        check_ranges(prior_of(row["worst"]), MODELS[row["model"]].ranges)
+        again = found("--histories", 1, "--first", row["participant_history"])
+        assert row["participant_error"] in [other["participant_error"] for other in again]
+    looser = found("--histories", 2, "--tolerance", 0.01)
+    for row, other in zip(rows, looser, strict=True):
+        assert other["participant_error"] > 10 * row["participant_error"]
+
+
+def prior_of(history: dict[str, Any]) -> Prior:
+    said = dict(history["prior"])
+    if "conditional" in said:
+        said["conditional"] = Conditional(**{name: tuple(four) for name, four in said["conditional"].items()})
+    return Prior(**said)
 
 
 def test_items_of_many_people_are_measured_with_their_pairs(monkeypatch, capfdbinary):

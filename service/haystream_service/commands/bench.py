@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, recipients, report
+from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, ranges, recipients, report
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.stress import Stress
@@ -114,6 +114,21 @@ def run_audit(
     table = Table("largest error of", "under load", "at rest", title=what)
     for name in result["at_rest"]:
         table.add_row(name, *(f"{result[when][name]:.1e}" for when in ("under_load", "at_rest")))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def run_ranges(*, histories: int, first: int, seed: int, tolerance: float | None, json: bool) -> None:
+    """Search for the worst prior."""
+    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
+    result = ranges.run(histories=histories, first=first, seed=seed, tolerance=tolerance, say=notes.print)
+    if json:
+        write_json(result)
+        return
+    names = ("of a participant's mean", "in history", "of a pair's mean", "in history")
+    table = Table("model", "histories", *names, title="largest error")
+    for row in result["results"]:
+        errors = (f"{row['participant_error']:.1e}", f"{row['participant_history']}")
+        table.add_row(row["model"], f"{histories:,}", *errors, f"{row['pair_error']:.1e}", f"{row['pair_history']}")
     Console(highlight=False, soft_wrap=True).print(table)
 
 
