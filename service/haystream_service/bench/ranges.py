@@ -15,8 +15,8 @@ from haystream.report import Report, report
 from haystream.warm import warm
 
 QUERY, EXACT = "search", 1e-12
-"""The query, and the tolerance of what the engine is held against: itself. At that it is within 1e-9 of a dense solve
-of the definition (tests/core/test_local_engine.py)."""
+"""The query, and the tolerance of what the engine is held against: itself. At that it is within 1e-9 of a dense
+solve of the definition (tests/core/test_local_engine.py)."""
 MOST_PEOPLE, MOST_EXTRA_PAIRS, MOST_VERDICTS, MOST_LISTED = 12, 8, 300, 3
 ITEMS_ON_A_PAIR = (1, 1, 2, 3, 10, 50, 200)
 NEAR_THE_END = 0.08

@@ -49,7 +49,7 @@ async def _run(source: Source, *, headless: bool, seconds: float, screenings: in
         f"{source.name}: {len(source):,} items on {source.edges:,} pairs, {source.relevant:,} of them relevant",
         markup=False,
     )
-    notes.print("starting Kafka, Redis and a worker; the first time takes half a minute ...")
+    notes.print("starting Kafka, Redis and a worker; the first time takes a minute or more ...")
     try:
         async with stage() as on:
             notes.print(f"runs on {on.kafka}; {on.redis}", markup=False)

@@ -33,7 +33,7 @@ async def _up(folder: Path) -> None:
     write_keys(keys, [line])
     await asyncio.to_thread(_write_secret, token, key)
     async with AsyncExitStack() as stack:
-        notes.print("starting Kafka, Valkey, a worker and the API; the first time takes half a minute ...")
+        notes.print("starting Kafka, Valkey, a worker and the API; the first time takes a minute or more ...")
         valkey = await started(stack, ValkeyServer(data_dir=folder / "valkey"))
         kafka = await started(stack, KafkaServer(data_dir=folder / "kafka"))
         settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
