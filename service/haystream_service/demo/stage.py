@@ -39,8 +39,8 @@ from haystream_service.worker.worker import Worker
 IN_MEMORY = "in memory (this process)"
 LOG_LINES = 15
 START_SECONDS = 600.0
-"""What a start may take. The first compiles the inner loops, a minute or two of work, for which a busy machine needs
-several times as long; a process that ends is found out at once."""
+"""What a start may take. The first compiles the inner loops, a minute or two of work, for which a busy machine
+needs several times as long; a process that ends is found out at once."""
 
 Server = TypeVar("Server", bound=LocalServer)
 
