@@ -14,6 +14,9 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Tolerance = Annotated[
+    float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
+]
 
 
 @app.command("engine")
@@ -28,9 +31,7 @@ def bench_engine(
     items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
     seconds: Annotated[float, typer.Option(min=0, help="The budget of each operation, at each size.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
-    tolerance: Annotated[
-        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
-    ] = None,
+    tolerance: Tolerance = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw cost against edges.")] = None,
     json: Json = False,
 ) -> None:
@@ -71,9 +72,7 @@ def bench_audit(
     ] = 8,
     sampled: Annotated[int, typer.Option(min=1, help="Participants whose columns are solved exactly.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the verdicts and the sample.")] = 0,
-    tolerance: Annotated[
-        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
-    ] = None,
+    tolerance: Tolerance = None,
     json: Json = False,
 ) -> None:
     """Say how exact the engine still is after a long history.
@@ -107,9 +106,7 @@ def bench_ranges(
     histories: Annotated[int, typer.Option(min=1, help="Drawn for each model.")] = 1000,
     first: Annotated[int, typer.Option(min=0, help="The number of the first one.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of all of them.")] = 0,
-    tolerance: Annotated[
-        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
-    ] = None,
+    tolerance: Tolerance = None,
     json: Json = False,
 ) -> None:
     """Search for the prior under which means are furthest from exact.
@@ -170,9 +167,7 @@ def bench_queries(
     seconds: Annotated[float, typer.Option(min=0, help="For new items, and for new edges, at each number.")] = 5,
     memory: Annotated[float, typer.Option(min=0, help="GiB that the process may take.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
-    tolerance: Annotated[
-        float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
-    ] = None,
+    tolerance: Tolerance = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw cost against open queries.")] = None,
     json: Json = False,
 ) -> None:
