@@ -131,7 +131,7 @@ def classes_of(java: str, jars: Path) -> Path:
 
 
 def keep_classes(jars: Path | None = None) -> None:
-    """Make that file, unless it is there: a start takes half as long with it. Runs a server for some seconds.
+    """Make that file, unless it is there: a server starts sooner with it. Runs one for some seconds.
 
     Raises:
         ServerUnavailable: no server can be had. Where Java can make no such file, there is none.
