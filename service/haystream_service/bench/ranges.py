@@ -40,7 +40,7 @@ class Worst(NamedTuple):
     number: int
 
 
-NONE = Worst(0.0, -1)
+NO_ERROR = Worst(0.0, -1)
 
 
 def run(*, histories: int, first: int, seed: int, tolerance: float, say: Callable[[str], None]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def run(*, histories: int, first: int, seed: int, tolerance: float, say: Callabl
     results: list[dict[str, Any]] = []
     for model in MODELS:
         say(f"{model}: {histories:,} histories")
-        participant = pair = NONE
+        participant = pair = NO_ERROR
         for number in range(first, first + histories):
             people, edges = errors(drawn(model, seed, number), tolerance)
             participant = max(participant, Worst(people, number))
@@ -103,7 +103,7 @@ def _prior(model: ModelName, people: int, rng: np.random.Generator) -> Prior:
 
 
 def _number(within: Range, rng: np.random.Generator) -> float:
-    """Of a positive range, evenly on the scale of logarithms; of probabilities, of log odds."""
+    """A number of a positive range, drawn evenly on the scale of logarithms; if a probability, of log odds."""
     is_probability = within.most < 1.0
     low, high = ((math.log(x / (1.0 - x)) if is_probability else math.log(x)) for x in within)
     at = float(rng.uniform(low, high))
