@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haystream.compiled import allocating, compiled, inlined
+from haystream.compiled import allocating, compiled, inlined, viewing
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -177,7 +177,7 @@ def mark_all_as(numbers: Marked, which: Ints, flag: int) -> None:
         mark_as(numbers, number, flag)
 
 
-@inlined
+@viewing
 def members_of(numbers: Marked) -> Ints:
     """The members in the order in which they came, shape (k,): a view, good until the next change."""
     return numbers.members[: numbers.size[0]]

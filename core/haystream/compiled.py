@@ -6,13 +6,17 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import ParamSpec, TypeVar, cast
+from typing import NoReturn, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.registry import CPUDispatcher
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+"""Of all that is compiled; nothing is called by address."""
 
 
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -42,13 +46,27 @@ def cached() -> bool:
     return not _uncached
 
 
+class _Inlined(CPUDispatcher):  # type: ignore[misc]
+    """A function without a way in from Python, by which a call would end the process."""
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        raise TypeError(f"{self.__name__} is for compiled callers only")
+
+
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a few lines a part of each loop that calls them: they may hand it a view. For compiled callers only."""
-    return cast(Callable[_P, _R], numba.njit(nogil=True, error_model="numpy", inline="always")(function))
+    """Make a few lines a part of the machine code of each loop that calls them. For compiled callers only."""
+    options = OPTIONS | {"nopython": True, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
+    return cast(Callable[_P, _R], _Inlined(function, targetoptions=options))
+
+
+def viewing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """As `inlined`, for a function that returns a view: numba copies it into its callers as they are typed, which
+    takes much longer to compile. Python may call it, too."""
+    return cast(Callable[_P, _R], numba.njit(**OPTIONS, inline="always")(function))
 
 
 def _cached(function: Callable[_P, _R], **options: bool) -> Callable[_P, _R]:
-    dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    dispatcher = numba.njit(**OPTIONS, **options)(function)
     try:
         dispatcher._cache = _PackageCache(function)
     except RuntimeError:  # numba found no place

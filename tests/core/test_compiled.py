@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from haystream import compiled as module
+from haystream.overlay import size_of
 
 # Two edits in one second and of one size are the same to the bytecode cache, which is not what this is about.
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
@@ -90,6 +91,11 @@ def test_what_cannot_be_written_is_no_reason_not_to_compile(package: Path) -> No
     code = "from unittest.mock import patch; from haystream.caller import outer\n"
     full = "patch('numba.core.caching.IndexDataCacheFile._open_for_write', side_effect=OSError(28, 'disk full'))"
     assert run(package.parent, f"{code}with {full}: print(outer(2.0))") == 30.0
+
+
+def test_what_is_for_compiled_callers_refuses_others() -> None:
+    with pytest.raises(TypeError, match="size_of is for compiled callers only"):
+        size_of(3)
 
 
 def machine_code(package: Path) -> dict[Path, int]:

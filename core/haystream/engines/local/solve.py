@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.arrays import Bits, Floats, Ints, Longs, bit_of, put_bit
-from haystream.compiled import compiled, inlined
+from haystream.compiled import compiled, inlined, viewing
 from haystream.graph import Graph
 from haystream.overlay import USED, WHOLE, Overlay, add_to, entry
 from haystream.prefetch import prefetch
@@ -256,7 +256,7 @@ def put_solution(system: System, room: Scratch, u: int, value: float) -> None:
         cells[v, RESIDUAL] -= entry(system.off, system.incident[i]) * value
 
 
-@inlined
+@viewing
 def touched_by(room: Scratch) -> Ints:
     """Whom the solve has reached, shape (k,): a view."""
     return room.touched[: room.listed[0]]
