@@ -12,6 +12,9 @@ PROCESSES ?= 4
 SECONDS ?= 1200
 SEED ?=
 
+# Where it is set, as in images of Python, each process would compile all modules again, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-all faults soak upgrade drill dist image test-kubernetes dashboards alerts check clean
 
