@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
+from support.compiled import callable_here
 
 from haystream.engines.local.sides import MEAN
 from haystream.events import Conditional, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
-from haystream.overlay import Overlay, add_to, add_to_cell
+from haystream.overlay import add_to, add_to_cell
 from haystream_service import cli
 from haystream_service.bench import audit, baselines, chart, graphs, report
 from haystream_service.bench.baselines import Counts, Row
@@ -301,21 +301,17 @@ def test_items_of_many_people_are_measured_with_their_pairs(monkeypatch, capfdbi
         assert row["ratio_by_edge"] == pytest.approx(row["by_edge_p50_ms"] / row["posterior_p50_ms"])
 
 
-@numba.njit
-def add(values: Overlay, variances: Overlay, change: float) -> None:
-    """Change a mean and a variance of the fourth participant."""
-    add_to_cell(values, 3, MEAN, change)
-    add_to(variances, 3, change)
-
-
 def test_the_audit_sees_an_error(small: State) -> None:
     query = small.queries["q"]
     query.finish()
     sample = np.arange(10)
     before = audit.errors(query, sample)
     state = query.engine._columns.state
-    add(state.people.x, state.inverse.on_participant, 0.01)
+    add_to_mean, add_to_variance = callable_here(add_to_cell), callable_here(add_to)
+    add_to_mean(state.people.x, 3, MEAN, 0.01)
+    add_to_variance(state.inverse.on_participant, 3, 0.01)
     after = audit.errors(query, sample)
-    add(state.people.x, state.inverse.on_participant, -0.01)
+    add_to_mean(state.people.x, 3, MEAN, -0.01)
+    add_to_variance(state.inverse.on_participant, 3, -0.01)
     assert after.mean > before.mean + 1e-4
     assert after.variance > before.variance + 1e-5

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.compiled import callable_here
 from support.seeds import seeds
 
 from haystream.arrays import bits
@@ -27,6 +28,8 @@ from haystream.engines.local.solve import (
 from haystream.graph import Graph
 from haystream.overlay import BITS, LINE, flat, over, whole
 
+add_to_entry, put_into_row = callable_here(add_off_diagonal), callable_here(put_number)
+
 
 @pytest.mark.parametrize("seed", seeds(5))
 def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
@@ -41,7 +44,7 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
     changes = -rng.random(len(edges)) / 10
     changes[0] = 0.0
     for edge, change in zip(edges, changes, strict=True):
-        add_off_diagonal(mixed, edge, change)
+        add_to_entry(mixed, edge, change)
     own = entries.copy()
     own[edges] += changes
     np.testing.assert_array_equal(flat(mixed.off), own)
@@ -64,7 +67,7 @@ def test_rows_of_priors_that_are_laid_over_others() -> None:
     some = np.array([0, LINE - 1, LINE, count - 1], np.int32)
     values = rng.random(len(some))
     for edge, value in zip(some, values, strict=True):
-        put_number(ours, edge, NOISE, value)
+        put_into_row(ours, edge, NOISE, value)
     wanted = rows.copy()
     wanted[some, NOISE] = values
     everywhere = np.arange(count, dtype=np.int32)

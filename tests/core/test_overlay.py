@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.compiled import callable_here
 
+from haystream import overlay
 from haystream.overlay import (
     BITS,
     GROUP,
@@ -13,23 +15,21 @@ from haystream.overlay import (
     TIGHT,
     USED,
     Overlay,
-    cell,
     count_lines,
     entries,
-    entry,
     flat,
     flattened,
     item,
     over,
     packed,
-    put,
     put_all,
-    put_cell,
     put_rows,
     rows,
     whole,
     whole_table,
 )
+
+entry, put, cell, put_cell = map(callable_here, (overlay.entry, overlay.put, overlay.cell, overlay.put_cell))
 
 
 @given(st.integers(1, 3 * GROUP * LINE), st.sampled_from([1, LINE]), st.data())
