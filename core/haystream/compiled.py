@@ -34,7 +34,8 @@ def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def allocating(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """As `compiled`, for a function that makes an array, or returns one: for callers that are not compiled."""
+    """As `compiled`, for a function that makes an array, or returns one: for callers that are not compiled, or are
+    such functions."""
     return _cached(function, _nrt=True)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Literal
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from support.histories import (
 )
 from support.told import Stored
 
+from haystream.engines.local.pending import seen
 from haystream.engines.local.pending.inverse import inverse_of
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
@@ -94,6 +96,24 @@ def settings(model: ModelName, engine: EngineName, policy: str = "greedy") -> Qu
 PEOPLE = [item("b", "p002", "p004", "p006"), item("c", "p003", "p004", sender="p001"), item("d", "x", "y")]
 SAID: list[Event] = [*line(9), *PEOPLE, *(verdict(k, f"i{k}", Outcome.RELEVANT) for k in (0, 3, 4))]
 SAID += [verdict(8, "i8", Outcome.IRRELEVANT), verdict(9, "c", Outcome.IRRELEVANT)]
+
+
+@both_models
+def test_totals_are_right_to_second_order_in_what_their_solves_leave(model: ModelName) -> None:
+    def totals(tolerance: float) -> Floats:
+        """v_M and the variance of what remains."""
+        with mock.patch.object(seen, "seen_tolerances", return_value=tolerance * np.array([1.0, 10.0])):
+            query = fold([settings(model, "local"), *SAID]).queries["q"]
+            for item_id in ("i5", "b", "i1", "i2", "d"):
+                query.hold(item_id)
+            query.settle()
+            readings = query.engine.readings
+            return np.array([readings.common().variance, readings.remaining_variance()])
+
+    exact = totals(1e-9)
+    near, far = abs(totals(1e-4) - exact), abs(totals(1e-3) - exact)
+    assert near[1] > 0.0
+    assert np.all(near <= far / 50)  # to first order it would be a tenth
 
 
 @both_engines

@@ -17,7 +17,8 @@ class Solves:
 
         def counted(system: Any, sources: Any, tolerances: Floats, *rest: Any) -> Any:
             self.counts.append(len(tolerances))
-            self.columns.append(solve(system, sources, tolerances, *rest))
-            return self.columns[-1]
+            solved, left = solve(system, sources, tolerances, *rest)
+            self.columns.append(solved)
+            return solved, left
 
         self.patched = mock.patch.object(module, "solve_columns", counted)

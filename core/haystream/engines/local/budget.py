@@ -183,6 +183,19 @@ tolerance of it: one of length ℓ moves none by more than ℓ², and one that i
 Σ_v (Λ⁻¹)_uv ≤ AMPLIFIED, by no more than (AMPLIFIED b)². NEGLECTED_SHARE < 1."""
 
 
+SEEN_FACTOR = 2.0
+"""What pending screenings do to the reach of a participant enters its variance times 2 v_M, at most, or less. So it
+is solved to corrected/(SEEN_FACTOR v_M), where `corrected` is what entries of the inverse are: 2 ≤ SEEN_FACTOR."""
+
+SEEN_SHARE = 2.0
+"""What pending screenings take of the variance of what remains is off by at most so many tolerances of that
+variance, which is as exact itself (REMAINING_FACTOR). It is right to second order in what its solve leaves out, r;
+and pushes that go on until no residual is above ε take ‖g‖₁/ε of them, about, so that rᵀΛ⁻¹r ≤ AMPLIFIED ε ‖g‖₁."""
+
+LEAST_SEEN = 1e-3
+"""Where next to nothing remains, it is solved no more closely than so many tolerances of ‖g‖₁."""
+
+
 class EntryTolerances(NamedTuple):
     """How exact the entries of an inverse are (kernels take this)."""
 
@@ -294,6 +307,25 @@ def for_items(of: Tolerances, items: float, form: float) -> None:
     as so large a hᵀΛ⁻¹h a participant does, which is about the mean square of h."""
     root_mean_square = math.sqrt(max(form, 0.0) / AMPLIFIED) / REMAINING_COEFFICIENT  # rᵀΛ⁻¹r ≤ AMPLIFIED rᵀr
     of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items, root_mean_square))
+
+
+def seen_tolerances(of: Tolerances, corrected: float, variance: float, remaining: float, size: Floats) -> Floats:
+    """Those of what pending screenings see of the common mean, and of what remains, shape (2,) (`pending.seen`).
+
+    v_M is `variance`, and is off by no more than `corrected` either; of what remains it is `remaining`. `size`:
+    ‖g‖₁ of both.
+    """
+    tolerance, loosest = of.sides.item(MEAN), np.finfo(np.float64).max
+    of_common = max(SEEN_FACTOR * variance, AMPLIFIED * variance * variance * size.item(0))
+    of_remaining = SEEN_SHARE * tolerance * remaining / AMPLIFIED
+    return np.array(
+        [
+            corrected / of_common if of_common > 0.0 else loosest,
+            max(of_remaining / size.item(1), LEAST_SEEN * tolerance * size.item(1))
+            if size.item(1) > 0.0
+            else loosest,
+        ]
+    )
 
 
 def taken(tolerance: float = DEFAULT_TOLERANCE) -> dict[str, float]:

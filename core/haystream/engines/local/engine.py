@@ -337,7 +337,8 @@ class LocalEngine:
         """Take in pending screenings, as `Pending.settle` does; return the edges whose variance they moved."""
         scale = max(self.readings.rounded_common().scale, LEAST_SCALE)
         told = self._columns.state.tolerances.told
-        edges = self.readings.pending.settle(self._columns, told / scale, stale)
+        variance = self.readings.largest_common_variance()
+        edges = self.readings.pending.settle(self._columns, told / scale, variance, stale)
         self.readings.check_solves()
         return edges
 

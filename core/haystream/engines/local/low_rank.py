@@ -20,6 +20,7 @@ from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.solve import (
     DIAGONAL,
     EXCEEDED,
+    RESIDUAL,
     VALUE,
     Scratch,
     System,
@@ -33,6 +34,9 @@ from haystream.engines.local.solve import (
 )
 from haystream.engines.local.state import Edges, State
 from haystream.overlay import add_to
+
+ROOM = 1024
+"""So many entries new columns have room for before they need more."""
 
 
 class LowRank(NamedTuple):
@@ -125,12 +129,12 @@ def woodbury(change: LowRank, C: Floats) -> Floats:
 @allocating
 def solve_columns(
     system: System, sources: Columns, tolerances: Floats, E: OnDiagonal, begins: Columns, room: Scratch
-) -> Columns:
+) -> tuple[Columns, Columns]:
     """(Λ + E)⁻¹ times some columns, each solved down to a tolerance of its own, shape (q,), from where it `begins`:
-    from zero where no column is there. None is solved any more once one has taken too many steps (`Scratch`)."""
-    count, used = len(tolerances), 0
-    ends, who, value = np.zeros(count + 1, np.int64), np.empty(len(room.ring), np.int32), np.empty(len(room.ring))
-    for j in range(count):
+    from zero where no column is there; and what that leaves of the sources. None is solved any more once one has
+    taken too many steps (`Scratch`)."""
+    solutions, left = new_columns(len(tolerances)), new_columns(len(tolerances))
+    for j in range(len(tolerances)):
         for i in range(sources.begin[j], sources.begin[j + 1]):
             begin(system, room, sources.who[i], sources.value[i])
         for i in range(len(E.people)):
@@ -141,19 +145,41 @@ def solve_columns(
                 if abs(begins.value[i]) > tolerances[j]:  # what is less is as well solved without
                     put_solution(system, room, begins.who[i], begins.value[i])
         solve(system, tolerances[j], room)
-        if used + room.listed[0] > len(who):
-            longer, values = np.empty(2 * used + room.listed[0], np.int32), np.empty(2 * used + room.listed[0])
-            longer[:used], values[:used] = who[:used], value[:used]
-            who, value = longer, values
-        for t in touched_by(room):
-            if room.cells[t, VALUE] != 0.0:
-                who[used], value[used] = t, room.cells[t, VALUE]
-                used += 1
+        solutions = with_column(solutions, j, room, VALUE)
+        left = with_column(left, j, room, RESIDUAL)
         forget(room)
-        ends[j + 1 :] = used
         if room.steps[EXCEEDED] != 0:
             break
-    return Columns(ends, who[:used].copy(), value[:used].copy())
+    return in_use(solutions), in_use(left)
+
+
+@allocating
+def new_columns(count: int) -> Columns:
+    """So many columns without entries, and room for some."""
+    return Columns(np.zeros(count + 1, np.int64), np.empty(ROOM, np.int32), np.empty(ROOM))
+
+
+@allocating
+def with_column(columns: Columns, j: int, room: Scratch, number: int) -> Columns:
+    """The columns with column j, the last one so far, as a solve has left that number of those it has touched."""
+    begins, who, value = columns
+    used, touched = begins[j], touched_by(room)
+    if used + len(touched) > len(who):
+        who, value = np.empty(2 * used + len(touched), np.int32), np.empty(2 * used + len(touched))
+        who[:used], value[:used] = columns.who[:used], columns.value[:used]
+    for t in touched:
+        if room.cells[t, number] != 0.0:
+            who[used], value[used] = t, room.cells[t, number]
+            used += 1
+    begins[j + 1 :] = used
+    return Columns(begins, who, value)
+
+
+@allocating
+def in_use(columns: Columns) -> Columns:
+    """The columns without the room behind them."""
+    used = columns.begin[-1]
+    return Columns(columns.begin, columns.who[:used].copy(), columns.value[:used].copy())
 
 
 def columns_of(people: Ints, matrix: Floats) -> Columns:

@@ -210,6 +210,11 @@ class LocalReadings:
         no, yes = (self._round(learned(self._prior.mean, weight, shift, variance)) for shift in shifts)
         return no, yes
 
+    def largest_common_variance(self) -> float:
+        """v_M, known or rounded: with anything pending it is no larger."""
+        known = self.known_common()
+        return max(known.variance, self._round(known).variance)
+
     def take_step(self) -> None:
         """Round what all share anew."""
         self._rounded = self._round(self.common())

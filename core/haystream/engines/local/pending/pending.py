@@ -20,7 +20,7 @@ from haystream.arrays import Floats, Growing, Ints, Switches, union
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.edge_priors import NOISE, OWN_VARIANCE, numbers
-from haystream.engines.local.pending.columns import PendingColumns, ends_of
+from haystream.engines.local.pending.columns import PendingColumns
 from haystream.engines.local.pending.light import LEAST_PER_COLUMN, NO_SCREENINGS, Lot, Screenings, screenings
 from haystream.engines.local.pending.parts import parts_of
 from haystream.engines.local.pending.seen import NOTHING_SEEN, seen_by
@@ -66,11 +66,11 @@ class Pending:
             if self._counts[edge] == 0.0:
                 del self._counts[edge]
 
-    def settle(self, columns: Columns, telling: float, stale: Ints | None) -> Ints:
+    def settle(self, columns: Columns, telling: float, variance: float, stale: Ints | None) -> Ints:
         """Find out what they do, by local solves for what is new, and for what is near where Λ has changed.
 
         `stale`: edges since the last call whose prior has changed, or where Λ has; None for any. Healing the
-        entries of the inverse changes no solution.
+        entries of the inverse changes no solution. `variance`: v_M at most, as variances are read with it.
 
         Returns the edges whose variance moved: their own count did, or V or the reach of an end by more than
         `telling` (of a hub by as much more as `announce.patience` has it), since this last named them.
@@ -81,7 +81,7 @@ class Pending:
             of_people.resize(columns.participants)
         system, before = columns.state.system, self._seen.people
         self._short.data[before] = 0.0
-        self._solve(columns.state, stale)
+        self._solve(columns.state, variance, stale)
         people = union(before, self._seen.people)
         less, short = self._at(people)
         off = np.maximum(np.abs(less - self._told_less.data[people]), np.abs(short - self._told_short.data[people]))
@@ -92,7 +92,7 @@ class Pending:
         changed, self._changed = np.array(sorted(self._changed), dtype=np.int32), set()
         return union(changed, *near)
 
-    def _solve(self, state: State, stale: Ints | None) -> None:
+    def _solve(self, state: State, variance: float, stale: Ints | None) -> None:
         parts, taken = self._taken.parts, self._taken
         if stale is None or self._changed or np.isin(self._some.which, stale).any():
             self._some, lots = self._now(state)
@@ -106,8 +106,7 @@ class Pending:
         if parts is not taken.parts or solved is not taken.columns or not np.array_equal(D, taken.D):
             self._row.data[taken.people] = 0
             self._taken = taken_by(state, parts, solved, self._row.data)
-        where = None if stale is None or self._changed else ends_of(state, stale)
-        self._seen = seen_by(state, self._some, self._taken, self._seen, where, self._short.data)
+        self._seen = seen_by(state, self._some, self._taken, self._seen, variance, self._short.data)
 
     def _now(self, state: State) -> tuple[Screenings, list[Lot]]:
         """All of them, and what is known to be of items of many people."""
