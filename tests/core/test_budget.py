@@ -53,6 +53,8 @@ def test_each_factor_keeps_its_inequality() -> None:
     assert of_prior * DEFAULT_TOLERANCE <= 0.8 * PROMISE
     assert 2.0 * budget.LIGHT_SPREAD * budget.LIGHT_FACTOR <= 0.5
     assert 2.0 * budget.AMPLIFIED <= budget.LIGHT_COLUMN_FACTOR
+    assert budget.SEEN_FACTOR >= 2.0
+    assert budget.SEEN_SHARE <= 2.0
     assert budget.THINNED_FACTOR < budget.NEGLECTED_SHARE < 1.0
     assert budget.NEGLIGIBLE_FACTOR < budget.TAKEN_FACTOR < 1.0 < budget.NEW_COLUMN_FACTOR
 
@@ -186,6 +188,31 @@ def test_what_readers_were_told_holds_wherever_the_common_mean_goes_until_the_ne
         for shift in (reference - budget.COMMON_SHIFT, known, reference + budget.COMMON_SHIFT):
             assert _untold(engine, everybody, shift) <= budget.TOLD_FACTOR * DEFAULT_TOLERANCE
     assert len(references) > 2
+
+
+@pytest.mark.parametrize("verdicts", [1, 60])
+def test_what_pending_screenings_take_is_off_by_little(verdicts: int) -> None:
+    """However many of all items are handed out, at the default tolerance: no mean is made of it."""
+    off = {}
+    for tolerance in (DEFAULT_TOLERANCE, 1e-9):
+        state, _ = step(State(tolerance=tolerance), Query("q"))
+        for number, (u, v) in enumerate(nx.random_regular_graph(4, 400, seed=4).edges):
+            step(state, item(f"i{number}", f"p{u}", f"p{v}"))
+        query = state.queries["q"]
+        for number in range(verdicts):
+            step(state, verdict(number, f"i{13 * number}", Outcome.RELEVANT if number % 3 else Outcome.IRRELEVANT))
+        query.finish()
+        for handed_out in range(5, 800, 100):
+            for number in range(handed_out - 5, handed_out):
+                query.hold(f"i{number}")
+            query.finish()
+            readings, everybody = query.engine.readings, np.arange(400, dtype=np.int32)
+            totals = readings.common().variance, readings.remaining_variance()
+            off.setdefault(handed_out, []).append((readings.unconstrained(everybody)[1], *totals))
+    for (variances, common, remaining), exact in off.values():
+        assert np.abs(variances - exact[0]).max() <= 2 * PROMISE
+        assert common == pytest.approx(exact[1], rel=5e-3)
+        assert remaining == pytest.approx(exact[2], rel=5e-3)
 
 
 def _untold(engine: LocalEngine, everybody: Ints, shift: float) -> float:

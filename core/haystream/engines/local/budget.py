@@ -162,7 +162,6 @@ THINNED_FACTOR = 0.1
 """What pending screenings do to an entry of Λ⁻¹ is off by at most so many tolerances of it, as what matters less is
 not kept. They move no mean."""
 
-
 LIGHT_FACTOR = 0.2
 """To whom pending screenings of many add d ≤ √(LIGHT_FACTOR × tolerance), that of the inverse, in Λ's diagonal is
 light, and moves entries near himself as if nobody else were. That leaves out 2 d² Σ_v (Λ⁻¹)²_uv over all others, of
@@ -182,15 +181,15 @@ NEGLECTED_SHARE = 0.5
 tolerance of it: one of length ℓ moves none by more than ℓ², and one that is b or less at everybody, since
 Σ_v (Λ⁻¹)_uv ≤ AMPLIFIED, by no more than (AMPLIFIED b)². NEGLECTED_SHARE < 1."""
 
-
 SEEN_FACTOR = 2.0
-"""What pending screenings do to the reach of a participant enters its variance times 2 v_M, at most, or less. So it
-is solved to corrected/(SEEN_FACTOR v_M), where `corrected` is what entries of the inverse are: 2 ≤ SEEN_FACTOR."""
+"""What pending screenings do to the reach of a participant enters its variance times 2 v_M or less. So it is solved
+to corrected/(SEEN_FACTOR v_M), where `corrected` is what entries of the inverse are: 2 ≤ SEEN_FACTOR."""
 
 SEEN_SHARE = 2.0
-"""What pending screenings take of the variance of what remains is off by at most so many tolerances of that
-variance, which is as exact itself (REMAINING_FACTOR). It is right to second order in what its solve leaves out, r;
-and pushes that go on until no residual is above ε take ‖g‖₁/ε of them, about, so that rᵀΛ⁻¹r ≤ AMPLIFIED ε ‖g‖₁."""
+"""What pending screenings take of the variance of what remains is off by its solve by at most so many tolerances of
+that variance, which is as exact itself (REMAINING_FACTOR). It is right to second order in what the solve leaves
+out, r; and pushes that go on until no residual is above ε take ‖g‖₁/ε of them, about, so that rᵀΛ⁻¹r ≤ AMPLIFIED ε
+‖g‖₁. SEEN_SHARE ≤ 2."""
 
 LEAST_SEEN = 1e-3
 """Where next to nothing remains, it is solved no more closely than so many tolerances of ‖g‖₁."""
