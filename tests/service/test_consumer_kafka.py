@@ -1,6 +1,7 @@
 """After a rebalance the consumer goes back to what is committed: what was fetched and thrown away comes again."""
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, IllegalStateError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 from intervaltree import IntervalTree
+from mode.threads import QueueServiceThread
 from support.pipeline import PATIENCE, Pipeline
 
 from haystream_service.kafka_connection import consumer_arguments
@@ -142,3 +144,25 @@ async def test_a_partition_that_has_no_position_yet_ends_nothing() -> None:
 
 def _no_position(*_: object) -> None:
     raise AssertionError("aiokafka's, of a partition that is being positioned")
+
+
+class Fetching(QueueServiceThread):  # type: ignore[misc]  # mode has no types
+    """A thread that fetches nothing, and notes where seeks are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sought: list[tuple[int, TP, int]] = []
+
+    def seek(self, partition: TP, offset: int) -> None:
+        self.sought.append((threading.get_ident(), partition, offset))
+
+
+async def test_a_seek_is_made_by_the_thread_that_fetches() -> None:
+    """By another one it takes away what the fetching one looks at just then, whose KeyError ends the process."""
+    consumer, tp = object.__new__(Transport.Consumer), TP("verdicts", 2)
+    async with Fetching() as thread:
+        consumer._thread = thread
+        await consumer._seek(tp, 89)
+    ((where, *what),) = thread.sought
+    assert what == [tp, 89]
+    assert where != threading.get_ident()

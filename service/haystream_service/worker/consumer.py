@@ -75,6 +75,11 @@ class _Consumer(aiokafka.Consumer):  # type: ignore[misc]
             await self.seek(TP(*tp), offset)
         return {TP(*tp): begins.get(TopicPartition(*tp), offset) for tp, offset in committed.items()}
 
+    async def _seek(self, partition: TP, offset: int) -> None:
+        """Seek where records are fetched. Faust does it at once, and what the thread that fetches looks at is gone
+        the next moment: that ends the process."""
+        await self._thread.call_thread(self._thread.seek, partition, offset)
+
     def _new_offset(self, tp: TP) -> int | None:
         """What can be committed: the offset after the last record that was acknowledged.
 
