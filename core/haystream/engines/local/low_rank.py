@@ -129,28 +129,50 @@ def woodbury(change: LowRank, C: Floats) -> Floats:
 @allocating
 def solve_columns(
     system: System, sources: Columns, tolerances: Floats, E: OnDiagonal, begins: Columns, room: Scratch
-) -> tuple[Columns, Columns]:
+) -> Columns:
     """(Λ + E)⁻¹ times some columns, each solved down to a tolerance of its own, shape (q,), from where it `begins`:
-    from zero where no column is there; and what that leaves of the sources. None is solved any more once one has
-    taken too many steps (`Scratch`)."""
+    from zero where no column is there. None is solved any more once one has taken too many steps (`Scratch`)."""
+    solutions = new_columns(len(tolerances))
+    for j in range(len(tolerances)):
+        solve_column(system, sources, j, tolerances[j], E, begins, room)
+        solutions = with_column(solutions, j, room, VALUE)
+        forget(room)
+        if room.steps[EXCEEDED] != 0:
+            break
+    return in_use(solutions)
+
+
+@allocating
+def solve_with_left(
+    system: System, sources: Columns, tolerances: Floats, E: OnDiagonal, begins: Columns, room: Scratch
+) -> tuple[Columns, Columns]:
+    """The same, and what it leaves of the sources."""
     solutions, left = new_columns(len(tolerances)), new_columns(len(tolerances))
     for j in range(len(tolerances)):
-        for i in range(sources.begin[j], sources.begin[j + 1]):
-            begin(system, room, sources.who[i], sources.value[i])
-        for i in range(len(E.people)):
-            touch(system, room, E.people[i], 0.0)
-            room.cells[E.people[i], DIAGONAL] += E.added[i]
-        if len(begins.begin) > 1:
-            for i in range(begins.begin[j], begins.begin[j + 1]):
-                if abs(begins.value[i]) > tolerances[j]:  # what is less is as well solved without
-                    put_solution(system, room, begins.who[i], begins.value[i])
-        solve(system, tolerances[j], room)
+        solve_column(system, sources, j, tolerances[j], E, begins, room)
         solutions = with_column(solutions, j, room, VALUE)
         left = with_column(left, j, room, RESIDUAL)
         forget(room)
         if room.steps[EXCEEDED] != 0:
             break
     return in_use(solutions), in_use(left)
+
+
+@compiled
+def solve_column(
+    system: System, sources: Columns, j: int, tolerance: float, E: OnDiagonal, begins: Columns, room: Scratch
+) -> None:
+    """Solve column j in the scratch."""
+    for i in range(sources.begin[j], sources.begin[j + 1]):
+        begin(system, room, sources.who[i], sources.value[i])
+    for i in range(len(E.people)):
+        touch(system, room, E.people[i], 0.0)
+        room.cells[E.people[i], DIAGONAL] += E.added[i]
+    if len(begins.begin) > 1:
+        for i in range(begins.begin[j], begins.begin[j + 1]):
+            if abs(begins.value[i]) > tolerance:  # what is less is as well solved without
+                put_solution(system, room, begins.who[i], begins.value[i])
+    solve(system, tolerance, room)
 
 
 @allocating

@@ -53,7 +53,7 @@ def _change_weights(state: State, which: Ints, changes: Floats, weights: Floats,
     size = np.abs(change.M).sum(axis=1) * len(change.M)
     tolerances = loosened(size, inverse.tolerances.corrected)
     U = columns_of(change.people, change.U)
-    columns, _ = solve_columns(system, U, tolerances, NOWHERE, NO_COLUMNS, rooms.column)
+    columns = solve_columns(system, U, tolerances, NOWHERE, NO_COLUMNS, rooms.column)
     rows = by_rows(columns, rooms.row)
     if not rooms.column.steps[EXCEEDED]:
         T = woodbury(change, some_rows(rows, rooms.row[change.people], len(change.M)))

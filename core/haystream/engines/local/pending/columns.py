@@ -60,7 +60,7 @@ class PendingColumns:
         (new,) = np.nonzero(is_new)
         if len(new):
             sources, begins = parts.U.some(new), self._columns.some(before[new])
-            solved, _ = solve_columns(state.system, sources, tolerances[new], self._E, begins, state.rooms.column)
+            solved = solve_columns(state.system, sources, tolerances[new], self._E, begins, state.rooms.column)
             known = joined([known, solved]).some(np.argsort(np.concatenate([kept, new])))
         self._names, self._columns, self._tolerances = parts.names, known, tolerances
         return known

@@ -22,7 +22,7 @@ from haystream.arrays import Floats, Ints, union
 from haystream.compiled import compiled
 from haystream.engines.local.budget import seen_tolerances
 from haystream.engines.local.edge_priors import OWN_VARIANCE, numbers
-from haystream.engines.local.low_rank import NO_COLUMNS, Columns, by_rows, columns_of, solve_columns
+from haystream.engines.local.low_rank import NO_COLUMNS, Columns, by_rows, columns_of, solve_with_left
 from haystream.engines.local.pending.columns import Located, at_sources
 from haystream.engines.local.pending.light import Screenings
 from haystream.engines.local.pending.squares import Taken
@@ -66,7 +66,7 @@ def seen_by(state: State, some: Screenings, taken: Taken, before: Seen, variance
     tolerances = seen_tolerances(state.tolerances, corrected, variance, remaining, size)
 
     g, E, q = columns_of(some.people, sources), taken.parts.E, taken.parts.mixed
-    y, left = solve_columns(state.system, g, tolerances, E, before.y, rooms.column)
+    y, left = solve_with_left(state.system, g, tolerances, E, before.y, rooms.column)
     of_y, of_left = (
         Located(by_rows(y, rooms.row), rooms.row),
         Located(by_rows(left, rooms.other_row), rooms.other_row),
