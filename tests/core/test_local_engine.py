@@ -10,17 +10,18 @@ from hypothesis import given
 from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
 
+from haystream.arrays import take_all
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import COMMON_SHIFT, DEFAULT_TOLERANCE
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, rows_of
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
 from haystream.engines.local.refer import refer
-from haystream.engines.local.sides import COMMON
+from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import SQUARE
 from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import rows
+from haystream.overlay import entries, rows
 from haystream.query_state import QueryState
 from haystream.report import report
 
@@ -371,8 +372,14 @@ def test_another_reference_of_the_common_mean_says_the_same() -> None:
 
     reference, before = columns.state.people.reference, says()
     assert abs(readings.known_common().mean_shift - reference.item()) <= COMMON_SHIFT < reference.item()
+    state, everyone, listed = columns.state, columns.everyone(), []
     for another in (-0.3, 0.0, 0.7):
-        refer(columns.state, screened, columns.participants, another)
+        refer(state, screened, columns.participants, another)
         assert reference.item() == another
         np.testing.assert_allclose(says(), before, rtol=1e-9, atol=1e-12)
         assert_sums(query)
+        limits = state.tolerances.sides[MEAN] * entries(state.system.diagonal, everyone)
+        above = np.flatnonzero(np.abs(state.people.residual[everyone, MEAN]) > limits)
+        assert take_all(state.rooms.unpushed).tolist() == above.tolist()
+        listed.extend(above.tolist())
+    assert listed

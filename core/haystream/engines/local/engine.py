@@ -53,7 +53,7 @@ from haystream.engines.local.inverse_entries import (
     take_entries,
 )
 from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
-from haystream.engines.local.push import push_everybody
+from haystream.engines.local.push import push_everybody, push_unpushed
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild, weigh
 from haystream.engines.local.refer import mark_reached, refer
@@ -269,10 +269,8 @@ class LocalEngine:
         if move <= COMMON_SHIFT:
             return
         self._columns.fill_out()
-        push_everybody(state, COMMON, everybody)  # what it leaves out goes over to side MEAN
-        self._owed = False
         refer(state, self.readings.concentrations.screened, everybody, shift)
-        push_everybody(state, MEAN, everybody)
+        push_unpushed(state, MEAN)
         may_wait = move <= COMMON_SHIFT_WAITS and not (self._referred or state.news.later.size[0])
         if not may_wait:
             mark_reached(state, everybody)

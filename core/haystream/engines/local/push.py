@@ -5,7 +5,7 @@ its solution and its residuals already, so that a push only adds to them: to cop
 and back, would take longer than the pushes.
 """
 
-from haystream.arrays import Marked, bit_of, mark, members_of
+from haystream.arrays import Marked, bit_of, mark, members_of, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import (
@@ -56,6 +56,13 @@ def push_side(state: State, side: int, limit: float) -> None:
         if exceeds(state, u, side, limit):
             line_up(state.rooms.other, u)
     push_line(state, side, limit)
+
+
+@compiled
+def push_unpushed(state: State, side: int) -> None:
+    """Push the residuals of one side, down to its tolerance from the unpushed on, who are listed no more then."""
+    push_side(state, side, state.tolerances.sides[side])
+    unmark_all(state.rooms.unpushed)
 
 
 @compiled
