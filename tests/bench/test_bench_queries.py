@@ -75,7 +75,8 @@ def test_queries_are_judged_some_at_a_time_and_those_before_are_slim_then():
     judge = bench._verdict
 
     def judged(search, *rest):
-        slim.append(sum(query.is_slim for query in state.queries.values()))
+        if search.query_id in ("q0", "q1", "q2", "q3", "q4"):  # and not alone
+            slim.append(sum(query.is_slim for query in state.queries.values()))
         return judge(search, *rest)
 
     with mock.patch.object(queries, "IN_TURN", 2), mock.patch.object(bench, "_verdict", judged):
@@ -106,6 +107,25 @@ def test_queries_are_judged_alone_as_they_were_in_turn(following):
         assert {number for number, _ in in_turn} == {3}
         assert {number for number, _ in alone} == {1}
         assert [item for _, item in alone] == [item for _, item in in_turn]
+
+
+def test_first_verdicts_are_compared_with_later_ones_of_the_same_moments():
+    """Of two queries with 100 verdicts each the second one's first fifty come in turn with the first one's last."""
+    this = job(edges=2000, items_per_edge=5, queries=(2,), verdicts=100, following=Following.RANDOM)
+    state, order = State(), []
+    state.collection(graphs.COLLECTION).add_all(graphs.items(this.graph, edges=2000, items_per_edge=5, seed=0))
+    bench = queries._Bench(this, state, of_collection=0)
+
+    def judged(search, stored=None):
+        order.append(search.query_id)
+        return {"q0": 1.0, "q1": 3.0}.get(search.query_id, 4.0) + (order.count(search.query_id) > 50)
+
+    with mock.patch.object(bench, "_verdict", judged):
+        found = bench.with_open(2)
+    in_turn = [name for name in order if name in ("q0", "q1")][:200]
+    assert in_turn == ["q0"] * 50 + ["q0", "q1"] * 50 + ["q1"] * 50
+    assert (found.first_verdicts_ms, found.later_verdicts_ms) == (3000.0, 2000.0)
+    assert found.times_alone == 0.6
 
 
 def test_what_does_not_fit_is_not_opened_and_said():

@@ -102,11 +102,13 @@ class Row:
     """From settings and verdicts to the same, a median."""
     first_verdicts_ms: float
     """Verdict to ranking, of a query's first FIRST: a mean, since a few of them cost most. With one query open, of
-    ALONE queries one after the other."""
+    ALONE queries one after the other; else of every second one."""
     later_verdicts_ms: float
-    """The same of the others."""
+    """The same of the others; where the first ones are of every second query, of the rest of the queries, at the
+    same moments."""
     times_alone: float
-    """How many times as long these took as in the same queries alone: of medians."""
+    """How many times as long those after the first FIRST took as in the same queries alone, in the same minutes: of
+    medians."""
     slim_verdict_ms: float
     """Verdict to ranking, of a query that is slim: a median over the last IN_TURN."""
     first_verdicts_p50_ms: float
@@ -223,19 +225,19 @@ class _Bench:
         """Open as many more, give verdicts in these, and measure with all of them open."""
         names = [_name(number) for number in range(len(self._state.queries), queries)]
         stored, opened = self._open(names)
-        seconds = self._verdicts(names, stored)
+        like = [_name(number) for number in range(ALONE)] if queries == 1 else names[:ALONE]
+        seconds, alone = self._verdicts(names, like, stored)
         stored_bytes = stored.nbytes()
         del stored
         collect()
         self._per_query = (_own_bytes() - self._none_open) / queries
         shared = self._shared()
         slim, of_slim = self._slim(names[-IN_TURN:])
-        alone = self._alone([_name(number) for number in range(ALONE)] if queries == 1 else names[:ALONE])
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
-        if queries == 1:
-            seconds = alone
-        first, later = np.hsplit(seconds, [FIRST])
+        first, later = np.hsplit(alone if queries == 1 else seconds, [FIRST])
+        if len(names) > 1:
+            first, later = first[1::2], later[::2, :FIRST]  # of the same moments
         return Row(
             graph=self._job.graph,
             edges=self._job.edges,
@@ -249,7 +251,7 @@ class _Bench:
             load_ms=milliseconds(np.median(loaded)),
             first_verdicts_ms=milliseconds(np.mean(first)),
             later_verdicts_ms=milliseconds(np.mean(later)),
-            times_alone=round(float(np.median(later[:ALONE]) / np.median(alone[:, FIRST:])), 2),
+            times_alone=round(float(np.median(seconds[:ALONE, FIRST:]) / np.median(alone[:, FIRST:])), 2),
             slim_verdict_ms=milliseconds(np.median(of_slim)),
             first_verdicts_p50_ms=milliseconds(np.median(first)),
             later_verdicts_p50_ms=milliseconds(np.median(later)),
@@ -290,17 +292,28 @@ class _Bench:
         query.ranking()
         return perf_counter() - begin
 
-    def _verdicts(self, names: list[str], stored: _Stored) -> Floats:
-        """Give verdicts in these queries in turn; the seconds of each, shape (len(names), verdicts)."""
+    def _verdicts(self, names: list[str], like: list[str], stored: _Stored) -> tuple[Floats, Floats]:
+        """The seconds of each verdict in these queries, which are judged in turn, shape (len(names), verdicts), and
+        of those in queries `like` some, each with no other open, meanwhile, shape (len(like), verdicts).
+
+        Every second of those in turn begins FIRST verdicts after the first, so that another's first verdicts are of
+        the same moments as its later ones.
+        """
         searches = list(map(self._search, names, names))
         seconds = np.empty((len(names), self._job.verdicts))
+        alone: list[list[float]] = []
+        rounds = self._job.verdicts + FIRST
         for begin in range(0, len(names), IN_TURN):
             if len(self._state.queries) > IN_TURN:
                 self._make_slim()
-            for number in range(self._job.verdicts):
+            for turn in range(rounds):
                 for at, search in enumerate(searches[begin : begin + IN_TURN], start=begin):
-                    seconds[at, number] = self._verdict(search, None if at else stored)
-        return seconds
+                    number = turn - FIRST * (at % 2)
+                    if 0 <= number < self._job.verdicts:
+                        seconds[at, number] = self._verdict(search, None if at else stored)
+                while len(alone) * rounds < len(like) * (turn + 1):
+                    alone.append(self._alone(like[len(alone)]))
+        return seconds, np.array(alone)
 
     def _search(self, name: str, like: str) -> Search:
         """The analyst of an open query, who searches as that of another does."""
@@ -310,21 +323,19 @@ class _Bench:
         self._tops[name] = self._state.queries[name].ranking().items
         return self._searches[name]
 
-    def _alone(self, names: list[str]) -> Floats:
-        """Give the same verdicts in queries like these, each with no other open; shape as of `_verdicts`."""
-        queries, seconds = self._state.queries, []
+    def _alone(self, like: str) -> list[float]:
+        """Give the same verdicts in a query like this one, with no other open; the seconds of each."""
+        queries, name = self._state.queries, f"{like} alone"
         others = dict(queries)
-        for like in names:
-            queries.clear()
-            name = f"{like} alone"
-            step(self._state, Query(name))
-            search = self._search(name, like)
-            queries[name].drain()
-            seconds.append([self._verdict(search) for _ in range(self._job.verdicts)])
-            del self._searches[name], self._tops[name]
+        queries.clear()
+        step(self._state, Query(name))
+        search = self._search(name, like)
+        queries[name].drain()
+        seconds = [self._verdict(search) for _ in range(self._job.verdicts)]
+        del self._searches[name], self._tops[name]
         queries.clear()
         queries.update(others)
-        return np.array(seconds)
+        return seconds
 
     def _verdict(self, search: Search, stored: _Stored | None = None) -> float:
         """Give one; the seconds until the ranking that knows of it."""
