@@ -225,17 +225,18 @@ class _Bench:
         """Open as many more, give verdicts in these, and measure with all of them open."""
         names = [_name(number) for number in range(len(self._state.queries), queries)]
         stored, opened = self._open(names)
-        like = [_name(number) for number in range(ALONE)] if queries == 1 else names[:ALONE]
-        seconds, alone = self._verdicts(names, like, stored)
+        seconds, alone = self._verdicts(names, names[:ALONE] if queries > 1 else [], stored)
         stored_bytes = stored.nbytes()
         del stored
         collect()
         self._per_query = (_own_bytes() - self._none_open) / queries
         shared = self._shared()
         slim, of_slim = self._slim(names[-IN_TURN:])
+        if queries == 1:
+            seconds = alone = np.array([self._alone(_name(number)) for number in range(ALONE)])
         loaded = [self._load(self._state.queries[name]) for name in names[:RELOADED]]
         item, edge = self._arriving(self._arrivals.on_known_edge), self._arriving(self._arrivals.on_new_edge)
-        first, later = np.hsplit(alone if queries == 1 else seconds, [FIRST])
+        first, later = np.hsplit(seconds, [FIRST])
         if len(names) > 1:
             first, later = first[1::2], later[::2, :FIRST]  # of the same moments
         return Row(
