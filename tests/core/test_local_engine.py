@@ -378,8 +378,8 @@ def test_another_reference_of_the_common_mean_says_the_same() -> None:
         assert reference.item() == another
         np.testing.assert_allclose(says(), before, rtol=1e-9, atol=1e-12)
         assert_sums(query)
-        limits = state.tolerances.sides[MEAN] * entries(state.system.diagonal, everyone)
-        above = np.flatnonzero(np.abs(state.people.residual[everyone, MEAN]) > limits)
+        limits = np.outer(entries(state.system.diagonal, everyone), state.tolerances.sides)
+        above = np.flatnonzero((np.abs(state.people.residual[everyone]) > limits)[:, [MEAN, COMMON]].any(axis=1))
         assert take_all(state.rooms.unpushed).tolist() == above.tolist()
         listed.extend(above.tolist())
     assert listed

@@ -57,7 +57,7 @@ from haystream.engines.local.push import push_everybody, push_unpushed
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild, weigh
 from haystream.engines.local.refer import mark_reached, refer
-from haystream.engines.local.sides import COMMON, MEAN, REMAINING
+from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.state import COUNTED, State
 from haystream.engines.local.update_growth import (
     Rescaling,
@@ -270,7 +270,8 @@ class LocalEngine:
             return
         self._columns.fill_out()
         refer(state, self.readings.concentrations.screened, everybody, shift)
-        push_unpushed(state, MEAN)
+        push_unpushed(state)
+        self._owed = False
         may_wait = move <= COMMON_SHIFT_WAITS and not (self._referred or state.news.later.size[0])
         if not may_wait:
             mark_reached(state, everybody)

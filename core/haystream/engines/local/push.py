@@ -59,9 +59,10 @@ def push_side(state: State, side: int, limit: float) -> None:
 
 
 @compiled
-def push_unpushed(state: State, side: int) -> None:
-    """Push the residuals of one side, down to its tolerance from the unpushed on, who are listed no more then."""
-    push_side(state, side, state.tolerances.sides[side])
+def push_unpushed(state: State) -> None:
+    """Push all sides' residuals down to their tolerances, from the unpushed on, who are listed no more then."""
+    for side in range(state.people.residual.shape[1]):
+        push_side(state, side, state.tolerances.sides[side])
     unmark_all(state.rooms.unpushed)
 
 

@@ -14,11 +14,11 @@ def refer(state: State, screened: Ints, participants: int, reference: float) -> 
 
     With δ the move of the reference, and o and x₂ side COMMON and its solution, b' = b − δ o is solved by
     x' = x − δ x₂ up to r' = r − δ r₂. In b'ᵀx' + r'ᵀx', δ has the factor −2 (bᵀx₂ + xᵀr₂), which the border takes
-    from Σ c. No reading changes, but whoever has a residual above its tolerance then is unpushed. Whoever has a
-    reach has moved, as readers may have been told of it well enough for another shift only.
+    from Σ c. No reading changes, but whoever has a residual of either above its tolerance is unpushed. Whoever has
+    a reach has moved, as readers may have been told of it well enough for another shift only.
     """
     edges, data, people, sums = state.edges, state.data, state.people, state.sums
-    limit, unpushed = state.tolerances.sides[MEAN], state.rooms.unpushed
+    limits, unpushed = state.tolerances.sides, state.rooms.unpushed
     move, coefficients = reference - people.reference[0], 0.0
     for e in screened:
         weight = edges.weight[e]
@@ -38,7 +38,7 @@ def refer(state: State, screened: Ints, participants: int, reference: float) -> 
             add_to_cell(people.x, u, MEAN, -move * moved)
         if left != 0.0:
             people.residual[u, MEAN] -= move * left
-            if exceeds(state, u, MEAN, limit):
+            if exceeds(state, u, MEAN, limits[MEAN]) or exceeds(state, u, COMMON, limits[COMMON]):
                 mark(unpushed, u)
     people.reference[0] = reference
 

@@ -19,7 +19,7 @@ from haystream.engines.local.edge_priors import (
     put_number,
 )
 from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.push import add_residual, push_side
+from haystream.engines.local.push import add_residual, push_side, push_unpushed
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import AHEAD, System, add_off_diagonal, add_on_diagonal, diagonal_of, fetch_slabs
 from haystream.engines.local.state import OWN, SQUARE, People, State
@@ -67,9 +67,7 @@ def push_ends(state: State, which: Ints) -> None:
     for e in which:
         mark(unpushed, edges.tail[e])
         mark(unpushed, edges.head[e])
-    for side in range(state.people.residual.shape[1]):
-        push_side(state, side, state.tolerances.sides[side])
-    unmark_all(unpushed)
+    push_unpushed(state)
 
 
 @compiled
