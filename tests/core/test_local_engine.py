@@ -373,13 +373,18 @@ def test_another_reference_of_the_common_mean_says_the_same() -> None:
     reference, before = columns.state.people.reference, says()
     assert abs(readings.known_common().mean_shift - reference.item()) <= COMMON_SHIFT < reference.item()
     state, everyone, listed = columns.state, columns.everyone(), []
+
+    def above() -> list[int]:
+        limits = np.outer(entries(state.system.diagonal, everyone), state.tolerances.sides)
+        beyond = np.abs(state.people.residual[everyone]) > limits
+        return np.flatnonzero(beyond[:, [MEAN, COMMON]].any(axis=1)).tolist()
+
+    assert not above()
     for another in (-0.3, 0.0, 0.7):
         refer(state, screened, columns.participants, another)
         assert reference.item() == another
         np.testing.assert_allclose(says(), before, rtol=1e-9, atol=1e-12)
         assert_sums(query)
-        limits = np.outer(entries(state.system.diagonal, everyone), state.tolerances.sides)
-        above = np.flatnonzero((np.abs(state.people.residual[everyone]) > limits)[:, [MEAN, COMMON]].any(axis=1))
-        assert take_all(state.rooms.unpushed).tolist() == above.tolist()
-        listed.extend(above.tolist())
+        assert take_all(state.rooms.unpushed).tolist() == above()
+        listed.extend(above())
     assert listed

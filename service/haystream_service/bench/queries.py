@@ -325,7 +325,7 @@ class _Bench:
         return self._searches[name]
 
     def _alone(self, like: str) -> list[float]:
-        """Give the same verdicts in a query like this one, with no other open; the seconds of each."""
+        """The seconds of each verdict in a query like this one, which gets the same with no other open."""
         queries, name = self._state.queries, f"{like} alone"
         others = dict(queries)
         queries.clear()
