@@ -44,6 +44,9 @@ MOST_NOTED = 64
 """Of so many settlings, at most, it is noted whom they moved, where that is one in so many at most; else everybody
 is looked at instead."""
 
+MOST_UNTOLD = 128
+"""At so many participants, about, `tend` undoes drift before readers are told of it."""
+
 MOST_UNASKED = 100
 """Rows that are written with a verdict, where the graph has grown, without the question whether they are as the
 prior says: to ask it of more takes less time than to write them."""
@@ -497,20 +500,34 @@ class QueryState:
             self._watcher.wake()
             self._queue.make_up()
             self._made_up = True
-        elif self._engine.waiting:
+        elif self._tells:
             self._watcher.wake()
-            self._engine.tend(most, stop)
             self._settle(self._tended)
             if not self._engine.waiting:
                 rows = union(*self._tended.participants), union(*self._tended.edges)
                 if not self._writer.concerned(self._engine, *rows):
                     self._tended = _Moved()
-        return self._queue.late or self._engine.waiting
+        elif self._engine.waiting:
+            self._watcher.wake()
+            self._engine.tend(most, stop)
+        return self._waits
+
+    @property
+    def _waits(self) -> bool:
+        """Whether anything waits for `tend`."""
+        return self._queue.late or self._engine.waiting or self._engine.untold > 0
+
+    @property
+    def _tells(self) -> bool:
+        """Whether the next `tend` has readers told of what those before it moved, if nothing is late: what has to
+        be done whether they moved one or a hundred takes longer than many solves."""
+        untold = self._engine.untold
+        return untold >= MOST_UNTOLD or (untold > 0 and not self._engine.waiting)
 
     @property
     def drifts(self) -> bool:
-        """Whether the next `tend` solves: drift waits to be undone, and nothing that is late comes first."""
-        return not self.behind and not self._queue.late and self._engine.waiting
+        """Whether the next `tend` solves: drift waits to be undone, and nothing else comes first."""
+        return not self.behind and not self._queue.late and self._engine.waiting and not self._tells
 
     def foresee(self) -> bool:
         """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
@@ -535,7 +552,7 @@ class QueryState:
     def slim(self) -> None:
         """Give up memory for what is computed again, in some milliseconds, when anything is said of the query. That
         changes nothing that is read. Where there is something left to do, nothing is done."""
-        if isinstance(self._engine, LocalEngine) and not (self._queue.late or self._engine.waiting):
+        if isinstance(self._engine, LocalEngine) and not self._waits:
             self._engine.slim()
 
     @property

@@ -22,7 +22,7 @@ from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Que
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import entries, rows
-from haystream.query_state import QueryState
+from haystream.query_state import MOST_UNTOLD, QueryState
 from haystream.report import report
 
 
@@ -219,6 +219,49 @@ def test_tending_that_is_asked_to_stop_does_so_after_the_solve_in_hand() -> None
     whole.queries["q"].finish()
     got, expected = (report(state.queries["q"]) for state in (in_parts, whole))
     assert (got.participants, got.edges) == (expected.participants, expected.edges)
+
+
+def judged_on_preferential(*, tolerance: float) -> tuple[State, QueryState]:
+    """A query that has something left for idle time."""
+    state, _ = step(State(tolerance=tolerance), Query("q"))
+    for each in preferential(600):
+        step(state, each)
+    query = state.queries["q"]
+    query.finish()
+    for number in range(30):
+        step(state, verdict(number, f"i{20 * number}", Outcome.RELEVANT if number % 4 else Outcome.IRRELEVANT))
+        query.settle()
+    return state, query
+
+
+def test_readers_are_told_of_what_tending_moved_when_it_moved_many_or_nothing_is_left() -> None:
+    _, query = judged_on_preferential(tolerance=DEFAULT_TOLERANCE)
+    query.tend(8)  # and all whom another reference concerns are to be looked at
+    query.tend(8)
+    engine, settles, untold = query.engine, 0, [query.engine.untold]
+    assert untold == [0.0]
+    with mock.patch.object(engine, "settle", wraps=engine.settle) as told:
+        while query.tend(8):
+            if told.call_count > settles:
+                settles = told.call_count
+                assert untold[-1] >= MOST_UNTOLD
+                assert engine.untold == 0.0
+            untold.append(engine.untold)
+    assert MOST_UNTOLD <= max(untold) <= MOST_UNTOLD + 8
+    assert 1 < told.call_count <= settles + 1 < len(untold) / 8
+    assert engine.untold == 0.0
+    assert not query.drifts
+
+
+@pytest.mark.parametrize("after", [1, 5])
+def test_a_verdict_may_come_before_readers_are_told_of_what_tending_moved(after: int) -> None:
+    state, query = judged_on_preferential(tolerance=TIGHT)
+    for _ in range(after):
+        assert query.tend(4)
+    assert query.engine.untold > 0.0
+    step(state, verdict(99, "i5", Outcome.RELEVANT))
+    query.finish()
+    assert_agrees(query)
 
 
 @pytest.mark.parametrize(("model", "correlation"), [("relevance", 0.3), ("relevance", 0.6), ("rates", 0.3)])

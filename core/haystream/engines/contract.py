@@ -202,6 +202,10 @@ class Engine(Protocol):
     drift: float
     """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
 
+    untold: float
+    """At how many participants `tend` may have moved readings since the last `settle`, about; inf where that cannot
+    wait."""
+
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Undo drift, when there is time: at most so many local solves. The next `settle` names what changed.
 

@@ -125,6 +125,8 @@ class LocalEngine:
         self._ahead: Ahead | None = None
         self.drift = 0.0
         """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
+        self.untold = 0.0
+        """At how many participants `tend` may have moved readings since the last `settle`, about."""
 
     # ---- data ----
 
@@ -283,6 +285,7 @@ class LocalEngine:
         """Take in growth, then say what moved."""
         self._resize()
         precision, columns, before = self._precision, self._columns, self.readings.before
+        self.untold = 0.0
         before.begin()
         self._follow_counts()
         precision.grow()
@@ -417,6 +420,7 @@ class LocalEngine:
         if self._precision.waiting:
             self._precision.tend(most, stop)
             self.readings.check_solves()
+            self.untold = self.untold + most if self._precision.waiting else np.inf  # before anybody is healed here
             return
         self.may_leave |= estimated
         healed = state.rooms.people
@@ -436,6 +440,7 @@ class LocalEngine:
             mark_reached(state, self._columns.participants)
             self._referred = False
         look_closely(state.news, take_last(state.news.later, 0 if stop[0] else most - count))
+        self.untold = max(self.untold, 1.0 + state.news.moved.size.item(0))  # what all share, as one more
         if not (self._moves or stop[0]):
             self.readings.learn()
         if not self.waiting:

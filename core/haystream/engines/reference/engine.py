@@ -121,6 +121,8 @@ class ReferenceEngine:
 
     may_leave = False
 
+    untold = 0.0
+
     def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
         """None: a graph for this engine is small."""
         return np.zeros(len(participants), np.bool_), np.zeros(len(edges), np.bool_)
