@@ -161,7 +161,8 @@ class Metrics(MetricsTable):
         Histogram,
         "haystream_log_to_ranking_seconds",
         "From reading new items from their collection's log to the acknowledged ranking of a query that has them; "
-        "of the oldest of each batch. Those that change no order wait up to HAYSTREAM_TOTALS_SECONDS.",
+        "of the oldest of each batch. Those that change no order wait for HAYSTREAM_TOTALS_SECONDS, or longer in "
+        "hundreds of queries.",
         buckets=_LONG,
     )
     events = Metric(

@@ -121,7 +121,8 @@ class Settings(BaseModel):
     item_publish_seconds: float = Field(default=0.25, ge=0, le=3600)
     """How often new items are let in and ranked; verdicts never wait for them."""
     totals_seconds: float = Field(default=5, ge=0, le=3600)
-    """How long new items that change nothing of a ranking's `items` wait at most until its totals are published."""
+    """How long new items that change nothing of a ranking's `items` wait until its totals are published, or longer
+    where hundreds of queries are in memory."""
     idle_seconds: float = Field(default=900, ge=0, le=1e9)
     """How long a query is kept in memory that nothing comes for, and a collection that no query in memory needs."""
     queries_in_memory: int = Field(default=1000, ge=1, le=1_000_000)

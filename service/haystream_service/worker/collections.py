@@ -46,6 +46,9 @@ REST = 3.0
 before: a hundred of them take a third of a second."""
 LONGEST_REST_SECONDS = 1.0
 """Where that took so long because the process stood still, or a query is stuck, there is nothing to rest from."""
+TOTALS_REST = 4.0
+"""What was no concern of the queries is taken in by one of them after the other, and the next one waits for so many
+times as long as that takes: for all of them a fifth of a core, however many there are."""
 READS = 1000
 """So many reads of a collection's log are remembered, with their times."""
 WAIT_SECONDS = 2.0
@@ -132,8 +135,9 @@ class Listener(Protocol):
         """Take in what it got if that is the query's concern, or a verdict is `expected`; whether it does."""
         ...
 
-    def catch_up(self) -> None:
-        """Take in, before long, what waits as it was no concern."""
+    def catch_up(self, *, after: float) -> float:
+        """Take in what waits as it was no concern, in so many seconds or later; about how many that takes, or 0
+        where nothing waits."""
         ...
 
 
@@ -168,6 +172,8 @@ class Follower:
         self._slowest = 0.0
         self._caught_up = asyncio.Event()
         self._totals: asyncio.TimerHandle | None = None
+        self._totals_over = float("-inf")
+        """When the last query is to have taken in what was no concern of it, on the loop's clock."""
         """What has queries take in what was no concern of them, where anything came since it last did."""
         self._closed = False
         self._ended = False
@@ -289,7 +295,7 @@ class Follower:
         self._behind.clear()
         if self._totals is None:
             loop, seconds = asyncio.get_running_loop(), self._shared.limits.totals_seconds
-            self._totals = loop.call_later(seconds, self._totals_are_due)
+            self._totals = loop.call_at(max(loop.time() + seconds, self._totals_over), self._totals_are_due)
         to_ask = Watchers.of(self.collection).to_ask
         asked = await self.exclusive(to_ask, in_thread=False, turn=Turn.GROWTH)
         expected = set(self.expected.queries(self._shared.clock.monotonic()))
@@ -315,9 +321,12 @@ class Follower:
                 self._behind.add(query_id)
 
     def _totals_are_due(self) -> None:
-        self._totals = None
+        """Have all queries take in what was no concern of them, one after the other."""
+        self._totals, after = None, 0.0
         for listener in list(self.listeners.values()):
-            listener.catch_up()
+            took = listener.catch_up(after=after)
+            after += (1.0 + TOTALS_REST) * min(took, LONGEST_REST_SECONDS)
+        self._totals_over = asyncio.get_running_loop().time() + after
 
 
 class Slices:

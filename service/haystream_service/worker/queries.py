@@ -529,12 +529,15 @@ class QueryOwner:
         self.wake()
         return True
 
-    def catch_up(self) -> None:
-        """Take in what the collection got and was no concern of the query, as soon as its totals are due."""
+    def catch_up(self, *, after: float) -> float:
+        """Take in what the collection got and was no concern of the query, as soon as its totals are due, but in so
+        many seconds at the earliest; about how many that takes, or 0 where there is nothing."""
         loaded = self._loaded
-        if loaded is not None and self._stays(loaded) and loaded.state.behind:
-            due = loaded.saved_at + self._shared.limits.totals_seconds
-            self._wake_after(max(0.0, due - self._shared.clock.monotonic()))
+        if loaded is None or not self._stays(loaded) or not loaded.state.behind:
+            return 0.0
+        due = loaded.saved_at + self._shared.limits.totals_seconds
+        self._wake_after(max(after, due - self._shared.clock.monotonic()))
+        return loaded.took
 
     def _concerned(self, state: QueryState) -> bool:
         try:
