@@ -136,8 +136,8 @@ class Listener(Protocol):
         ...
 
     def catch_up(self, *, after: float) -> float:
-        """Take in what waits as it was no concern, in so many seconds or later; about how many that takes, or 0
-        where nothing waits."""
+        """About how many seconds it takes to take in what waits as it was no concern, or 0 where nothing does. To
+        be done `after` so many, or later."""
         ...
 
 

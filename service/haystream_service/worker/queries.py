@@ -530,8 +530,8 @@ class QueryOwner:
         return True
 
     def catch_up(self, *, after: float) -> float:
-        """Take in what the collection got and was no concern of the query, as soon as its totals are due, but in so
-        many seconds at the earliest; about how many that takes, or 0 where there is nothing."""
+        """About how many seconds it takes to take in what the collection got and was no concern of the query, or 0
+        where there is nothing. That is done as soon as its totals are due, but `after` so many at the earliest."""
         loaded = self._loaded
         if loaded is None or not self._stays(loaded) or not loaded.state.behind:
             return 0.0
