@@ -501,16 +501,22 @@ class QueryState:
             self._queue.make_up()
             self._made_up = True
         elif self._tells:
-            self._watcher.wake()
-            self._settle(self._tended)
-            if not self._engine.waiting:
-                rows = union(*self._tended.participants), union(*self._tended.edges)
-                if not self._writer.concerned(self._engine, *rows):
-                    self._tended = _Moved()
+            self.tell()
         elif self._engine.waiting:
             self._watcher.wake()
             self._engine.tend(most, stop)
         return self._waits
+
+    def tell(self) -> None:
+        """Have readers told of what `tend` has moved, if it has: the next verdict has that to do else."""
+        if self.behind or not self._engine.untold:
+            return
+        self._watcher.wake()
+        self._settle(self._tended)
+        if not self._engine.waiting:
+            rows = union(*self._tended.participants), union(*self._tended.edges)
+            if not self._writer.concerned(self._engine, *rows):
+                self._tended = _Moved()
 
     @property
     def _waits(self) -> bool:

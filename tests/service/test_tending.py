@@ -46,6 +46,8 @@ class Drifted:
 
     def __init__(self, clock: Hands, *, solves: int, seconds: float) -> None:
         self.turns: list[int] = []
+        self.told: list[int] = []
+        """After how many turns readers were told of them."""
         self.after_turn: Callable[[], None] = lambda: None
         self._clock = clock
         self._left = solves
@@ -69,6 +71,9 @@ class Drifted:
 
     def foresee(self) -> bool:
         return False
+
+    def tell(self) -> None:
+        self.told.append(len(self.turns))
 
 
 class Restful(Mailbox[int]):
@@ -117,6 +122,27 @@ async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() ->
     assert sum(at_work) * (1 + 1 / REST) == pytest.approx(RECENT_SECONDS, rel=0.1)
     clock.seconds += 2 * RECENT_SECONDS
     assert set(await rests(200)) == {0.0}
+
+
+async def test_readers_are_told_of_a_turn_before_a_rest_and_later_else_or_where_somebody_waits() -> None:
+    clock = Hands()
+    mailbox, tending, exclusive = Restful(clock), Tending("q", clock), Exclusive()
+
+    async def told(solves: int) -> list[int]:
+        mailbox.rests.clear()
+        clock.seconds += RECENT_SECONDS / 10
+        state = Drifted(clock, solves=solves, seconds=1e-5)
+        await tending.until_due(state, exclusive, mailbox)  # type: ignore[arg-type]
+        return state.told
+
+    assert not await told(1)  # the first batch
+    exclusive.wanted += 1
+    assert not await told(10)
+    assert max(mailbox.rests) > 0.0
+    exclusive.wanted -= 1
+    at_work = await told(10_000)
+    assert len(at_work) > 1
+    assert at_work == [turn for turn, seconds in enumerate(mailbox.rests, start=1) if seconds]
 
 
 async def test_it_is_in_a_thread_where_growth_or_batches_one_after_the_other_leave_much_to_do() -> None:

@@ -48,7 +48,7 @@ class Tending:
             in_thread = state.unfinished or (busy and state.participants_left > FEW_PARTICIPANTS)
             wanted = TURN_SECONDS_IN_THREAD if in_thread else TURN_SECONDS
             more, took = await exclusive(
-                partial(self._turn, state, exclusive, mailbox, wanted),
+                partial(self._turn, state, exclusive, mailbox, wanted, rests=busy),
                 in_thread=in_thread,
                 turn=Turn.REST,
                 who=self._query_id,
@@ -66,9 +66,10 @@ class Tending:
                 return
 
     def _turn(
-        self, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any], wanted: float
+        self, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any], wanted: float, *, rests: bool
     ) -> tuple[bool, float]:
-        """Whether there is more to do, and the seconds that this turn took."""
+        """Whether there is more to do, and the seconds that this turn took. Where it `rests` then, a batch may come
+        before the next turn, which is not to have anything to do for this one."""
         if mailbox.due:  # since it began to wait for its turn
             return True, 0.0
         began, solves = self._clock.monotonic(), state.drifts
@@ -77,7 +78,9 @@ class Tending:
         all_of_them = state.drifts and not exclusive.wanted[0]
         if solves and (all_of_them or took > wanted):
             self._adapt(took, wanted)
-        return more, took
+        if rests and not exclusive.wanted[0]:
+            state.tell()
+        return more, self._clock.monotonic() - began
 
     def _adapt(self, took: float, wanted: float) -> None:
         """Have the next turn with solves take as long as is wanted, by what this one took."""
