@@ -309,7 +309,7 @@ class QueryState:
         engine, queue, kind, prior = self._engine, self._queue, self._kind, self.settings.prior
         if self._watcher.rests or kind is None or not isinstance(engine, LocalEngine):
             return
-        if self._unsettled or engine.waiting or queue.late or not MODELS[prior.model](prior).common_weight:
+        if self._unsettled or self._waits or not MODELS[prior.model](prior).common_weight:
             return
         first, readings = queue.known_first(self.settings.top), engine.readings
         if first is None or first.least is None:
@@ -488,7 +488,7 @@ class QueryState:
             self._noted = [*self._noted, moved] if few else None
 
     def tend(self, most: int = 1, stop: Ints = NEVER) -> bool:
-        """Spend up to `most` local solves on undoing drift, when there is time; True if more wait.
+        """Spend up to `most` local solves on undoing drift, when there is time; True if more wait, or `tell` does.
 
         In a thread, `stop`, shape (1,), may be set by another: no solve is begun any more then.
 

@@ -203,6 +203,18 @@ def test_what_tending_moved_may_be_drained_later() -> None:
     assert not len(query.drain().edges.index)
 
 
+def test_what_was_estimated_is_unfinished_until_readers_are_told_what_it_is() -> None:
+    said = [verdict(number, f"i{number}", Outcome.IRRELEVANT) for number in range(1, 300)]
+    query = fold([Query("q"), *line(400), *said]).queries["q"]
+    query.settle()
+    assert query.unfinished
+    untold = []
+    while query.unfinished:
+        query.tend()
+        untold.append(query.engine.untold)
+    assert max(untold) > untold[-1] == 0.0
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_relabelling_the_participants_changes_no_ranking(model: ModelName) -> None:
     """Reversing the ids swaps every edge's ends; with a symmetric table nothing may move."""

@@ -220,7 +220,7 @@ async def test_a_query_that_cannot_say_whether_items_concern_it_follows_them(
 
 
 async def tended(state: QueryState) -> None:
-    while state.unfinished or state.engine.waiting or state.queue.late:  # noqa: ASYNC110
+    while state.unfinished or state.engine.waiting or state.engine.untold or state.queue.late:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

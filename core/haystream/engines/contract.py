@@ -220,7 +220,8 @@ class Engine(Protocol):
 
     @property
     def unfinished(self) -> bool:
-        """Whether growth was taken in by estimate, and `tend` has not yet healed everybody since."""
+        """Whether growth was taken in by estimate, and `tend` has not yet healed everybody since, or no `settle`
+        has named what that changed."""
         ...
 
     @property

@@ -172,9 +172,9 @@ class Follower:
         self._slowest = 0.0
         self._caught_up = asyncio.Event()
         self._totals: asyncio.TimerHandle | None = None
+        """What has queries take in what was no concern of them, where anything came since it last did."""
         self._totals_over = float("-inf")
         """When the last query is to have taken in what was no concern of it, on the loop's clock."""
-        """What has queries take in what was no concern of them, where anything came since it last did."""
         self._closed = False
         self._ended = False
         self._last: ItemFact | None = None

@@ -454,8 +454,9 @@ class LocalEngine:
 
     @property
     def unfinished(self) -> bool:
-        """True while growth was taken in by estimate, and `tend` has not yet healed everybody since."""
-        return self._estimated and self._heals
+        """True while growth was taken in by estimate, and `tend` has not yet healed everybody since, or readers
+        have not been told of that."""
+        return self._estimated and (self._heals or self.untold > 0.0)
 
     @property
     def waiting(self) -> bool:
