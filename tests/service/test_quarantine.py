@@ -143,27 +143,54 @@ async def test_a_bug_that_does_not_come_again_stops_nothing(world: World, poison
     assert world.dead_letters() == []
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (FloatingPointError("tended"), ("quarantined", "tending it raised FloatingPointError: tended")),
+        (QueryFailed(Code.TOO_MUCH_WORK, "a solve was given up"), ("too_much_work", "a solve was given up")),
+    ],
+)
 async def test_tending_that_raises_stops_its_query_and_no_other(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, why: tuple[str, str]
 ) -> None:
     def tend(state: QueryState, *_: Any, **__: Any) -> bool:
         if state.settings.query_id == "bad":
-            raise FloatingPointError("tended")
+            raise error
         return False
 
     monkeypatch.setattr(QueryState, "tend", tend)
     process = await world.process()
     world.say(Query("bad"), Query("good"), *ITEMS)
     await process.wait(world.broker.wait_for("next-items", lambda m: len(decode_ranking(m.value).items) == 10))
+    await process.wait(until(lambda: quarantined(world), "stopped"))
+    assert await reason(world) == why
 
-    async def stopped() -> bool:
-        return bool(await world.store.quarantined())
 
-    await until(stopped, "stopped")
+async def test_a_query_that_fails_as_it_is_made_slim_is_stopped_and_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slim(state: QueryState) -> None:
+        if state.settings.query_id == "bad":
+            raise QueryFailed(Code.TOO_MUCH_WORK, "a solve was given up")
+
+    monkeypatch.setattr(QueryState, "slim", slim)
+    process = await world.process(slim_seconds=0.1, totals_seconds=0.05)
+    world.say(Query("bad"), Query("good"), *ITEMS)
+    await process.wait(until(lambda: quarantined(world), "stopped"))
+    assert await reason(world) == ("too_much_work", "a solve was given up")
+    world.say(*facts("good", range(1)))
+    await process.settled()
+    assert world.rankings("good")[-1].screened == 1
+
+
+async def quarantined(world: World) -> bool:
+    return bool(await world.store.quarantined())
+
+
+async def reason(world: World) -> tuple[str, str]:
     why = (await world.store.read_note("bad")).quarantine
     assert why is not None
-    assert why.detail == "tending it raised FloatingPointError: tended"
-    assert not process.worker.failed.done()
+    return why.code, why.detail
 
 
 async def test_a_query_that_processes_die_of_is_stopped_and_others_that_were_beside_it_are_not(

@@ -1,10 +1,15 @@
 """The worker keeps what it computed of a collection's prior, and the next process starts from it."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from support.world import World
 
 from haystream.engines.local.prior_inverse import GraphPrecision
-from haystream.events import Event, Item, Query
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.memory import MemoryStore
 from haystream_service.worker import snapshots
 
 pytestmark = pytest.mark.asyncio
@@ -62,3 +67,36 @@ async def test_a_snapshot_that_makes_no_sense_costs_time_and_nothing_else(
     await last.settled()
     assert restored == [False]
     await world.check_equals_fold([Query("q"), *ring(0, 200)])
+
+
+class Unstoring(MemoryStore):
+    """Takes no snapshots: the first ones are refused, and those after them get no answer."""
+
+    def __init__(self, refused: int) -> None:
+        super().__init__()
+        self.asked = 0
+        self._refused = refused
+
+    async def save_snapshot(self, *_: Any, **__: Any) -> None:
+        self.asked += 1
+        if self.asked > self._refused:
+            await asyncio.Event().wait()
+        raise StoreUnavailable("no answer")
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+async def test_a_snapshot_that_is_not_stored_keeps_nobody_waiting(
+    world: World, restored: list[bool], refused: int
+) -> None:
+    store = world.store = Unstoring(refused)
+    process = await world.process()
+    events = [Query("q"), *ring(0, 200)]
+    world.say(*events)
+    await process.settled()
+    for number in range(5):
+        events.append(Verdict(f"v{number}", "q", f"r{number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000))
+        world.say(events[-1])
+        await process.settled()
+    assert store.asked == 1
+    assert process.worker.troubles() == []
+    await world.check_equals_fold(events)

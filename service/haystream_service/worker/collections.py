@@ -227,6 +227,7 @@ class Follower:
         if self._coming is not None:
             self._coming.cancel()
         self.originals.close()
+        self.snapshots.close()
         self.exclusive.close()
 
     async def _follow(self) -> None:

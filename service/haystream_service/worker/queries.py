@@ -192,8 +192,8 @@ class QueryOwner:
         try:
             with computing():
                 await follower.exclusive(loaded.state.slim, in_thread=True, turn=turn, who=self.query_id)
-        except Broken as bug:
-            await self._stop_tending(bug)
+        except (Broken, QueryFailed) as trouble:
+            await self._stop_tending(trouble)
         return loaded is self._loaded and loaded.state.is_slim
 
     async def visit(self) -> None:
@@ -286,17 +286,18 @@ class QueryOwner:
             if batch.deletion is not None and self._elsewhere is None:
                 await self._delete(batch, batch.deletion)
                 return True
-            if self._loaded is None:
+            loaded = self._loaded
+            if loaded is None:
                 await self._refuse(batch)
                 return True
             for part in batch.parts(self._shared.limits.max_batch):
-                first_new = self._loaded.saved.cursor + 1 if self._loaded.published else None
+                first_new = loaded.saved.cursor + 1 if loaded.published else None
                 with self._shared.timed("settle"):
-                    folded = await self._fold(self._loaded, part)
-                await self._committing.commit(self._loaded, part, folded)
-                self._time_items(first_new, self._loaded.saved.cursor)
+                    folded = await self._fold(loaded, part)
+                await self._committing.commit(loaded, part, folded)
+                self._time_items(first_new, loaded.saved.cursor)
             if passed is not None:
-                await self._troubles.taken_up(passed, self._loaded.revision)
+                await self._troubles.taken_up(passed, loaded.revision)
         except Fenced as fenced:
             if fenced.stored < fenced.expected:
                 await self._go_back(fenced)
@@ -315,8 +316,8 @@ class QueryOwner:
         except Broken as bug:
             await self._troubles.raised(bug)
             return False
-        await self._troubles.went_well(self._loaded.saved)
-        if (due := self._loaded.put_off) is not None:
+        await self._troubles.went_well(loaded.saved)
+        if (due := loaded.put_off) is not None:
             self._wake_after(max(LEAST_SECONDS, due - self._shared.clock.monotonic()))
         if self._troubles.suspect:
             self._wake_after(CALM_SECONDS)
@@ -479,8 +480,8 @@ class QueryOwner:
         try:
             with computing():
                 done = await self._tending.until_due(state, follower.exclusive, self.mailbox)
-        except Broken as bug:
-            await self._stop_tending(bug)
+        except (Broken, QueryFailed) as trouble:
+            await self._stop_tending(trouble)
             return
         if not done:
             return
@@ -494,7 +495,7 @@ class QueryOwner:
             self._wake_after(
                 (limits.item_publish_seconds if unfinished else limits.totals_seconds) if stays else 0.0
             )
-        await follower.snapshots.keep(state.settings)
+        follower.snapshots.keep(state.settings)
         follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self.away = _away(state.settings, loaded.revision, loaded.cursor)
@@ -547,13 +548,16 @@ class QueryOwner:
             log.exception("query %r cannot say whether new items concern it", self.query_id)
             return True
 
-    async def _stop_tending(self, bug: Broken) -> None:
-        """Load the query again, and where tending raised before, stop it."""
+    async def _stop_tending(self, trouble: Broken | QueryFailed) -> None:
+        """Stop the query, if it cannot be computed or tending raised before; else load it again."""
         self._loaded = None
-        log.error("query %r, tending: %s", self.query_id, bug, exc_info=bug.__cause__)
-        if self._tending_raised:
-            await self._troubles.stop(QueryFailed(Code.QUARANTINED, f"tending it raised {bug}"))
-        self._tending_raised = True
+        if isinstance(trouble, QueryFailed):
+            await self._troubles.stop(trouble)
+        else:
+            log.error("query %r, tending: %s", self.query_id, trouble, exc_info=trouble.__cause__)
+            if self._tending_raised:
+                await self._troubles.stop(QueryFailed(Code.QUARANTINED, f"tending it raised {trouble}"))
+            self._tending_raised = True
         self.wake()
 
     def _wake_after(self, seconds: float) -> None:
