@@ -183,6 +183,25 @@ async def test_a_query_that_fails_as_it_is_made_slim_is_stopped_and_no_other(
     assert world.rankings("good")[-1].screened == 1
 
 
+async def test_a_query_that_is_stopped_keeps_no_collection_in_memory(world: World, poison: Poison) -> None:
+    poison.verdict_id = "bad-v0"
+    process = await world.process(idle_seconds=0.1)
+    events = [Query("bad"), *ITEMS]
+    world.say(*events)
+    await process.settled()
+    events += facts("bad", range(1))
+    world.say(*events[-1:])
+    await process.wait(until(lambda: quarantined(world), "stopped"))
+
+    async def let_go() -> bool:
+        return process.worker._followers.collections() == []
+
+    await process.wait(until(let_go, "the collection is let go"))
+    await released(world, process, poison)
+    await process.settled()
+    await world.check_equals_fold(events)
+
+
 async def quarantined(world: World) -> bool:
     return bool(await world.store.quarantined())
 

@@ -399,6 +399,7 @@ class QueryOwner:
     async def _refuse(self, batch: Batch) -> None:
         """Reject a batch for a query that is stopped, deleted, another partition's, or not opened by anybody."""
         if self._troubles.stopped is not None:
+            self._opening.leave()
             await self._troubles.pass_over(batch)
             self._wake_after(self._shared.limits.release_seconds)
         elif self._elsewhere is not None:
