@@ -1,14 +1,17 @@
 """Where the learned base rate goes a step on, what is not among the best is scored when nobody waits."""
 
+from dataclasses import replace
 from itertools import islice
 from unittest import mock
 
 import numpy as np
 import pytest
+from support.histories import MODELS, item
 
 from haystream.engines.local.budget import PROMISE
-from haystream.events import Item, Outcome, Query, Verdict
+from haystream.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
+from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
 from haystream.ranking import set_ranking
 
@@ -119,3 +122,47 @@ def test_a_ranking_that_was_made_with_late_sets_is_to_be_published_again() -> No
                 break
         assert query.tend()
         assert query.tended
+
+
+def test_a_policy_whose_scores_move_by_chance_counts_all_that_rested_once() -> None:
+    state, query = begun()
+    with late:
+        for verdict in verdicts(0.3):
+            step(state, verdict)
+            query.ranking()
+            query.finish()
+        assert query.queue._ranking._rest_terms.any()
+        before, settings = remaining(query), replace(query.settings, policy=Policy("bayes-ucb"))
+        assert query.apply_settings(settings)
+        assert close(remaining(query), before, 1e-3)
+
+
+def test_what_outcomes_leave_open_is_never_less_than_nothing_however_far_it_is_moved() -> None:
+    state, query = begun()
+    step(state, replace(query.settings, prior=replace(query.settings.prior, mean=0.5, weight=0.01)))
+    query.ranking()
+    query.finish()
+    for verdict in verdicts(0.0)[:28]:
+        step(state, verdict)
+    with late:
+        variance = query.ranking().expected_remaining.sd ** 2
+        assert query.queue.late
+    assert variance >= query.engine.readings.remaining_variance()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_collection_that_is_read_nothing_remains(model: ModelName, seed: int) -> None:
+    rng, state = np.random.default_rng(seed), State()
+    step(state, Query("q", prior=DEFAULT_PRIORS[model]))
+    query, items = state.queries["q"], rng.integers(3, 60)
+    for number in range(items):
+        step(state, item(f"i{number}", *(f"p{who}" for who in rng.choice(20, 2, replace=False))))
+    for number in rng.permutation(items).tolist():
+        if seed % 2:
+            step(state, Verdict(f"v{number}", "q", f"i{number}", "ann", Outcome.SKIPPED, number))
+        else:
+            step(state, Withdrawal(f"i{number}", "default"))
+        assert np.isfinite(remaining(query)).all()
+    query.finish()
+    assert remaining(query) == pytest.approx((0.0, 0.0), abs=1e-6)

@@ -137,7 +137,8 @@ class Queue:
         moved = engine.readings.common().mean_shift - engine.readings.rounded_common().mean_shift
         log_c, doubt = engine.readings.concentration()
         on_c = engine.readings.concentration_slope() if doubt else 0.0
-        variance = flips + engine.readings.remaining_variance() + on_c * on_c * doubt
+        # What outcomes leave open is 0 where everything is read, but for rounding; moved far, it may come out less.
+        variance = max(flips, 0.0) + engine.readings.remaining_variance() + on_c * on_c * doubt
         return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
 
     def _held_terms(self, engine: Engine) -> Floats:

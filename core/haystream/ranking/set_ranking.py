@@ -124,6 +124,8 @@ class SetRanking:
         self.own.enter_all()
         self._tournament = Tournament()
         self._tournament.resize(self.own.entries, self.own.ties)
+        self._rest_terms = self._rest_moved = np.zeros(TERMS)
+        self._rest_common, self._entered = None, []
         self._leave_prior()
 
     def _leave_prior(self) -> None:
