@@ -23,9 +23,10 @@ from support.histories import (
 )
 from support.told import Stored
 
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.engines.local.pending import seen
 from haystream.engines.local.pending.inverse import inverse_of
-from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query
+from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
@@ -351,3 +352,23 @@ def test_an_inverse_is_one_also_where_solves_left_too_much(least: float) -> None
     got = inverse_of(Q @ np.diag([least, 1.0, 2.0, 3.0, 1e4]) @ Q.T)
     inverse = Q @ np.diag([1.0, 1.0, 0.5, 1.0 / 3.0, 1e-4]) @ Q.T  # none is taken for less than it can be
     np.testing.assert_allclose(got, inverse, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("participant", [3.0, 100.0, 1e4])
+@pytest.mark.parametrize("people", [4, 8, 64])
+def test_one_of_two_is_given_back_also_where_the_other_is_in_no_column(participant: float, people: int) -> None:
+    prior = replace(DEFAULT_PRIORS["rates"], participant=participant)
+    among = Item("many", "default", None, tuple(f"p{k:03d}" for k in range(people)))
+    others = [item(f"x{k}", f"p{k % people:03d}", f"z{k}") for k in range(50)]
+    events = [Query("q", prior=prior), item("pair", "a", "b"), among, *others]
+    query, alone = (fold(events, tolerance=DEFAULT_TOLERANCE).queries["q"] for _ in range(2))
+    query.finish()
+    for hold in ("pair", "many"):
+        query.hold(hold)
+        query.ranking()
+    query.release("pair")
+    query.finish()
+    alone.hold("many")
+    alone.finish()
+    ours, theirs = (each.ranking().expected_remaining for each in (query, alone))
+    assert (ours.mean, ours.sd) == pytest.approx((theirs.mean, theirs.sd), rel=1e-4)

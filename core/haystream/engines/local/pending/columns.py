@@ -70,7 +70,7 @@ class PendingColumns:
         if names == self._names:
             return np.arange(len(names))
         place = {name: number for number, name in enumerate(self._names)}
-        return np.array([place.get(name, -1) for name in names])
+        return np.array([place.get(name, -1) for name in names], np.int64)
 
 
 def ends_of(state: State, edges: Ints) -> Ints:
