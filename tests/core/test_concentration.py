@@ -1,5 +1,6 @@
 """What is learned of concentrations: by leaving out each edge in turn, and from draws of a known one."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Literal
 
@@ -159,3 +160,47 @@ def test_from_many_edges_it_is_learned_now_and_then_and_at_rest() -> None:
     assert learned == pytest.approx(known.engine.readings.concentration(), abs=1e-6)
     slopes = (each.engine.readings.concentration_slope() for each in (query, known))
     assert next(slopes) == pytest.approx(next(slopes), rel=1e-5)
+
+
+def test_at_rest_it_is_learned_from_the_posterior_that_holds_whatever_moved_that() -> None:
+    pairs = LEARNED_AT_ONCE + 40
+    items = [item(f"{e}-{k}", f"p{e:03}", f"p{e + 1:03}") for e in range(pairs) for k in range(3)]
+    later = [item(f"later-{e}-{k}", f"p{e:03}", f"p{e + 1:03}") for e in range(pairs) for k in range(9)]
+    said = [
+        verdict(number, f"{e}-{k}", Outcome.RELEVANT if e % 5 == 0 else Outcome.IRRELEVANT)
+        for number, (k, e) in enumerate(product(range(2), range(pairs)))
+    ]
+    opened = Query("q", prior=DEFAULT_PRIORS["rates"])
+    listed = replace(opened, prior=replace(opened.prior, participants={"p007": 0.6}))
+    state = fold([opened, *items, *said])
+    query = state.queries["q"]
+    query.finish()
+    assert not query.engine.waiting
+    for event in (*later, listed):
+        step(state, event)
+    query.finish()
+    known = fold([listed, *items, *later, *said]).queries["q"]
+    known.finish()
+    for read in (lambda readings: readings.concentration(), lambda readings: readings.concentration_slope()):
+        ours, theirs = (read(each.engine.readings) for each in (query, known))
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+    assert not query.engine.waiting
+
+
+def test_with_items_handed_out_there_is_an_end_to_learning() -> None:
+    pairs = LEARNED_AT_ONCE + 40
+    state = fold(
+        [
+            Query("q", prior=DEFAULT_PRIORS["rates"]),
+            *(item(f"{e}-{k}", f"p{e:03}", f"p{e + 1:03}") for e in range(pairs) for k in range(2)),
+            *(verdict(e, f"{e}-0", Outcome.IRRELEVANT) for e in range(pairs)),
+        ]
+    )
+    query = state.queries["q"]
+    query.hold("3-1")
+    for _ in range(3):
+        query.ranking()
+        for _ in range(100):
+            if not query.tend(1000):
+                break
+        assert not query.tend(1000)

@@ -57,8 +57,8 @@ class Concentrations:
 
     @property
     def behind(self) -> bool:
-        """Whether there are verdicts that nothing was learned from, as that would have cost too much."""
-        return self._unlearned > 0 and self._screened.size > LEARNED_AT_ONCE
+        """Whether anything has moved that nothing was learned from, as that would have cost too much."""
+        return self._settled and self._screened.size > LEARNED_AT_ONCE
 
     def learn_if_due(self, state: State, common: Common, weight: float) -> None:
         """Learn, unless nothing has changed or it costs more than the verdicts since. `weight`: k."""

@@ -417,6 +417,10 @@ class LocalEngine:
         """Heal the entries of an inverse at up to `most` participants; then do what is owed. Tell of who waited,
         and learn from all verdicts."""
         state, estimated = self._columns.state, self.unfinished
+        if not self._moves:
+            self.readings.learn()
+            self._columns.pack()
+            return
         if self._precision.waiting:
             self._precision.tend(most, stop)
             self.readings.check_solves()
