@@ -42,9 +42,15 @@ def bytes_of(collection: Collection) -> int:
 
 
 def _arrays(of: object) -> int:
-    """Bytes of the arrays that are an object's own attributes."""
-    data = (each.data if isinstance(each, Growing) else each for each in vars(of).values())
-    return sum(each.nbytes if isinstance(each, np.ndarray) else 0 for each in data)
+    """Bytes of the arrays that are an object's own attributes, or in tuples that are."""
+    return sum(map(_bytes, vars(of).values()))
+
+
+def _bytes(of: object) -> int:
+    if isinstance(of, tuple):
+        return sum(map(_bytes, of))
+    data = of.data if isinstance(of, Growing) else of
+    return data.nbytes if isinstance(data, np.ndarray) else 0
 
 
 def _list(objects: Sequence[Any]) -> float:

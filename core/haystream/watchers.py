@@ -26,8 +26,12 @@ LEADS, TOLD_OF = np.uint8(64), np.uint8(128)
 """Flags of somebody in a query, beside his height (`Unreached.heights`): he is on one of its first items; on one
 that a verdict or a lease names."""
 HEIGHT, FLAGS = np.uint8(HIGH), LEADS | TOLD_OF
-MOST_COUNTS = 256
-"""For so many numbers of items it is kept what sets score at most."""
+MOST_ROWS = 1 << 14
+"""It is kept what sets score at most in so many rows of two kilobytes: one for a number of items and for queries
+that score alike."""
+LEAST_ALIKE = 64
+"""So much that makes queries score alike is kept at least, also where no query has it any more; else up to twice as
+much as queries have."""
 SPARE = 8
 """Where people or queries become more there is room for an eighth more than is needed."""
 
@@ -132,6 +136,8 @@ class Watchers:
         """By what makes queries score alike."""
         self._unreached: list[Unreached] = []
         """By that number."""
+        self._most_alike = LEAST_ALIKE
+        """When there are so many it is looked which of them are in use."""
         self._most: dict[int, Floats] = {}
         """By a number of items: what such sets score at most, shape (numbers, heights), as `Unreached.most`."""
         self._items: dict[str, set[int]] = {}
@@ -208,7 +214,7 @@ class Watchers:
     def _most_with(self, items: int) -> Floats:
         """What sets with so many items score at most, shape (numbers, heights)."""
         known = self._most.pop(items, None)
-        if len(self._most) >= MOST_COUNTS:
+        if (1 + len(self._most)) * len(self._unreached) > MOST_ROWS:
             self._most.clear()
         if known is None or len(known) < len(self._unreached):
             rows = [] if known is None else list(known)
@@ -231,6 +237,8 @@ class Watchers:
 
     def put(self, column: int, standing: Standing) -> None:
         """Have the query rest as it stands."""
+        if standing.alike not in self._number and len(self._unreached) >= self._most_alike:
+            self._forget_unused()
         number = self._number.setdefault(standing.alike, len(self._unreached))
         if number == len(self._unreached):
             self._unreached.append(standing.unreached)
@@ -239,6 +247,18 @@ class Watchers:
         self._alike.data[column] = number
         self._entries.data[column], self._edges.data[column] = standing.entries, standing.edges
         self._scores_edges.data[column] = standing.scores_edges
+
+    def _forget_unused(self) -> None:
+        """Keep what makes queries that rest score alike, and nothing else."""
+        rests, alike, count = self.bar.view() > AWAKE, self._alike.view(), len(self._unreached)
+        kept, number = np.unique(alike[rests], return_inverse=True)
+        alike[:] = 0
+        alike[rests] = number
+        place = dict(zip(kept.tolist(), range(len(kept)), strict=True))
+        self._number = {each: place[before] for each, before in self._number.items() if before in place}
+        self._unreached = [self._unreached[before] for before in place]
+        self._most = {items: rows[kept] for items, rows in self._most.items() if len(rows) == count}
+        self._most_alike = max(LEAST_ALIKE, 2 * len(kept))
 
     def lift(self, column: int, people: Ints, heights: Flags) -> None:
         """Take how high these people stand in the query."""

@@ -12,9 +12,12 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
 
 from haystream import blank
+from haystream.blank import MOST_PRIORS
+from haystream.collection import Collection
 from haystream.copies import Template, held_bytes
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.engine import LocalEngine
+from haystream.engines.local.prior_inverse import MOST_UNREAD, shared_precisions
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -238,3 +241,18 @@ def test_a_ranking_by_the_prior_that_is_made_in_parts_leads_with_the_best(sets: 
         assert ranking.leaders(sets, owned.__getitem__).sets.tolist() == free
     np.testing.assert_allclose(ranking.totals, terms.sum(axis=0))
     np.testing.assert_allclose(ranking.terms(np.array(best[:2])), terms[best[:2]].sum(axis=0))
+
+
+def test_of_priors_that_no_query_has_any_more_few_are_kept() -> None:
+    collection = Collection("default")
+    collection.add_all([item(f"i{n}", f"p{n}", f"p{n + 1}") for n in range(20)])
+    stays = QueryState(Query("q"), collection)
+    stays.settle()
+    (mine,) = shared_precisions(collection).values()
+    for number in range(5 * MOST_UNREAD):
+        prior = replace(stays.settings.prior, correlation=0.5 + 0.01 * number)
+        QueryState(Query("other", prior=prior), collection).settle()
+        gc.collect()
+    kept = shared_precisions(collection).values()
+    assert mine in kept
+    assert len(kept) <= 2 + MOST_PRIORS + MOST_UNREAD

@@ -29,7 +29,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
 from haystream.ranking.unreached import HIGH, Unreached, at_most
 from haystream.scope import scope
-from haystream.watchers import HEIGHT, Watchers
+from haystream.watchers import HEIGHT, LEAST_ALIKE, Watchers
 
 PEOPLE, AT_FIRST = 600, 1200
 CLAIM = LeaseFact("l", "q", "i3", "bo", Action.CLAIMED, 1, 60)
@@ -373,3 +373,21 @@ def test_the_columns_of_queries_that_are_closed_are_used_again_and_remember_noth
     assert not watchers._people.any()
     assert not watchers._items
     assert not watchers._names
+
+
+def test_what_no_query_scores_by_any_more_is_forgotten() -> None:
+    world = World(4)
+    watchers = Watchers.of(world.collection)
+    stays = resting(world.collection, settings("stays"))
+    most = watchers._most_with(3)[watchers._alike.data[0]]
+    for number in range(2 * LEAST_ALIKE):
+        state = resting(world.collection, settings(f"q{number}", mean=0.05 + 0.001 * number))
+        del state
+        collect()
+        watchers.to_ask()
+    assert len(watchers._unreached) <= LEAST_ALIKE
+    assert len(watchers._number) == len(watchers._unreached)
+    np.testing.assert_array_equal(watchers._most_with(3)[watchers._alike.data[0]], most)
+    world.item("far", "away")
+    assert Watchers.of(world.collection).to_ask() == []
+    assert not stays.concerned()

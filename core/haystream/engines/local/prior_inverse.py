@@ -55,6 +55,9 @@ LARGELY_NEW = 10
 MOST_BEHIND = 4096
 """So many changes are kept for who has not been told. Who is further behind starts afresh: that costs less then."""
 
+MOST_UNREAD = 4
+"""So many are kept of one collection that no engine has: queries go over to other priors, and end."""
+
 NOBODY = np.zeros(0, np.uint8)
 """Flags that are not read."""
 
@@ -154,6 +157,11 @@ class Changes:
         """
         since = self._told.get(reader, 0) - self._begin
         return sum(len(change.touched) for change in self._log[since:]) if since >= 0 else np.inf
+
+    @property
+    def followed(self) -> bool:
+        """Whether any reader is there."""
+        return len(self._told) > 0
 
     def follow(self, reader: object, like: object) -> None:
         """Count a reader as one who has been told what another has."""
@@ -479,9 +487,13 @@ def prior_tolerance(prior: Prior, tolerance: float) -> float:
 def shared_precision(collection: Collection, correlation: float, tolerance: float) -> GraphPrecision:
     """The one that all queries with this correlation and tolerance share, made if it is new."""
     known, key = shared_precisions(collection), (correlation, tolerance)
-    if key not in known:
-        known[key] = GraphPrecision(collection.graph, correlation, tolerance)
-    return known[key]
+    precision = known.get(key)
+    if precision is None:
+        unread = [other for other, each in list(known.items()) if not each.changes.followed]
+        for oldest in unread[:-MOST_UNREAD]:
+            known.pop(oldest, None)
+        precision = known[key] = GraphPrecision(collection.graph, correlation, tolerance)
+    return precision
 
 
 class ExplicitPrecision:
