@@ -12,6 +12,7 @@ from haystream.posterior_tables import Posterior, read
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import unavailable
 from haystream_service.store.base import Store
+from haystream_service.worker.written import HISTORY
 
 ITEMS_AT_ONCE = 500
 """Between two turns of the event loop: some 5 ms."""
@@ -32,11 +33,15 @@ PATIENCE_SECONDS = 2.0
 class _Known:
     """What the first entries of a log make of a view. Of a whole collection only the graph is kept."""
 
-    def __init__(self, view: View, most: int | None) -> None:
+    def __init__(self, view: View, most: int | None, history: int | None) -> None:
         self.view = view
         self.most = most
         """Entries that are read; None: all."""
+        self.history = history
+        """The store's, from before the first was read; None where it had none."""
         self.cursor = 0
+        self.last: ItemFact | None = None
+        """The entry that was read last."""
         self.reading: asyncio.Task[None] | None = None
         self.scoped = None if view.scope is None else Collection(*view)
         self.priors: Priors | None = None
@@ -67,6 +72,7 @@ class _Known:
     def take(self, entries: Sequence[ItemFact]) -> None:
         """Read on."""
         self.cursor += len(entries)
+        self.last = entries[-1] if entries else self.last
         if self.scoped is not None:
             self.scoped.add_all(entries)
         else:
@@ -80,7 +86,7 @@ class _Known:
         """Begin from the beginning where it is stale; whether it was."""
         if self.scoped is None or not self.scoped.outgrown:
             return False
-        self.scoped, self.cursor, self.priors = self.scoped.afresh(), 0, None
+        self.scoped, self.cursor, self.last, self.priors = self.scoped.afresh(), 0, None, None
         return True
 
 
@@ -124,13 +130,14 @@ class Graphs:
     async def _read_up(self, view: View, most: int | None = None) -> _Known:
         """What the log says now, or what its first entries did."""
         key, name = (view, most), view.collection
+        history = (await self._store.read_up_to([HISTORY])).get(HISTORY)
         count = await self._store.entry_count(name)
-        known = self._known.setdefault(key, _Known(view, most))
+        before = self._known.get(key)
+        if before is not None and not await self._continues(before, history) and self._known.get(key) is before:
+            self._forget(key)
+        known = self._known.setdefault(key, _Known(view, most, history))
         self._known.move_to_end(key)
         self._make_room()
-        if known.cursor > count:  # the log was deleted, or made anew
-            self._forget(key)
-            known = self._known[key] = _Known(view, most)
         wanted = count if most is None else min(count, most)
         if not known.reaches(wanted):
             if known.reading is None or known.reading.done():
@@ -141,6 +148,17 @@ class Graphs:
         if not known.reaches(wanted):
             raise unavailable(f"collection {name!r} is being read: {known.cursor} of {wanted} items", seconds=2)
         return known
+
+    async def _continues(self, known: _Known, history: int | None) -> bool:
+        """Whether the log is still the one that was read.
+
+        One that was made anew, or went back and grew again, may have as many entries in another order. That begins
+        a new history of the store, unless workers were stopped while an older copy was put in its place.
+        """
+        if known.history != history:
+            return False
+        cursor, last = known.cursor, known.last
+        return last is None or await self._store.read_items(known.view.collection, cursor - 1, limit=1) == [last]
 
     async def _read_in_turn(self, known: _Known, wanted: int) -> None:
         if wanted - known.cursor <= FAR:
