@@ -143,3 +143,20 @@ async def test_without_a_worker_the_answer_says_that_nobody_has_taken_it_in(
     answer = await lead.put("/v1/queries/q", json={}, params={"wait": 0.05})
     assert (answer.status_code, answer.json()["applied"]) == (202, False)
     assert decode_query(world.broker.messages("queries")[0].value, b"q") == Query("q")
+
+
+async def test_while_redis_is_empty_or_made_anew_nobody_opens_what_may_be_open(
+    lead: httpx.AsyncClient, world: World
+) -> None:
+    assert (await lead.put("/v1/queries/q", json={"top": 20})).status_code == 201
+    await world.processes[0].crash()
+    await world.store.wipe()
+    refused = await lead.put("/v1/queries/q", json={"top": 3})
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert refused.headers["retry-after"]
+    assert len(world.broker.messages("queries")) == 1
+    world.broker.committed.clear()
+    await (await world.process()).settled()
+    conflict = await lead.put("/v1/queries/q", json={"top": 3})
+    assert (conflict.status_code, conflict.json()["code"]) == (409, "query_exists")
+    assert (await lead.get("/v1/queries/q")).json()["settings"]["top"] == 20

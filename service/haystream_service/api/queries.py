@@ -26,7 +26,7 @@ from haystream_service.api.messages import (
     State,
     Wait,
 )
-from haystream_service.api.problems import ApiCode, Problem
+from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.store.base import Head, Hold, Note, StoreUnavailable
 from haystream_service.wire import decode_query, encode_query, times
 from haystream_service.wire.fields import Id
@@ -89,6 +89,8 @@ async def open_query(
                 ApiCode.QUERY_EXISTS, f"there is a query {query_id!r} with other settings: PATCH changes it"
             )
         return await _answer(desk, there)
+    if await desk.store.generation() is None:  # it may be open, and what is written here would replace its settings
+        raise unavailable("Redis is empty, or is being made anew: nobody can say which queries there are")
     if await desk.store.is_deleted(settings.collection):
         raise Problem(Code.COLLECTION_DELETED, f"collection {settings.collection!r} was deleted")
     return await _written(desk, settings, None, wait, created=True)
