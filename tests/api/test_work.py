@@ -180,6 +180,26 @@ async def test_an_item_is_shown_and_explained(
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
+async def test_why_an_item_is_ranked_reads_no_verdicts_on_others(
+    lead: httpx.AsyncClient,
+    ingest: httpx.AsyncClient,
+    kim: httpx.AsyncClient,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A query may have a hundred thousand, and nobody else is answered while they are made of what Redis has."""
+    await opened(lead, ingest, world)
+    for number, outcome in enumerate(["relevant", "irrelevant", "skipped"]):
+        await decide(kim, number, f"item-{number // 2}", outcome)
+    await world.processes[0].settled()
+    monkeypatch.setattr(world.store, "load_query", None)
+    judged = (await kim.get("/v1/queries/q/items/item-0")).json()
+    assert [(each["verdict_id"], each["outcome"]) for each in judged["verdicts"]] == [
+        ("v0", "relevant"),
+        ("v1", "irrelevant"),
+    ]
+
+
 async def test_beliefs_are_those_of_the_worker(
     lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
 ) -> None:

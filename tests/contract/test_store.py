@@ -50,6 +50,17 @@ async def test_one_item_and_one_verdict_are_found_by_their_ids(store: Any) -> No
     assert await store.find_item(AWKWARD, "") is None
 
 
+async def test_the_verdicts_on_an_item_are_found_among_many(store: Any) -> None:
+    assert await store.find_verdicts(AWKWARD, AWKWARD) == []
+    on_it = [replace(verdict(n, AWKWARD), item_id=AWKWARD) for n in range(3)]
+    others = [replace(verdict(n, AWKWARD), analyst=AWKWARD) for n in range(3, 2500)]
+    await store.save_query(change(AWKWARD, verdicts=[*others, *on_it]))
+    found = await store.find_verdicts(AWKWARD, AWKWARD)
+    assert sorted(found, key=lambda one: one.verdict_id) == on_it
+    assert await store.find_verdicts(AWKWARD, "item-7") == [others[4]]
+    assert await store.find_verdicts(AWKWARD, "none") == []
+
+
 async def test_the_last_snapshot_under_a_name_is_kept_and_a_wipe_takes_it(store: Any) -> None:
     assert await store.read_snapshot(AWKWARD, "inverse:0.9") is None
     await store.save_snapshot(AWKWARD, "inverse:0.9", b"\0one")

@@ -80,8 +80,7 @@ async def explain_item(opened: QueryOf, item_id: PathId, desk: DeskOf) -> Respon
     pairs = item.pairs()
     edges = [found.graph.edge_between(pair) for pair in pairs]
     known = [e for e in edges if e is not None and e < len(found.posterior.edge_mean)][:MOST_PAIRS]
-    stored = await desk.store.load_query(opened.query_id)
-    said = [verdict for verdict in stored.verdicts if verdict.item_id == item_id] if stored else []
+    said = await desk.store.find_verdicts(opened.query_id, item_id)
     said.sort(key=lambda verdict: (verdict.decided_at, verdict.verdict_id))
     return answer(
         Why(

@@ -325,6 +325,10 @@ class Store(Protocol):
         """One verdict of the saved query, which the saved ranking reflects; None where it was not applied."""
         ...
 
+    async def find_verdicts(self, query_id: str, item_id: str) -> list[Verdict]:
+        """The verdicts of the saved query on the item, in no particular order; others may be served meanwhile."""
+        ...
+
     async def read_ranking(self, query_id: str) -> bytes | None:
         """The last saved next-items value; None of a query that is not there, or was deleted."""
         ...

@@ -70,6 +70,12 @@ def read_verdict(raw: bytes) -> Verdict:
     )
 
 
+def read_verdicts_on(raws: Iterable[bytes], item_id: str) -> list[Verdict]:
+    """Those of what `wire.encode_verdict` wrote that are on the item; most of the others are not even decoded."""
+    name = orjson.dumps(item_id)
+    return [v for raw in raws if name in raw and (v := read_verdict(raw)).item_id == item_id]
+
+
 class StoredLease(NamedTuple):
     """A lease as `lease_functions.lua` has it, line by line; empty where nobody said."""
 

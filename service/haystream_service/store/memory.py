@@ -280,6 +280,11 @@ class MemoryStore(Store):
         return saved.verdicts.get(verdict_id) if saved else None
 
     @override
+    async def find_verdicts(self, query_id: str, item_id: str) -> list[Verdict]:
+        saved = self._saved.get(query_id)
+        return [verdict for verdict in saved.verdicts.values() if verdict.item_id == item_id] if saved else []
+
+    @override
     async def read_ranking(self, query_id: str) -> bytes | None:
         saved = self._saved.get(query_id)
         return saved.ranking if saved else None

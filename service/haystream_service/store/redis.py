@@ -61,6 +61,7 @@ from haystream_service.store.facts import (
     read_shared,
     read_span,
     read_verdict,
+    read_verdicts_on,
 )
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis_calls import RedisCalls, Script
@@ -71,6 +72,8 @@ from haystream_service.store.tables import fingerprint, packed, table, whole_tab
 from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
 
 KEYS_A_SCAN = 1000
+VERDICTS_A_SCAN = 1000
+"""Between two turns of the event loop, and of Redis: some milliseconds."""
 HEADS_AT_ONCE = 500
 
 TABLES = "people-told", "pairs-told"
@@ -346,6 +349,17 @@ class RedisStore(Store):
         async with self._answering(verdicts):
             raw = await self._redis.hget(verdicts, verdict_id)
         return None if raw is None else read_verdict(raw)
+
+    @override
+    async def find_verdicts(self, query_id: str, item_id: str) -> list[Verdict]:
+        verdicts, found, cursor = self._keys.query(query_id, "verdicts"), dict[str, Verdict](), 0
+        while True:
+            async with self._answering(verdicts):
+                cursor, some = await self._redis.hscan(verdicts, cursor, count=VERDICTS_A_SCAN)
+            for verdict in read_verdicts_on(some.values(), item_id):
+                found[verdict.verdict_id] = verdict  # a scan may come upon one twice
+            if not cursor:
+                return list(found.values())
 
     @override
     async def read_ranking(self, query_id: str) -> bytes | None:
