@@ -4,16 +4,19 @@ import asyncio
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from support.queue_api import EVERYTHING, write_keys
 from support.world import World, item
 
 from haystream.events import Outcome, Query, Verdict
 from haystream.report import report
-from haystream_service.api import rankings
+from haystream_service.api import rankings, tokens
+from haystream_service.api.access import Role
 from haystream_service.wire import encode_item
 
 pytestmark = pytest.mark.asyncio
@@ -269,6 +272,11 @@ class Stream:
                 return found
         raise AssertionError("the stream has ended")
 
+    async def ended(self) -> None:
+        """Return once it has."""
+        async for _ in self._lines:
+            pass
+
 
 async def test_a_stream_brings_every_ranking_and_goes_on_where_it_was(
     lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
@@ -305,6 +313,31 @@ async def test_a_stream_says_that_it_is_alive(
         async for line in response.aiter_lines():
             if line.startswith(":"):
                 break
+
+
+@pytest.mark.parametrize(
+    "left",
+    [[], [("kim", [Role.ANALYST], ["elsewhere"])], [("kim", [Role.INGEST], [EVERYTHING])]],
+    ids=["no key", "another collection", "another role"],
+)
+async def test_a_stream_ends_where_its_key_may_see_no_more(
+    lead: httpx.AsyncClient,
+    ingest: httpx.AsyncClient,
+    kim: httpx.AsyncClient,
+    world: World,
+    left: list[tuple[str, list[Role], list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tokens, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(rankings, "ASK_SECONDS", 0.0)
+    before = await opened(lead, ingest, world)
+    async with asyncio.timeout(30), kim.stream("GET", "/v1/queries/q/ranking/stream") as response:
+        stream = Stream(response)
+        await stream.event()
+        write_keys(tmp_path / "keys.json", ("lead", [Role.LEAD], [EVERYTHING]), *left)
+        await decide(lead, 1, before["items"][0]["item_id"])
+        await stream.ended()
 
 
 async def test_decisions_are_exported_with_those_that_hold(

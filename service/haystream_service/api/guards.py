@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
 from haystream.errors import Rejected
-from haystream_service.api.access import ROUTES, Caller, Where
+from haystream_service.api.access import ROUTES, Access, Caller, Where
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.problems import ApiCode, Problem
 from haystream_service.api.rates import Rates
@@ -47,19 +47,37 @@ class Gate:
 
     async def caller(self, request: Request) -> Caller:
         """Whoever calls, who may use this route, as far as the path says. Raises a `Problem`."""
-        path = request.scope["route"].path
-        access = ROUTES[f"{request.method} {path}"]
         try:
-            found = await self._doorkeeper.caller(request.headers.get("authorization"), basic=path in DOCUMENTS)
+            found = await self._known(request)
         except Problem as problem:
             if problem.code is ApiCode.UNAUTHENTICATED:
                 _limit(self._failures, request.client.host if request.client else "")
             raise
         _limit(self._rates, found.subject)
+        access = _access(request)
         found.check_roles(access)
         if access.where is Where.PATH:
             found.check(unquote(request.path_params["collection"]))
         return found
+
+    async def still_sees(self, request: Request, collection: str) -> bool:
+        """Whether whoever called may go on with this route, and with that collection: a key may be taken out of its
+        file, and a signed token runs out. Where nobody can be asked who it is, it is as before.
+        """
+        try:
+            found = await self._known(request)
+            found.check_roles(_access(request))
+        except Problem as problem:
+            return problem.code is ApiCode.UNAVAILABLE
+        return found.sees(collection)
+
+    async def _known(self, request: Request) -> Caller:
+        basic = request.scope["route"].path in DOCUMENTS
+        return await self._doorkeeper.caller(request.headers.get("authorization"), basic=basic)
+
+
+def _access(request: Request) -> Access:
+    return ROUTES[f"{request.method} {request.scope['route'].path}"]
 
 
 def _limit(rates: Rates, name: str) -> None:
@@ -73,13 +91,18 @@ async def the_desk(request: Request) -> Desk:
     return cast(Desk, request.app.state.desk)
 
 
+async def the_gate(request: Request) -> Gate:
+    """What says who may pass."""
+    return cast(Gate, request.app.state.gate)
+
+
 async def the_caller(request: Request) -> Caller:
     """Whoever calls."""
-    gate = cast(Gate, request.app.state.gate)
-    return await gate.caller(request)
+    return await (await the_gate(request)).caller(request)
 
 
 DeskOf = Annotated[Desk, Depends(the_desk)]
+GateOf = Annotated[Gate, Depends(the_gate)]
 CallerOf = Annotated[Caller, Depends(the_caller)]
 
 

@@ -1,6 +1,8 @@
 """The routes of a query's ranking: once, as it comes, and how far the query is."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from time import monotonic
 
 import orjson
 from fastapi import APIRouter, Request
@@ -8,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from haystream_service.api import openapi
 from haystream_service.api.desk import Desk, Opened
-from haystream_service.api.guards import DeskOf, Limit, QueryLately, QueryOf, answer
+from haystream_service.api.guards import DeskOf, GateOf, Limit, QueryLately, QueryOf, answer
 from haystream_service.api.messages import Progress
 from haystream_service.api.problems import not_found
 from haystream_service.wire import NextItems, decode_ranking
@@ -17,6 +19,8 @@ router = APIRouter(tags=["rankings"])
 
 QUIET_SECONDS = 15.0
 """Then a stream says that it is alive: proxies close what is silent for a minute."""
+ASK_SECONDS = 1.0
+"""For how long it is believed that whoever has a stream may still see it: a signature takes 0.1 ms to check."""
 
 
 @router.get(
@@ -40,12 +44,16 @@ async def show_ranking(opened: QueryLately, request: Request, desk: DeskOf, limi
     response_class=StreamingResponse,
     responses=openapi.stream("Server-sent events: `ranking`, whose id is the revision, and `deleted`."),
 )
-async def stream_ranking(opened: QueryOf, request: Request, desk: DeskOf) -> Response:
-    """Every ranking as it comes, the newest first; with Last-Event-ID, only what is newer than that revision."""
+async def stream_ranking(opened: QueryOf, request: Request, desk: DeskOf, gate: GateOf) -> Response:
+    """Every ranking as it comes, the newest first; with Last-Event-ID, only what is newer than that revision.
+
+    It ends where the token is not taken any more.
+    """
     last = request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() and len(last) <= 18 else -1
     headers = {"X-Accel-Buffering": "no"}  # or a proxy keeps what should be seen at once
-    return StreamingResponse(_events(desk, opened, after), headers=headers, media_type="text/event-stream")
+    events = _events(desk, opened, after, partial(gate.still_sees, request, opened.collection))
+    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
 @router.get("/v1/queries/{query_id}/progress", response_model=Progress)
@@ -75,11 +83,19 @@ async def _ranking(desk: Desk, opened: Opened) -> bytes:
     return raw
 
 
-async def _events(desk: Desk, opened: Opened, after: int) -> AsyncIterator[bytes]:
+async def _events(
+    desk: Desk, opened: Opened, after: int, still_sees: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    asked = monotonic()
     async with desk.watching.query(opened.query_id) as watched:
         yield b"retry: 1000\n\n"
         while not desk.stopping.is_set():
-            if not await watched.after(after, QUIET_SECONDS):
+            moved = await watched.after(after, QUIET_SECONDS)
+            if monotonic() - asked > ASK_SECONDS:
+                if not await still_sees():
+                    return
+                asked = monotonic()
+            if not moved:
                 yield b": still here\n\n"
                 continue
             after, ranking = watched.revision, watched.ranking
