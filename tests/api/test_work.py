@@ -17,6 +17,7 @@ from haystream.events import Outcome, Query, Verdict
 from haystream.report import report
 from haystream_service.api import rankings, tokens
 from haystream_service.api.access import Role
+from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.wire import encode_item
 
 pytestmark = pytest.mark.asyncio
@@ -313,6 +314,31 @@ async def test_a_stream_says_that_it_is_alive(
         async for line in response.aiter_lines():
             if line.startswith(":"):
                 break
+
+
+@pytest.mark.parametrize("trouble", [StoreUnavailable, StoreDamaged])
+async def test_a_stream_goes_on_once_redis_is_mended(
+    lead: httpx.AsyncClient,
+    ingest: httpx.AsyncClient,
+    kim: httpx.AsyncClient,
+    world: World,
+    trouble: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = await opened(lead, ingest, world)
+    async with asyncio.timeout(30), kim.stream("GET", "/v1/queries/q/ranking/stream") as response:
+        stream, asked = Stream(response), asyncio.Event()
+        await stream.event()
+
+        async def refused(query_id: str) -> int | None:
+            asked.set()
+            raise trouble("it holds a string, and a hash belongs there")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(world.store, "read_revision", refused)
+            await asked.wait()
+        await decide(kim, 1, before["items"][0]["item_id"])
+        assert json.loads((await stream.event())["data"])["screened"] == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.base import Store, StoreDamaged, StoreUnavailable
 
 LOOK_SECONDS = 0.1
 """Between two looks whether a query that somebody watches has a new ranking."""
@@ -64,6 +64,6 @@ class Watching:
                     watched.revision = revision
                     watched.moved.set()
                     watched.moved = asyncio.Event()
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreDamaged):
                 pass  # watchers keep what they have, and are told when it moves again
             await asyncio.sleep(LOOK_SECONDS)
