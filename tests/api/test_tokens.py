@@ -1,5 +1,6 @@
 """Tokens: keys of a file that changes while it is used, and those that an OpenID provider signs."""
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,19 @@ async def test_a_provider_that_is_away_from_the_start_is_waited_for(login: Login
     login.away = True
     with pytest.raises(Problem, match="unavailable"):
         await doorkeeper.caller(f"Bearer {login.token()}")
+
+
+@pytest.mark.asyncio
+async def test_who_comes_while_a_provider_is_silent_from_the_start_waits_once(
+    login: Login, doorkeeper: Doorkeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider that says nothing takes five seconds to be given up."""
+    login.away = True
+    asked = (doorkeeper.caller(f"Bearer {login.token()}") for _ in range(10))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [str(answer) for answer in answers if isinstance(answer, Problem)] == [str(answers[0])] * 10
+    assert "unavailable" in str(answers[0])
+    assert login.asked == 1
+    login.away = False
+    monkeypatch.setattr(tokens, "ASK_SECONDS", 0.0)
+    assert (await doorkeeper.caller(f"Bearer {login.token()}")).subject == "kim"

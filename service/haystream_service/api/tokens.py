@@ -38,7 +38,7 @@ LOOK_SECONDS = 1.0
 KEYS_SECONDS = 300.0
 """For how long a provider's keys are used without asking again."""
 ASK_SECONDS = 10.0
-"""Between two times that a provider is asked for a key that it did not have."""
+"""Between two times that a provider is asked that did not have a key, or did not answer."""
 
 
 class Key(Record):
@@ -173,6 +173,8 @@ class Provider:
             age = time.monotonic() - self._asked
             if age > KEYS_SECONDS or (name not in self._keys and age > ASK_SECONDS):
                 await self._ask()
+        if not self._keys:
+            raise unavailable("who signs the tokens cannot be asked just now")
         if name not in self._keys:
             raise _unauthenticated("the token is signed with a key that its issuer does not tell of")
         return self._keys[name]
@@ -184,8 +186,6 @@ class Provider:
             found = jwt.PyJWKSet.from_dict(answer.json())
         except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
             log.warning("the keys at %s cannot be had: %r", self._jwks, error)
-            if not self._keys:
-                raise unavailable("who signs the tokens cannot be asked just now") from None
         else:
             self._keys = {key.key_id: key for key in found.keys}
         self._asked = time.monotonic()
