@@ -134,6 +134,20 @@ async def test_a_token_that_is_not_for_us_is_not_taken(
         await doorkeeper.caller(f"Bearer {login.token(**claims)}")
 
 
+@pytest.mark.parametrize(
+    "subject", ["", "kim\nx", "kim\x00", "kim\ud800", "x" * 513], ids=["empty", "line", "nul", "half", "long"]
+)
+@pytest.mark.asyncio
+async def test_a_subject_that_no_event_could_name_is_refused(
+    login: Login, doorkeeper: Doorkeeper, subject: str
+) -> None:
+    with pytest.raises(Problem, match=r"unauthenticated: .*sub") as refused:
+        await doorkeeper.caller(f"Bearer {login.token(sub=subject)}")
+    assert (refused.value.status, refused.value.headers["WWW-Authenticate"][:6]) == (401, "Bearer")
+    for taken in ("x" * 512, "auth0|kim", "Kim Ü"):
+        assert (await doorkeeper.caller(f"Bearer {login.token(sub=taken)}")).subject == taken
+
+
 @pytest.mark.asyncio
 async def test_a_token_that_somebody_else_has_signed_is_not_taken(login: Login, doorkeeper: Doorkeeper) -> None:
     other = rsa.generate_private_key(65537, 2048)

@@ -25,6 +25,7 @@ from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.wire.fields import Id, Record
+from haystream_service.wire.reading import rejection
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,12 @@ class Key(Record):
 
 
 _KEYS = TypeAdapter(list[Key])
+
+
+class SignedClaims(Record):
+    """What a signed token says of its subject, who is an analyst in whatever it writes."""
+
+    sub: Id
 
 
 def new_key(subject: str, roles: list[Role], collections: list[str]) -> tuple[str, Key]:
@@ -157,12 +164,13 @@ class Provider:
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
+            subject = SignedClaims.model_validate(claims).sub
         except jwt.PyJWTError as error:
             raise _unauthenticated(f"the token is not taken: {error}") from None
+        except ValidationError as error:
+            raise _unauthenticated(f"the token is not taken: {rejection(error).detail}") from None
         roles = {role.value for role in Role} & _texts(claims, "haystream_roles")
-        return Caller(
-            claims["sub"], frozenset(map(Role, roles)), frozenset(_texts(claims, "haystream_collections"))
-        )
+        return Caller(subject, frozenset(map(Role, roles)), frozenset(_texts(claims, "haystream_collections")))
 
     async def close(self) -> None:
         """Let go of connections."""
