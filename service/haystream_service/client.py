@@ -154,7 +154,12 @@ class Haystream:
 
     def delete(self, query_id: str) -> Deleted:
         """Delete the query, for good."""
-        return self._ask(Deleted, "DELETE", "queries", query_id)
+        try:
+            return self._ask(Deleted, "DELETE", "queries", query_id)
+        except ApiProblem as problem:
+            if problem.code != "query_deleted":  # it is what was wanted, or an earlier try has done it
+                raise
+            return Deleted(query_id=query_id, deleted=True)
 
     def progress(self, query_id: str) -> Progress:
         """How far the query is."""

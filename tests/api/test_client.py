@@ -177,6 +177,30 @@ async def test_what_gets_no_answer_is_asked_again_and_done_once(address: str, wo
     assert not world.dead_letters()
 
 
+class LostOnce(httpx.HTTPTransport):
+    """The first answer to a DELETE is lost on the way back."""
+
+    lost = False
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        if request.method == "DELETE" and not self.lost:
+            self.lost = True
+            answer.read()
+            answer.close()
+            raise httpx.ReadError("the answer was lost")
+        return answer
+
+
+async def test_a_query_is_deleted_although_the_answer_was_lost(address: str, world: World) -> None:
+    await filled(address, world)
+    transport = LostOnce()
+    deleted = await using(address, "lead", lambda client: client.delete("team/q"), transport=transport)
+    assert (deleted.query_id, deleted.deleted, transport.lost) == ("team/q", True, True)
+    with pytest.raises(ApiProblem, match="not_found"):
+        await using(address, "lead", lambda client: client.delete("none"))
+
+
 async def test_an_api_that_stays_away_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
