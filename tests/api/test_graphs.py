@@ -4,7 +4,7 @@ import httpx
 import pytest
 from support.world import World
 
-from haystream.events import Item, Outcome, Query, Verdict, View
+from haystream.events import Item, Outcome, Query, Status, Verdict, View
 from haystream.report import report
 from haystream.scope import scope
 from haystream_service.api.graphs import Graphs
@@ -41,6 +41,26 @@ async def test_a_replica_that_runs_on_over_a_rebuild_names_who_is_meant(
     means = {name: mean for name, (mean, _) in report(state).participants.items()}
     assert await believed(lead) == pytest.approx(means, abs=1e-9)
     assert before == pytest.approx(means, abs=1e-6)  # it is the same that was said
+
+
+@pytest.mark.parametrize("status", [Status.OPEN, Status.CLOSED])
+async def test_a_query_of_a_log_that_is_no_more_is_not_shown_and_is_saved_anew_though_nobody_touches_it(
+    lead: httpx.AsyncClient, world: World, status: Status
+) -> None:
+    world.say(Query("q"), *ITEMS, *VERDICTS, Query("q", status=status))
+    await world.processes[0].settled()
+    before = await believed(lead)
+    await world.processes[0].crash()
+    world.store._logs.clear()
+    await world.store.append_items("default", ITEMS[::-1])
+    known = (await world.store.read_up_to([HISTORY]))[HISTORY]
+    await world.store.move_up_to({HISTORY: (known, known + 1)})
+    answer = await lead.get("/v1/queries/q/participants")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "unavailable"
+    process = await world.process(idle_seconds=0.0)
+    await process.settled()
+    assert await believed(lead) == pytest.approx(before, abs=1e-6)
 
 
 async def believed(client: httpx.AsyncClient) -> dict[str, float]:

@@ -11,8 +11,8 @@ from haystream.graph import Graph
 from haystream.posterior_tables import Posterior, read
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import unavailable
-from haystream_service.store.base import Store
-from haystream_service.worker.written import HISTORY
+from haystream_service.store.base import Position, Store
+from haystream_service.worker.written import HISTORY, NONE_SAID
 
 ITEMS_AT_ONCE = 500
 """Between two turns of the event loop: some 5 ms."""
@@ -102,16 +102,19 @@ class Graphs:
     async def posterior(self, settings: Query) -> tuple[Graph, Posterior] | None:
         """The query's posterior and the graph that numbers it; None where nothing is saved yet.
 
-        Raises a `Problem` while the collection's log is being read for the first time, or its prior computed.
+        Raises a `Problem` while the collection's log is being read for the first time, or its prior computed, and
+        while rows are numbered as in a log that the store has no more.
         """
-        cursor = await self._cursor(settings)
+        position = await self._position(settings)
         tables = await self._store.read_tables(settings.query_id)
         if tables is None:
             return None
         known = await self._read_up(settings.view)
-        if cursor < known.left_at:
-            known = await self._read_up(settings.view, cursor)
-            if await self._cursor(settings) != cursor:
+        if position.history not in {NONE_SAID, known.history}:
+            raise unavailable(f"query {settings.query_id!r} is to be saved anew: Redis went back", seconds=2)
+        if position.cursor < known.left_at:
+            known = await self._read_up(settings.view, position.cursor)
+            if (await self._position(settings)).cursor != position.cursor:
                 raise unavailable(f"query {settings.query_id!r} is being saved anew", seconds=1)
         graph, known.priors = known.graph, known.priors or Priors(self._store, settings.view, self._tolerance)
         saved = await asyncio.to_thread(graph.as_now().as_of, tables.size.edges)
@@ -122,10 +125,10 @@ class Graphs:
         """The items in the view's scope; None where all are. Raises a `Problem` as `posterior` does."""
         return None if view.scope is None else (await self._read_up(view)).scoped
 
-    async def _cursor(self, settings: Query) -> int:
-        """The entries of its log that the query, as it is saved, has taken in."""
+    async def _position(self, settings: Query) -> Position:
+        """How much of its log the query, as it is saved, has taken in, and of which."""
         (head,) = await self._store.read_heads([settings.query_id])
-        return 0 if head is None else head.position.cursor
+        return Position() if head is None else head.position
 
     async def _read_up(self, view: View, most: int | None = None) -> _Known:
         """What the log says now, or what its first entries did."""

@@ -31,7 +31,7 @@ from haystream_service.worker.records import (
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import AssignedEnds, Limits, Shared
-from haystream_service.worker.written import Written
+from haystream_service.worker.written import NONE_SAID, Written
 
 log = logging.getLogger(__name__)
 
@@ -306,8 +306,8 @@ class Worker:
         recent = 0
         for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
             owner.put_down(head)
-            if head.settings is None:
-                owner.wake()  # and be told why
+            if head.settings is None or head.position.history not in {NONE_SAID, shared.written.history}:
+                owner.wake()  # and be told why, or saved anew: of another log, its tables' rows may be others'
             elif owner.touched >= lately and head.settings.status == Status.OPEN:
                 recent += 1
                 if recent <= limits.queries_in_memory:
