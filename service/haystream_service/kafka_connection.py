@@ -1,6 +1,8 @@
 """How Kafka is reached: the settings as arguments of aiokafka's clients and of a Faust app, in this one place."""
 
 import ssl
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import aiokafka.errors as kafka_errors
@@ -55,7 +57,13 @@ def faust_arguments(settings: Settings) -> dict[str, Any]:
     return {"broker": broker, "broker_credentials": credentials}
 
 
-def _security(settings: Settings) -> dict[str, Any]:
+@cache
+def _security(settings: Settings) -> Mapping[str, Any]:
+    """The arguments that say how one is let in, the same ones for every client.
+
+    What was last read of a file outlives the client that read it: one that is made while a file is being written
+    uses that, too.
+    """
     arguments: dict[str, Any] = {}
     if settings.kafka_tls:
         arguments["ssl_context"] = MountedTls(
@@ -110,7 +118,7 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
 
 async def refusal(settings: Settings) -> str | None:
     """Why Kafka does not let us in, in a sentence; None where it does, or where nobody answers at all."""
-    arguments = _security(settings)
+    arguments = dict(_security(settings))
     if "sasl_plain_password" in arguments:
         arguments["sasl_plain_password"] = arguments["sasl_plain_password"].read()
     for server in settings.kafka.split(","):
