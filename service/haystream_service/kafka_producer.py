@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerClosed
 from aiokafka.structs import RecordMetadata
 
 from haystream_service.kafka_connection import client_arguments, start
@@ -81,34 +81,48 @@ class Producer:
     ) -> list[RecordMetadata]:
         """The same of several records. Where one raises, others may be there."""
         began = perf_counter()
-        sent: list[asyncio.Future[RecordMetadata]] = []
+        producer: AIOKafkaProducer | None = None
+        found: list[RecordMetadata] = []
         try:
             async with asyncio.timeout(self._seconds):
-                producer = await self._started()
-                name = self._settings.topic(topic)
-                for key, value, headers in records:
-                    sent.append(
-                        await producer.send(name, value, key=key, partition=partition, headers=list(headers))
-                    )
-                found = await asyncio.gather(*sent, return_exceptions=True)
-            for answer in found:
-                if isinstance(answer, BaseException):
-                    raise answer
+                while len(found) < len(records):
+                    producer = await self._started()
+                    found += await self._sent(producer, topic, records[len(found) :], partition)
         except MessageSizeTooLargeError:
-            await self.close()  # the broker misses a sequence number now
+            await self._let_go(producer)  # the broker misses a sequence number now
             raise
         except TimeoutError:
             raise BrokerUnavailable(f"Kafka did not acknowledge within {self._seconds:g} s") from None
         except (KafkaError, OSError) as error:
             if not getattr(error, "retriable", True):
-                await self.close()
+                await self._let_go(producer)
             raise BrokerUnavailable(f"Kafka did not acknowledge: {error!r}") from error
         self._acknowledged(topic, perf_counter() - began)
+        return found
+
+    async def _sent(
+        self, producer: AIOKafkaProducer, topic: str, records: Sequence[Parcel], partition: int | None
+    ) -> list[RecordMetadata]:
+        """Where the first of the records lie: all of them, unless another's record has the producer closed."""
+        name = self._settings.topic(topic)
+        sent: list[asyncio.Future[RecordMetadata]] = []
+        with suppress(ProducerClosed):  # this record is not written, nor are those after it
+            for key, value, headers in records:
+                sent.append(await producer.send(name, value, key=key, partition=partition, headers=list(headers)))
+        found = await asyncio.gather(*sent, return_exceptions=True)
+        for answer in found:
+            if isinstance(answer, BaseException):
+                raise answer
         return [at for at in found if not isinstance(at, BaseException)]
 
     async def close(self) -> None:
         """Stop; what is under way is finished first."""
-        producer, self._producer = self._producer, None
+        await self._let_go(self._producer)
+
+    async def _let_go(self, producer: AIOKafkaProducer | None) -> None:
+        """Stop this one; if another is in its place by now, that goes on."""
+        if self._producer is producer:
+            self._producer = None
         if producer is not None:
             with suppress(KafkaError, OSError):
                 await producer.stop()

@@ -1,0 +1,106 @@
+"""The producer that all of a process share: what one record does to those who wait beside it."""
+
+import asyncio
+
+import pytest
+from aiokafka.errors import MessageSizeTooLargeError, OutOfOrderSequenceNumber, ProducerClosed
+from aiokafka.structs import RecordMetadata
+
+from haystream_service import kafka_producer
+from haystream_service.kafka_producer import Parcel, Producer
+from haystream_service.settings import Settings
+from haystream_service.worker.records import BrokerUnavailable
+
+pytestmark = pytest.mark.asyncio
+
+NO_ROOM = b"for this one there is no room yet"
+
+
+class Client:
+    """Stands for aiokafka's producer: what it is given waits for the test to say what becomes of it."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._closed = asyncio.Event()
+        broker.clients.append(self)
+
+    @property
+    def stopped(self) -> bool:
+        return self._closed.is_set()
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self._closed.set()
+
+    async def send(self, topic: str, value: bytes, **_: object) -> asyncio.Future[RecordMetadata]:
+        if value == NO_ROOM and self is self._broker.clients[0]:
+            await self._closed.wait()
+            raise ProducerClosed
+        return self._broker.waiting.setdefault(value, asyncio.get_running_loop().create_future())
+
+
+class Broker:
+    """What was given to producers, one after the other, and is not acknowledged yet."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clients: list[Client] = []
+        self.waiting: dict[bytes, asyncio.Future[RecordMetadata]] = {}
+        monkeypatch.setattr(kafka_producer, "AIOKafkaProducer", lambda **_: Client(self))
+
+    async def has(self, value: bytes) -> asyncio.Future[RecordMetadata]:
+        """What is to be told of the record, once it is there."""
+        while value not in self.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return self.waiting[value]
+
+
+def at(offset: int) -> RecordMetadata:
+    return RecordMetadata("verdicts", 0, None, offset, 0, 0, 0)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    return Broker(monkeypatch)
+
+
+async def too_large(producer: Producer, broker: Broker) -> None:
+    sending = asyncio.create_task(producer.send("items", b"i", b"too large"))
+    (await broker.has(b"too large")).set_exception(MessageSizeTooLargeError())
+    with pytest.raises(MessageSizeTooLargeError):
+        await sending
+
+
+async def test_who_waits_beside_a_record_that_is_too_large_closes_nobody_elses_producer(broker: Broker) -> None:
+    producer = Producer(Settings())
+    beside = asyncio.create_task(producer.send("verdicts", b"q", b"beside it"))
+    failing = await broker.has(b"beside it")
+    await too_large(producer, broker)
+    later = asyncio.create_task(producer.send("verdicts", b"q", b"later"))
+    written = await broker.has(b"later")
+    failing.set_exception(OutOfOrderSequenceNumber())
+    with pytest.raises(BrokerUnavailable):
+        await beside
+    assert [client.stopped for client in broker.clients] == [True, False]
+    written.set_result(at(7))
+    assert await later == at(7)
+    await producer.close()
+    assert [client.stopped for client in broker.clients] == [True, True]
+
+
+async def test_what_has_not_been_taken_when_a_producer_is_closed_goes_to_the_next_one_in_order(
+    broker: Broker,
+) -> None:
+    producer = Producer(Settings())
+    several = asyncio.create_task(producer.send_all("leases", [Parcel(b"q", b"first"), Parcel(b"q", NO_ROOM)]))
+    first = await broker.has(b"first")
+    await too_large(producer, broker)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert NO_ROOM not in broker.waiting, "the one before it is not there yet"
+    first.set_result(at(5))
+    (await broker.has(NO_ROOM)).set_result(at(6))
+    assert await several == [at(5), at(6)]
+    assert [client.stopped for client in broker.clients] == [True, False]
+    await producer.close()
