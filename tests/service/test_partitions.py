@@ -177,6 +177,18 @@ async def test_a_query_that_stands_still_holds_up_its_own_partition_and_no_other
     assert consumer.held == {VERDICTS}, "what is taken away is not asked for again"
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+async def test_a_partition_of_which_nothing_is_in_hand_is_fetched_however_few_may_be(most: int) -> None:
+    consumer = Consumer({QUERIES: 9, VERDICTS: 9})
+    mine = partitions(consumer, Clock())
+    flow = Flow(consumer, mine, most)
+    records = [flow.bounded(record(mine, Kind.VERDICT, VERDICTS, offset, [])) for offset in range(most)]
+    assert consumer.held == {VERDICTS}
+    for done in records:
+        done.ack()
+    assert consumer.held == set()
+
+
 async def test_partitions_of_a_topic_that_was_not_there_are_left_out() -> None:
     mine = partitions(Consumer({}), Clock())
     assert mine.left_out() == ["haystream.leases: of partition 0 nothing is read"]

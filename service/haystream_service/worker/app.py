@@ -153,7 +153,7 @@ class Flow:
 
         def ack() -> None:
             record.ack()
-            if self._partitions.has(tp) and self._partitions.in_hand(tp) < self._most // 2:
+            if self._partitions.has(tp) and self._partitions.in_hand(tp) <= self._most // 2:
                 self._consumer.on_buffer_drop(tp)  # does nothing where it is fetched
 
         if self._partitions.in_hand(tp) >= self._most:
