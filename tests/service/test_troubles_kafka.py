@@ -17,6 +17,7 @@ from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_query, encode_verdict
+from haystream_service.worker import kafka
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -154,6 +155,41 @@ def _start(worker: ForkedWorker) -> None:
 
 async def _died_or_stopped(pipeline: Pipeline, worker: ForkedWorker) -> bool:
     return not worker.running or "bad" in await pipeline.store.quarantined()
+
+
+async def test_dead_letters_that_cannot_be_written_hold_up_nobody_and_come_later(
+    pipeline: Pipeline, admin: AIOKafkaAdminClient
+) -> None:
+    settings, queries = pipeline.settings, ("q", "a", "b", "c")
+    events: list[Event] = [*map(Query, queries), *ITEMS]
+    worker = await pipeline.worker_after(events)
+    await admin.delete_topics([settings.topic("dead-letters")])
+
+    async def gone() -> bool:
+        return settings.topic("dead-letters") not in await admin.list_topics()
+
+    await until(gone, "the broker has no dead-letters any more")
+    for key in queries:
+        await pipeline.say_raw("verdicts", key.encode(), b"no json")
+    await pipeline.say(*(said for key in queries for said in verdicts(key, range(3))))
+
+    async def counted() -> bool:
+        rankings = [await pipeline.rankings(key) for key in queries]
+        return all(ranking[-1].screened == 3 for ranking in rankings)
+
+    await until(counted, "every query has its verdicts, on both partitions")
+
+    async def told() -> bool:
+        return not await is_ready(worker)
+
+    await until(told, "the worker is not ready")
+    committed = await kafka.committed_offsets(settings)
+    assert not [tp for tp in committed if tp.topic == settings.topic("verdicts")]
+    await kafka.ensure_topics(settings)
+    await pipeline.drained()
+    written = await pipeline.records("dead-letters")
+    assert {record.key for record in written} == {key.encode() for key in queries}
+    assert {decode_dead_letter(record.value)[1] for record in written} == {b"no json"}
 
 
 COMPACTED_SOON = {

@@ -92,6 +92,81 @@ async def test_a_ranking_saved_for_new_items_is_published_after_a_crash(world: W
     await heir.wait(world.broker.wait_for("next-items", lambda m: len(decode_ranking(m.value).items) == 1))
 
 
+class Withheld(MemoryPublisher):
+    """Dead letters wait until `let` is set; `asked` once one was to be written."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker)
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
+        self.asked.set()
+        await self.let.wait()
+        await super().publish_dead_letter(key, value)
+
+
+BAD = b"no json"
+
+
+async def rejecting(world: World) -> tuple[Process, Withheld, tuple[str, int]]:
+    """A worker that has a record in hand whose dead letter does not come through, and where that record lies."""
+    publisher = Withheld(world.broker)
+    process = await world.process(publisher=publisher)
+    world.say(Query("q"), item(1), item(2))
+    await process.settled()
+    world.broker.produce("verdicts", b"q", BAD)
+    (partition,) = (p for p in range(world.broker.partitions) if world.broker.end(("verdicts", p)))
+    await process.wait(publisher.asked.wait())
+    return process, publisher, ("verdicts", partition)
+
+
+async def test_nobody_waits_for_a_dead_letter_and_nothing_behind_it_is_committed(world: World) -> None:
+    process, publisher, where = await rejecting(world)
+    world.say(verdict(1))
+    await process.wait(world.broker.wait_for("next-items", lambda m: decode_ranking(m.value).screened == 1))
+    draining = asyncio.create_task(process.worker.drain())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert world.broker.committed.get(where, 0) == 0
+    assert not draining.done()
+    assert not process.worker.idle()
+    publisher.let.set()
+    await process.settled()
+    await draining
+    assert world.dead_letters() == [("malformed_json", BAD)]
+    assert world.broker.committed[where] == 2
+
+
+async def test_a_dead_letter_that_waits_when_its_partition_goes_is_left_to_who_gets_it(world: World) -> None:
+    process, publisher, where = await rejecting(world)
+    await process.consumer.assign(process.worker, {0, 1} - {where[1]})
+    publisher.let.set()
+    await process.worker.drain()
+    assert world.dead_letters() == []
+    heir = await world.process((where[1],))
+    await heir.settled()
+    assert world.dead_letters() == [("malformed_json", BAD)]
+    assert world.broker.committed[where] == 1
+
+
+async def test_a_dead_letter_is_there_once_where_its_partition_goes_and_comes_back(world: World) -> None:
+    process, publisher, where = await rejecting(world)
+    await process.consumer.assign(process.worker, {0, 1})
+    publisher.let.set()
+    await process.settled()
+    assert world.dead_letters() == [("malformed_json", BAD)]
+    assert world.broker.committed[where] == 1
+
+
+async def test_a_crash_loses_no_dead_letter(world: World) -> None:
+    process, _, where = await rejecting(world)
+    await process.crash()
+    heir = await world.process()
+    await heir.settled()
+    assert world.dead_letters() == [("malformed_json", BAD)]
+    assert world.broker.committed[where] == 1
+
+
 async def test_a_fenced_zombie_loads_again_and_loses_nothing(world: World) -> None:
     zombie = await world.process()
     events: list[Event] = [Query("q"), *(item(n) for n in range(8)), verdict(1), verdict(2)]

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from haystream.errors import Rejected
 from haystream.events import Status
@@ -15,6 +16,7 @@ from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers, Intake
 from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer, shorter
+from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
 from haystream_service.worker.queries import QueryOwner
 from haystream_service.worker.records import (
@@ -81,6 +83,8 @@ class Worker:
         self._followers = Followers(self._shared)
         self._owners: dict[tuple[str, int], QueryOwner] = {}
         """By query and partition: where producers choose partitions differently, several have records of it."""
+        self._rejected: dict[int, Mailbox[tuple[Record, Rejected]]] = {}
+        """By partition, records that are no query's events, on their way to become dead letters."""
         self._partitions: set[int] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._residents: Residents | None = None
@@ -128,7 +132,7 @@ class Worker:
     async def on_record(self, record: Record) -> None:
         """Take a record; it is acknowledged later. Never raises for a bad one.
 
-        What is a query's waits for nothing here, but for the dead letter where it is no event.
+        What is a query's waits for nothing here, nor does what is no event.
         """
         try:
             match record.kind:
@@ -143,8 +147,7 @@ class Worker:
                 case Kind.ITEM:
                     await self.on_items([record])
         except Rejected as error:
-            await self._shared.reject(record, error)
-            record.ack()
+            self._reject(record, error)
 
     async def on_items(self, records: Sequence[Record]) -> None:
         """Return when these records of the items topic are in their logs, or dead letters, and acknowledged."""
@@ -162,6 +165,19 @@ class Worker:
         else:
             self._owner(query.query_id, record.partition).deliver(record, query)
 
+    def _reject(self, record: Record, error: Rejected) -> None:
+        """Have the record made a dead letter and then acknowledged; its partition's others do not wait for that."""
+        if record.partition not in self._rejected:
+            self._rejected[record.partition] = Mailbox(
+                self._tell_rejected, max_batch=self._shared.limits.max_batch, on_bug=self.fail
+            )
+        self._rejected[record.partition].post((record, error))
+
+    async def _tell_rejected(self, rejected: Iterable[tuple[Record, Rejected]]) -> None:
+        for record, error in rejected:
+            await self._shared.reject(record, error)
+            record.ack()
+
     # ---- partitions ----
 
     async def assign(self, partitions: Iterable[int]) -> None:
@@ -178,6 +194,7 @@ class Worker:
             del self._owners[owner.query_id, owner.partition]
             await owner.suspend()
             owner.release()
+        await self._drop_rejected(self._rejected.keys() - self._partitions)
         if self._loading is not None:
             self._loading.cancel()
         self._loading = asyncio.create_task(self._load(sorted(self._partitions)))
@@ -193,20 +210,25 @@ class Worker:
         if self._loading is not None:
             self._loading.cancel()
         owners = [owner for owner in self._owners.values() if owner.partition in revoked]
-        await asyncio.gather(*(owner.suspend() for owner in owners))
+        await asyncio.gather(*(owner.suspend() for owner in owners), self._drop_rejected(revoked))
+
+    async def _drop_rejected(self, partitions: Iterable[int]) -> None:
+        """Forget what has no dead letter yet: it is not acknowledged, so who has the partition next gets it."""
+        for mailbox in [self._rejected.pop(partition) for partition in partitions if partition in self._rejected]:
+            async with mailbox.dropped():
+                pass
 
     async def drain(self) -> None:
         """Return when all queries and verdicts that were taken are saved, published and acknowledged."""
         if self._loading is not None:
             await asyncio.wait([self._loading])
-        owners = list(self._owners.values())
-        await asyncio.gather(*(owner.mailbox.drained() for owner in owners))
+        await asyncio.gather(*(mailbox.drained() for mailbox in self._mailboxes()))
 
     async def close(self) -> None:
         """Stop where it is. What was not acknowledged will be delivered again."""
         if self._residents is not None:
             self._residents.close()
-        await self.revoke({owner.partition for owner in self._owners.values()})
+        await self.revoke({owner.partition for owner in self._owners.values()} | self._rejected.keys())
         for owner in self._owners.values():
             owner.release()
         self._owners.clear()
@@ -264,7 +286,8 @@ class Worker:
 
     def idle(self) -> bool:
         """Whether all that was taken is in the store, ranked and tended: nothing is left to do by itself."""
-        return not len(self._intake) and all(owner.idle() for owner in self._owners.values())
+        busy = len(self._intake) or not all(mailbox.idle for mailbox in self._rejected.values())
+        return not busy and all(owner.idle() for owner in self._owners.values())
 
     def state(self, query_id: str) -> QueryState | None:
         """A query's state in this worker's memory, for tests and debugging."""
@@ -353,7 +376,10 @@ class Worker:
         show_largest(self._shared.metrics.collection_memory, weights, limit=LABELLED_COLLECTIONS)
 
     def _waiting(self) -> int:
-        return sum(len(owner.mailbox) for owner in list(self._owners.values()))
+        return sum(map(len, self._mailboxes()))
+
+    def _mailboxes(self) -> list[Mailbox[Any]]:
+        return [*(owner.mailbox for owner in list(self._owners.values())), *self._rejected.values()]
 
     def _counted(self, **properties: bool) -> int:
         """The number of queries that have these properties of their owners."""
