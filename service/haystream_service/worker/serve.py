@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -10,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
+from threading import Timer
 from typing import Any, TypeVar
 
 import faust
@@ -60,8 +62,8 @@ COUNT_SECONDS = 15.0
 LOST_SECONDS = 2.0
 """Between two looks whether a lost store was rebuilt."""
 
-STOP_SECONDS = 10.0
-"""For Faust to leave the group and stop, once everything is committed. k8s' grace period has room for it."""
+STOP_SECONDS = 8.0
+"""For leaving the groups and closing connections, above `drain_seconds`. k8s' grace period has room for it."""
 
 T = TypeVar("T")
 
@@ -142,7 +144,7 @@ async def serve(settings: Settings) -> int:
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
-        stop = _stopped_by_signals()
+        stop = _stopped_by_signals(settings)
         data_dir = _data_dir(settings, stack)
         server = Server(settings)
         stack.push_async_callback(server.store.close)
@@ -185,6 +187,7 @@ async def serve(settings: Settings) -> int:
                 await _drain(app, server, items)
             else:
                 log.critical("stopping after a failure", exc_info=app.crash_reason)
+                _end_within(STOP_SECONDS, code=1)
             ended.cancel()
             stopping.cancel()
         if server.worker.failed.done():
@@ -199,11 +202,32 @@ def _settle_memory() -> None:
     gc.set_threshold(*WALKS)
 
 
-def _stopped_by_signals() -> asyncio.Event:
+def _stopped_by_signals(settings: Settings) -> asyncio.Event:
     stop = asyncio.Event()
+
+    def told() -> None:
+        stop.set()
+        _end_within(settings.drain_seconds + STOP_SECONDS, code=0)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, told)
     return stop
+
+
+def _end_within(seconds: float, *, code: int) -> None:
+    """Have the process end by then, whatever it still waits for; as after a crash, the rest is delivered again.
+
+    Where Kafka stands still, aiokafka and Faust wait for it in order to leave: Faust in a thread of its own, which
+    keeps the process from ending.
+    """
+
+    def end() -> None:
+        log.warning("not stopped in time; the rest will be delivered again")
+        os._exit(code)
+
+    timer = Timer(seconds, end)
+    timer.daemon = True  # a process that ends earlier does not wait for it
+    timer.start()
 
 
 def _data_dir(settings: Settings, stack: AsyncExitStack) -> Path:
