@@ -88,6 +88,8 @@ class Producer:
                 while len(found) < len(records):
                     producer = await self._started()
                     found += await self._sent(producer, topic, records[len(found) :], partition)
+                    if len(found) < len(records):
+                        await self._let_go(producer)  # it is closed, whoever has done that
         except MessageSizeTooLargeError:
             await self._let_go(producer)  # the broker misses a sequence number now
             raise
