@@ -8,16 +8,19 @@ import pytest_asyncio
 from redis._parsers.base import BaseParser
 from redis.asyncio import Redis
 from redis.exceptions import ClusterError, DataError, RedisClusterException
+from support.changes import change
 from support.cluster import ClusterServer
-from support.refusals import REFUSALS, USER, allow
+from support.refusals import PERMISSIONS, REFUSALS, USER, allow
 
 from haystream.events import Item
 from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings
 from haystream_service.store.base import StoreRefused, StoreUnavailable
+from haystream_service.store.claims import Offer, Offers
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.refusals import unavailable
 
+ROOT = Path(__file__).parents[2]
 AGAIN = [
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
     "CLUSTERDOWN Hash slot not served",
@@ -74,6 +77,22 @@ async def store(own_valkey: ValkeyServer, password: Path, redis_prefix: str) -> 
     yield store
     await store.wipe()
     await store.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+async def test_the_rights_that_are_documented_are_enough_for_leases(store: RedisStore) -> None:
+    await store.save_query(change(offers=Offers([Offer("a", 0.5, 0.25)], complete=True)))
+    (lease,) = await store.claims.claim("q", "ann", 1, 60)
+    await store.claims.extend("q", lease.lease_id, "ann", 90)
+    await store.claims.release("q", lease.lease_id, "ann")
+    await store.claims.claim("q", "bo", 1, 0)
+    assert (await store.claims.expire("q")).expired == 1
+    assert await store.claims.live("q") == []
+
+
+def test_the_rights_that_are_given_here_are_those_that_are_documented() -> None:
+    assert f" {' '.join(PERMISSIONS)}\n" in (ROOT / "docs" / "operations.md").read_text()
 
 
 @pytest.mark.asyncio

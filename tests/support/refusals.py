@@ -13,7 +13,7 @@ from haystream_service.local import ValkeyServer
 from haystream_service.local.process import HOST, free_port
 
 USER = "haystream"
-PERMISSIONS = ("+@read", "+@write", "+@scripting", "+@connection")
+PERMISSIONS = ("+@read", "+@write", "+@scripting", "+@connection", "+time")
 """All that a worker's user needs, on keys under its prefix. docs/operations.md names the same."""
 
 
