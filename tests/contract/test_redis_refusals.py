@@ -2,23 +2,26 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from redis._parsers.base import BaseParser
 from redis.asyncio import Redis
 from redis.exceptions import ClusterError, DataError, RedisClusterException
-from support.changes import change
+from support.changes import change, rows, tables
 from support.cluster import ClusterServer
-from support.refusals import PERMISSIONS, REFUSALS, USER, allow
+from support.refusals import PERMISSIONS, REFUSALS, USER, allow, command_gone
+from support.world import lease, verdict
 
-from haystream.events import Item
+from haystream.events import Action, Item
 from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings
-from haystream_service.store.base import StoreRefused, StoreUnavailable
+from haystream_service.store.base import Position, StoreRefused, StoreUnavailable
 from haystream_service.store.claims import Offer, Offers
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.refusals import unavailable
+from haystream_service.wire import decode_lease
 
 ROOT = Path(__file__).parents[2]
 AGAIN = [
@@ -112,6 +115,88 @@ async def test_refused_is_said_and_then_it_goes_on(
     await store.ping()
     await store.append_items("c", [Item("2", "c", "a", ("b",))])
     assert await store.item_count("c") == 2
+
+
+OFFERS = Offers([Offer(f"item-{n}", 1 / n, 0.5 / n) for n in range(1, 1500)], complete=False)
+BEFORE = change(
+    verdicts=[verdict(1)],
+    leases=[lease(1, item=2), lease(2, item=2), lease(3, item=3)],
+    tables=tables(rows([0, 1]), rows([2, 3])),
+    offers=OFFERS,
+)
+AFTER = change(
+    expected=10,
+    revision=20,
+    position=Position(5, 8, 2, 4),
+    settings=None,
+    verdicts=[verdict(3)],
+    leases=[lease(1, "released", item=2), lease(4, item=4), lease(5, item=4)],
+    ended=["l3"],
+    tables=tables(rows([0, 2], 7.0), rows([1], 9.0), whole=True),
+    offers=OFFERS._replace(items=OFFERS.items[4:]),
+)
+
+
+async def everything(redis: Any) -> dict[bytes, Any]:
+    """By key, what a server holds."""
+    read = {
+        b"hash": redis.hgetall,
+        b"string": redis.get,
+        b"set": redis.smembers,
+        b"list": lambda key: redis.lrange(key, 0, -1),
+        b"zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
+    }
+    return {key: await read[await redis.type(key)](key) async for key in redis.scan_iter()}
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+@pytest.mark.parametrize("command", ["hset", "hdel", "zadd", "zrem", "set", "setrange", "del", "rpush"])
+async def test_a_save_that_is_refused_halfway_is_whole_when_it_is_tried_again(
+    store: RedisStore, own_valkey: ValkeyServer, command: str
+) -> None:
+    async with Redis(port=own_valkey.port) as admin:
+        await store.save_query(BEFORE)
+        await store.save_query(AFTER)
+        whole = await everything(admin)
+        await store.wipe()
+        await store.save_query(BEFORE)
+        async with command_gone(own_valkey, command):
+            for _ in range(2):
+                with pytest.raises(StoreRefused, match="NOPERM"):
+                    await store.save_query(AFTER)
+                assert await store.read_revision("q") == BEFORE.revision
+        for _ in range(2):  # the answer to the first may be lost
+            await store.save_query(AFTER)
+            assert await everything(admin) == whole
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+@pytest.mark.parametrize("command", ["hset", "hdel", "zrem", "xadd"])
+@pytest.mark.parametrize("action", [Action.RELEASED, Action.EXPIRED])
+async def test_a_lease_whose_end_is_refused_halfway_ends_when_that_is_tried_again(
+    store: RedisStore, own_valkey: ValkeyServer, command: str, action: Action
+) -> None:
+    await store.save_query(BEFORE)
+    seconds = 0 if action is Action.EXPIRED else 60
+    (claimed,) = await store.claims.claim("q", "ann", 1, seconds)
+
+    async def end() -> None:
+        if action is Action.EXPIRED:
+            await store.claims.expire("q")
+        else:
+            await store.claims.release("q", claimed.lease_id, "ann")
+
+    async with command_gone(own_valkey, command):
+        with pytest.raises(StoreRefused, match="NOPERM"):
+            await end()
+    await end()
+    told = [decode_lease(each.value, each.key) for each in await store.claims.outbox("q", 10)]
+    assert [fact.action for fact in told if fact.lease_id == claimed.lease_id][-1] is action
+    assert claimed.lease_id not in [each.lease_id for each in await store.claims.live("q")]
+    (again,) = await store.claims.claim("q", "bo", 1, 60)
+    assert again.item_id == claimed.item_id
 
 
 @pytest.mark.asyncio

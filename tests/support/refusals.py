@@ -92,6 +92,17 @@ async def busy(server: ValkeyServer, password: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
+async def command_gone(server: ValkeyServer, command: str) -> AsyncIterator[None]:
+    """The worker's user lacks a single command: scripts are refused where they come to it."""
+    async with Redis(port=server.port) as admin:
+        await admin.execute_command("ACL", "SETUSER", USER, f"-{command}")
+        try:
+            yield
+        finally:
+            await admin.execute_command("ACL", "SETUSER", USER, f"+{command}")
+
+
+@asynccontextmanager
 async def permission_gone(server: ValkeyServer, password: Path) -> AsyncIterator[str]:
     async with Redis(port=server.port) as admin:
         await admin.execute_command("ACL", "SETUSER", USER, "-@write")

@@ -5,8 +5,8 @@ local now = clock()
 local expired = 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local lease = get_lease(id)
-  end_lease(id, lease)
   tell('expired', now, id, lease, '')
+  end_lease(id, lease)
   expired = expired + 1
 end
 local oldest = redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)

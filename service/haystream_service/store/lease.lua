@@ -22,8 +22,9 @@ if ARGV[1] == 'extended' then
   end
   put_lease(ARGV[2], lease)
   redis.call('ZADD', KEYS[4], lease[4], ARGV[2])
-else
-  end_lease(ARGV[2], lease)
 end
 tell(ARGV[1], now, ARGV[2], lease, ARGV[5])
+if ARGV[1] == 'released' then
+  end_lease(ARGV[2], lease)
+end
 return {'ok', table.concat(lease, '\n') .. '\n'}

@@ -22,25 +22,38 @@ local function put_lease(id, lease)
   redis.call('HSET', KEYS[2], id, table.concat(lease, '\n', 1, last) .. string.rep('\n', 12 - last))
 end
 
+-- A script that is refused in the middle stays as far as it came, and may be run again. So the lease itself, which
+-- says what was done, is written last, and `held`, which must not count twice, just before it, by the same command.
+
+-- How many leases on an item are not over.
+local function held_by(item)
+  return tonumber(redis.call('HGET', KEYS[3], item) or '0')
+end
+
 -- Store a new lease that is not over.
 local function begin_lease(id, lease)
-  put_lease(id, lease)
-  redis.call('HINCRBY', KEYS[3], lease[5], 1)
+  local held = held_by(lease[5])
   redis.call('ZADD', KEYS[4], lease[4], id)
+  redis.call('HSET', KEYS[3], lease[5], held + 1)
+  put_lease(id, lease)
 end
 
 -- Let a lease be over that is not.
 local function end_lease(id, lease)
-  lease[1] = 'over'
-  put_lease(id, lease)
-  if redis.call('HINCRBY', KEYS[3], lease[5], -1) <= 0 then
+  local held = held_by(lease[5])
+  redis.call('ZREM', KEYS[4], id)
+  if held > 1 then
+    redis.call('HSET', KEYS[3], lease[5], held - 1)
+  else
     redis.call('HDEL', KEYS[3], lease[5])
   end
-  redis.call('ZREM', KEYS[4], id)
+  lease[1] = 'over'
+  put_lease(id, lease)
 end
 
 -- Put what happened into the outbox: the action, when, the lease's id, and the lease; and the correlation id of the
--- request that did it, '' where it was none.
+-- request that did it, '' where it was none. An end is told before it is made: told twice it is one fact, and made
+-- but not told it would never be.
 local function tell(action, now, id, lease, correlation)
   redis.call('XADD', KEYS[5], '*', 'fact', table.concat({action, now, id, ''}, '\n') .. table.concat(lease, '\n') .. '\n',
     'correlation', correlation)

@@ -1,8 +1,11 @@
 """The live state in Redis or Valkey, one server or a cluster. `keys` has the layout; the scripts write.
 
-A write is one script, so it is carried out as a whole or not at all, and a save is a compare-and-set.
+A write is one script, so nobody comes in between, and a save is a compare-and-set.
 What this does not prevent, and what repairs it:
 
+- **A script is refused in the middle** (a permission was taken away, a key holds something of another type). What
+  it has done until then stays. Scripts are written so that whoever sends them again makes it whole: what says that
+  it is done comes last.
 - **A reply is lost after the write.** The caller gets `StoreUnavailable` and tries again; items are
   idempotent by id, a save is recognised by its revision and fingerprint.
 - **A query is put in its partition's set, then never saved** (the process died between the two). The set

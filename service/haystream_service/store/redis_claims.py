@@ -1,4 +1,4 @@
-"""Leases in Redis or Valkey: each step is one script on the slot of its query, done as a whole or not at all.
+"""Leases in Redis or Valkey: each step is one script on the slot of its query.
 
 A claim whose process dies before the facts are in the topic has happened all the same: the item is held, and the
 fact lies in the outbox, from which the owner of the query publishes it. What the scripts do not prevent: where a

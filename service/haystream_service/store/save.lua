@@ -37,44 +37,48 @@ local function apply(key, patch)
   end
 end
 
-redis.call('HSET', meta, 'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
-  'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
-  'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
-  'size', ARGV[21], 'history', ARGV[22])
-if ARGV[9] ~= '' then
-  redis.call('HSET', meta, 'settings', ARGV[9])
-end
-if ARGV[15] == '1' then
-  redis.call('HSET', meta, 'rebuilding', '1')
-end
-local at = 23
-for _ = 1, ARGV[16] do
-  redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
-  at = at + 2
-end
-for _ = 1, ARGV[17] do
-  merge_lease(ARGV[at], ARGV[at + 1] == '1', read_lease(ARGV[at + 2]))
-  at = at + 3
-end
-for _ = 1, ARGV[18] do
-  local lease = get_lease(ARGV[at])
-  if lease and lease[1] ~= 'over' then
-    end_lease(ARGV[at], lease)
-  end
-  at = at + 1
-end
-if ARGV[19] ~= '' then
-  redis.call('DEL', KEYS[10])
-  redis.call('RPUSH', KEYS[10], ARGV[19])
-  while at <= #ARGV do
-    redis.call('RPUSH', KEYS[10], unpack(ARGV, at, math.min(at + 999, #ARGV)))
-    at = at + 1000
-  end
-end
+-- A script that is refused in the middle stays as far as it came, and is sent again. So the revision, which says that
+-- the change is stored, comes last, and all before it may be done twice: first what is computed, so that who claims
+-- meanwhile is offered nothing that was judged, then facts.
+local first_lease = 23 + 2 * ARGV[16]
+local first_ended = first_lease + 3 * ARGV[17]
+local first_offer = first_ended + ARGV[18]
 redis.call('SET', KEYS[7], ARGV[11])
 if ARGV[20] == '1' then
   redis.call('DEL', KEYS[8], KEYS[9], KEYS[11], KEYS[12])
 end
 apply(KEYS[8], ARGV[12])
 apply(KEYS[9], ARGV[13])
+if ARGV[19] ~= '' then
+  redis.call('DEL', KEYS[10])
+  redis.call('RPUSH', KEYS[10], ARGV[19])
+  for at = first_offer, #ARGV, 1000 do
+    redis.call('RPUSH', KEYS[10], unpack(ARGV, at, math.min(at + 999, #ARGV)))
+  end
+end
+for at = first_lease, first_ended - 1, 3 do
+  merge_lease(ARGV[at], ARGV[at + 1] == '1', read_lease(ARGV[at + 2]))
+end
+for at = first_ended, first_offer - 1 do
+  local lease = get_lease(ARGV[at])
+  if lease and lease[1] ~= 'over' then
+    end_lease(ARGV[at], lease)
+  end
+end
+for at = 23, first_lease - 1, 2 do
+  redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
+end
+local said = {'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
+  'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
+  'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
+  'size', ARGV[21], 'history', ARGV[22]}
+if ARGV[9] ~= '' then
+  said[#said + 1] = 'settings'
+  said[#said + 1] = ARGV[9]
+end
+if ARGV[15] == '1' then
+  said[#said + 1] = 'rebuilding'
+  said[#said + 1] = '1'
+end
+redis.call('HSET', meta, unpack(said))
 return nil
