@@ -18,6 +18,7 @@ from haystream.events import Item, ItemFact, Query, Withdrawal
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
+from haystream_service.store.claims import Offer, Offers
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.redis_log import _Known
@@ -286,3 +287,23 @@ async def test_a_fact_is_never_taken_for_a_new_one_since_the_clock_was_set_back(
     seen = await store.claims.expire("q")
     assert (seen.expired, seen.live, seen.waiting) == (0, 1, 1)
     assert seen.age < -3000
+
+
+@pytest.mark.parametrize("part", ["meta", "leases"])
+async def test_leases_of_which_a_key_is_gone_are_looked_at_all_the_same(
+    store: RedisStore, client: Any, redis_prefix: str, part: str
+) -> None:
+    await store.begin("mark")
+    offered = Offers([Offer("a", 0.5, 0.25), Offer("b", 0.4, 0.2)], complete=True)
+    await store.save_query(replace(change("q"), offers=offered))
+    await store.claims.claim("q", "ann", 1, 0)
+    await store.claims.claim("q", "bo", 1, 60)
+    await client.delete(Keys(redis_prefix).query("q", part))
+    seen = await store.claims.expire("q")
+    facts = 3 if part == "meta" else 2  # of the lease that is gone nobody can say how it ended
+    assert (seen.expired, seen.live, seen.waiting) == (facts - 2, 1, facts)
+    assert len(await store.claims.live("q")) == (part == "meta")
+    # Where the query is gone nobody can say on which partition its facts belong: they wait until it is back.
+    assert len(await store.claims.outbox("q", 10)) == (0 if part == "meta" else facts)
+    await store.save_query(change("q") if part == "meta" else replace(change("q"), expected=1, revision=2))
+    assert len(await store.claims.outbox("q", 10)) == facts

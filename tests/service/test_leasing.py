@@ -9,6 +9,7 @@ from support.world import Process, World, item, lease, verdict
 
 from haystream.events import Action, Query, Status
 from haystream_service.metrics import Metrics
+from haystream_service.store.base import StoreDamaged
 from haystream_service.store.claims import ClaimCode, ClaimRefused, publish_outbox
 from haystream_service.wire import decode_lease, decode_ranking
 from haystream_service.worker import queries
@@ -110,6 +111,31 @@ async def test_what_nobody_published_need_not_wait_for_a_clock_that_was_set_back
     assert at.metrics.outbox_age._value.get() == 0
     await at.process.settled()
     assert at.facts() == [(Action.CLAIMED, a.item_id)]
+
+
+@pytest.mark.parametrize(("name", "error"), [("expire", TypeError), ("outbox", StoreDamaged)])
+async def test_a_query_whose_leases_cannot_be_looked_at_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]
+) -> None:
+    at = await desk()
+    at.world.say(Query("a"))
+    await at.process.settled()
+    call = getattr(at.claims, name)
+
+    async def failing(query_id: str, *more: int) -> object:
+        if query_id == "a":
+            raise error("what is stored there is no lease")
+        return await call(query_id, *more)
+
+    monkeypatch.setattr(at.claims, name, failing)
+    for query_id in ("a", "q"):
+        await at.claims.claim(query_id, "kim", 1, 60)
+    at.now += 61 * SECOND
+    await at.leasing.look()
+    await at.leasing.look(every=False)
+    await at.process.settled()
+    assert [action for action, _ in at.facts()] == [Action.CLAIMED, Action.EXPIRED]
+    assert at.offered
 
 
 async def test_a_verdict_ends_the_lease_and_the_item_is_not_claimed_again_even_before_that_is_known() -> None:

@@ -151,6 +151,7 @@ async def test_a_topic_may_take_less_while_a_worker_runs(admin: AIOKafkaAdminCli
         ("items", {"cleanup.policy": "compact,delete"}, "deletes all but the last record of a key"),
         ("next-items", {"cleanup.policy": "compact", "max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
         ("dead-letters", {"max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
+        ("leases", {**kafka.TOPICS["leases"], "max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
     ],
 )
 async def test_topics_that_cannot_be_worked_with_are_refused_with_the_command_that_mends_them(

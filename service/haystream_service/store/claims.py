@@ -145,7 +145,7 @@ class Claims(Protocol):
         ...
 
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
-        """Up to `most` records that are not confirmed yet, the oldest first."""
+        """Up to `most` records that are not confirmed yet, the oldest first; none of a query that is not there."""
         ...
 
     async def expire(self, query_id: str) -> "Looked":

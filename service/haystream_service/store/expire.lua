@@ -5,9 +5,13 @@ local now = clock()
 local expired = 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local lease = get_lease(id)
-  tell('expired', now, id, lease, '')
-  end_lease(id, lease)
-  expired = expired + 1
+  if lease then
+    tell('expired', now, id, lease, '')
+    end_lease(id, lease)
+    expired = expired + 1
+  else  -- somebody else was at the key, or a claim was refused in the middle
+    redis.call('ZREM', KEYS[4], id)
+  end
 end
 local oldest = redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)
 local since = oldest[1] and string.match(oldest[1][1], '^%d+') or ''

@@ -80,7 +80,10 @@ class RedisClaims(Claims):
 
     @override
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
-        partition, entries = await self._calls.run(self._outbox, self._keys(query_id), [most])
+        found = await self._calls.run(self._outbox, self._keys(query_id), [most])
+        if found is None:
+            return []
+        partition, entries = found
         key = query_id.encode()
         return [
             Outgoing(

@@ -82,4 +82,7 @@ class Leasing:
         except StoreDamaged as damaged:
             log.error("leases of query %r: %s", query_id, damaged, extra={"query": query_id})
             return self._seen[query_id]
+        except Exception:  # one query's trouble, whatever it is, must not keep those of all others
+            log.exception("leases of query %r cannot be looked at", query_id, extra={"query": query_id})
+            return self._seen[query_id]
         return seen

@@ -16,9 +16,11 @@ Configuration = Mapping[str, str]
 OVERHEAD = 4096
 """Of `max.message.bytes`, what a message's key and Kafka's own frame take at most."""
 LEAST_MESSAGE_BYTES = 64 << 10
-"""A topic that takes less could not even take a dead letter without its payload."""
+"""A topic that takes less would not even take a dead letter without its payload, or a lease with long ids."""
 FACTS = ("items", "verdicts", "leases")
 """Topics of which every record counts, whatever came later under its key."""
+PUBLISHED = ("leases",)
+"""Of those that take as much as the broker has it, what we publish to."""
 
 KEPT = {"retention.bytes": "-1"}
 
@@ -74,10 +76,9 @@ def _problems(name: str, found: Configuration, wanted: Configuration) -> Iterato
     if "delete" in policies and found.get("retention.bytes", "-1") != "-1" and wanted.get("retention.ms") == "-1":
         yield False, "forgets its records as it grows: `haystream rebuild` would bring less back", KEPT
     takes = int(found.get("max.message.bytes", LEAST_MESSAGE_BYTES))
-    publishes = int(wanted.get("max.message.bytes", 0))
+    publishes = int(wanted.get("max.message.bytes", LEAST_MESSAGE_BYTES if name in PUBLISHED else 0))
+    mend = {"max.message.bytes": str(publishes)}
     if publishes and takes < LEAST_MESSAGE_BYTES:
-        mend = {"max.message.bytes": wanted["max.message.bytes"]}
         yield True, f"takes messages of {takes} bytes, and {LEAST_MESSAGE_BYTES} is the least to work with", mend
     elif takes < publishes:
-        mend = {"max.message.bytes": wanted["max.message.bytes"]}
         yield False, f"takes messages of {takes} bytes: what is longer is cut to that", mend
