@@ -152,6 +152,21 @@ async def test_what_was_claimed_of_a_query_that_is_deleted_can_still_be_publishe
     assert await claims.outbox("q", 10) == []
 
 
+async def test_queries_are_listed_while_they_have_leases_or_facts_that_are_not_confirmed(claims: Claims) -> None:
+    assert await claims.leased(3) == set()
+    (lease,) = await claims.claim("q", "ann", 1, 60)
+    assert await claims.leased(3) == {"q"}
+    assert await claims.leased(2) == set()
+    await claims.published("q", [each.entry for each in await claims.outbox("q", 10)])
+    assert await claims.leased(3) == {"q"}
+    await claims.release("q", lease.lease_id, "ann")
+    assert await claims.leased(3) == {"q"}
+    await claims.published("q", [each.entry for each in await claims.outbox("q", 10)])
+    assert await claims.leased(3) == set()
+    await claims.claim("q", "ann", 1, 60)
+    assert await claims.leased(3) == {"q"}
+
+
 async def test_a_query_that_is_not_there_is_refused(claims: Claims, store: MemoryStore) -> None:
     with refusal(ClaimCode.UNKNOWN_QUERY):
         await claims.claim("r", "ann", 1, 60)

@@ -289,6 +289,27 @@ async def test_a_fact_is_never_taken_for_a_new_one_since_the_clock_was_set_back(
     assert seen.age < -3000
 
 
+async def test_of_queries_that_were_claimed_from_those_are_listed_that_have_anything_to_look_at(
+    store: RedisStore, client: Any, redis_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haystream_service.store.redis_claims.QUERIES_AT_ONCE", 2)
+    await store.begin("mark")
+    claims, keys, offers = store.claims, Keys(redis_prefix), Offers([Offer("a", 0.5, 0.25)], complete=True)
+    names = [f"q{n}" for n in range(5)]
+    for name in names:
+        await store.save_query(replace(change(name), offers=offers))
+        (lease,) = await claims.claim(name, "ann", 1, 60)
+        if name in {"q0", "q1", "q2"}:
+            await claims.release(name, lease.lease_id, "ann")
+        if name in {"q0", "q1", "q3"}:
+            await claims.published(name, [each.entry for each in await claims.outbox(name, 10)])
+    assert await claims.leased(0) == {"q2", "q3", "q4"}
+    await client.set(keys.query("q0", "outbox"), "junk")  # who looks at it is told
+    await claims.claim("q1", "bo", 1, 60)
+    assert await claims.leased(0) == set(names)
+    assert await client.smembers(keys.leased(0)) == {name.encode() for name in names}
+
+
 @pytest.mark.parametrize("part", ["meta", "leases"])
 async def test_leases_of_which_a_key_is_gone_are_looked_at_all_the_same(
     store: RedisStore, client: Any, redis_prefix: str, part: str

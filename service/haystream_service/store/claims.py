@@ -153,7 +153,7 @@ class Claims(Protocol):
         ...
 
     async def leased(self, partition: int) -> set[str]:
-        """The queries of that partition of which anything was ever claimed."""
+        """The queries of that partition that have leases which are not over, or records in their outbox."""
         ...
 
     async def published(self, query_id: str, entries: Sequence[str]) -> None:

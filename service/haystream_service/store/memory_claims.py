@@ -165,7 +165,9 @@ class MemoryClaims(Claims):
     @override
     async def leased(self, partition: int) -> set[str]:
         return {
-            query_id for query_id, query in self.queries.items() if query.partition == partition and query.leases
+            query_id
+            for query_id, query in self.queries.items()
+            if query.partition == partition and (query.outbox or await self.live(query_id))
         }
 
     @override

@@ -18,11 +18,14 @@ from haystream_service.logs import CORRELATION
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Looked, Outgoing, lease_of
 from haystream_service.store.facts import read_lease, read_outgoing
 from haystream_service.store.redis_calls import RedisCalls, Script
+from haystream_service.store.refusals import is_of_another_type
 from haystream_service.wire import encode_lease
 
 SECOND = 1_000_000
 EXPIRED_AT_ONCE = 1000
 """A script holds up every other client while it runs."""
+
+QUERIES_AT_ONCE = 500
 
 LEASE_PARTS = ("meta", "leases", "held", "live", "outbox")
 """The keys of a query that every script about leases is given first, in this order."""
@@ -114,7 +117,24 @@ class RedisClaims(Claims):
         leased = self._calls.keys.leased(partition)
         async with self._calls.answering(leased):
             members = await self._calls.redis.smembers(leased)
-        return {member.decode() for member in members}
+        ever = sorted(member.decode() for member in members)
+        return {
+            query_id
+            for start in range(0, len(ever), QUERIES_AT_ONCE)
+            for query_id in await self._busy(ever[start : start + QUERIES_AT_ONCE])
+        }
+
+    async def _busy(self, query_ids: Sequence[str]) -> list[str]:
+        """Those that have leases which are not over, or records in their outbox, or something else there."""
+        async with self._calls.answering(), self._calls.redis.pipeline(transaction=False) as pipeline:
+            for query_id in query_ids:
+                pipeline.zcard(self._calls.keys.query(query_id, "live"))
+                pipeline.xlen(self._calls.keys.query(query_id, "outbox"))
+            found = await pipeline.execute(raise_on_error=False)
+            for answer in found:
+                if isinstance(answer, Exception) and not is_of_another_type(answer):
+                    raise answer
+        return [query_id for query_id, *each in zip(query_ids, found[::2], found[1::2], strict=True) if any(each)]
 
     async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
         arguments = [action, lease_id, analyst, microseconds, CORRELATION.get() or ""]
