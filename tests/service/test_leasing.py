@@ -1,20 +1,22 @@
 """Leases from a claim to the ranking, with a worker: who has what, what is offered, what nobody published."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
 from support.world import Process, World, item, lease, verdict
 
-from haystream.events import Action, Query, Status
+from haystream.events import Action, LeaseFact, Query, Status
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import StoreDamaged
-from haystream_service.store.claims import ClaimCode, ClaimRefused, publish_outbox
+from haystream_service.store.base import StoreDamaged, StoreUnavailable
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Looked, Outgoing, publish_outbox
 from haystream_service.wire import decode_lease, decode_ranking
-from haystream_service.worker import queries
+from haystream_service.worker import leasing, queries
 from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing
 from haystream_service.worker.memory import MemoryPublisher, Message
+from haystream_service.worker.records import BrokerUnavailable
 from haystream_service.worker.retry import Retry
 
 pytestmark = pytest.mark.asyncio
@@ -48,10 +50,13 @@ class Desk:
         """The items of the newest ranking."""
         return [each.item_id for each in max(self.world.rankings("q"), key=lambda ranking: ranking.revision).items]
 
-    def facts(self) -> list[tuple[Action, str]]:
+    def told(self) -> list[LeaseFact]:
         """All that the topic holds."""
-        found = [decode_lease(message.value, message.key) for message in self.world.broker.messages("leases")]
-        return [(fact.action, fact.item_id) for fact in found]
+        return [decode_lease(message.value, message.key) for message in self.world.broker.messages("leases")]
+
+    def facts(self) -> list[tuple[Action, str]]:
+        """What happened to which item, by the topic."""
+        return [(fact.action, fact.item_id) for fact in self.told()]
 
 
 async def desk(items: int = 12, **settings: object) -> Desk:
@@ -136,6 +141,61 @@ async def test_a_query_whose_leases_cannot_be_looked_at_keeps_no_other_from_it(
     await at.process.settled()
     assert [action for action, _ in at.facts()] == [Action.CLAIMED, Action.EXPIRED]
     assert at.offered
+
+
+@pytest.mark.parametrize("away", ["store", "topic", "topic that does not answer"])
+async def test_what_one_query_waits_for_holds_up_no_other(monkeypatch: pytest.MonkeyPatch, away: str) -> None:
+    at = await desk()
+    names = [f"r{n}" for n in range(8)]
+    at.world.say(*map(Query, names))
+    await at.process.settled()
+    stored = [await at.world.store.load_query(name) for name in names]
+    partitions = {query.settings.query_id: query.partition for query in stored if query is not None}
+    first = names[0]
+    # Of a topic's partition that is away all queries wait; of the store's servers each has some.
+    others = [
+        name for name in names if name != first and (away == "store" or partitions[name] != partitions[first])
+    ]
+    expire, publish, back = at.claims.expire, at.publisher.publish_leases, asyncio.Event()
+
+    async def expiring(query_id: str) -> Looked:
+        if query_id == first and away == "store" and not back.is_set():
+            raise StoreUnavailable("its server is away")
+        return await expire(query_id)
+
+    async def publishing(records: Sequence[Outgoing]) -> None:
+        if records[0].partition == partitions[first] and away != "store" and not back.is_set():
+            if away == "topic":
+                raise BrokerUnavailable("its partition is away")
+            await back.wait()
+        await publish(records)
+
+    monkeypatch.setattr(at.claims, "expire", expiring)
+    monkeypatch.setattr(at.publisher, "publish_leases", publishing)
+    for name in (first, *others):
+        await at.claims.claim(name, "kim", 1, 60)
+    at.now += 61 * SECOND
+    monkeypatch.setattr(leasing, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(leasing, "LIST_SECONDS", 0.0)
+    running = asyncio.create_task(at.leasing.run())
+
+    def ended(name: str) -> int:
+        return sum((fact.query_id, fact.action) == (name, Action.EXPIRED) for fact in at.told())
+
+    async def end(names: list[str], times: int = 1) -> None:
+        while min(map(ended, names)) < times:  # noqa: ASYNC110 - nobody says when
+            await asyncio.sleep(0.01)
+
+    await at.process.wait(end(others))
+    assert ended(first) == 0
+    assert bool(at.retry.troubles) == (away != "topic that does not answer")
+    await at.claims.claim(others[0], "kim", 1, 60)
+    at.now += 61 * SECOND
+    await at.process.wait(end(others[:1], 2))
+    assert ended(first) == 0
+    back.set()
+    await at.process.wait(end([first]))
+    running.cancel()
 
 
 async def test_a_verdict_ends_the_lease_and_the_item_is_not_claimed_again_even_before_that_is_known() -> None:
