@@ -211,6 +211,17 @@ async def test_heads_of_earlier_versions_and_of_settings_that_nobody_can_read(
     assert (new.settings, new.touched, new.revision) == (None, 0, 1)
 
 
+async def test_a_query_of_which_nothing_is_known_but_that_it_is_closed_is_not_there(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    """As earlier versions left it, where a query was listed and never saved, and a rebuild was interrupted."""
+    await client.hset(Keys(redis_prefix).query("q", "meta"), "rebuilding", "1")
+    assert await store.read_heads(["q"]) == [None]
+    assert await store.load_query("q") is None
+    await store.save_query(change("q"))
+    assert await store.read_revision("q") == 1
+
+
 def long_item(number: int, **more: Any) -> Item:
     """Its entry has some 100 kB."""
     return Item(f"i{number}", "long", "ann", tuple(f"{n:04}{number:096}" for n in range(1000)), **more)

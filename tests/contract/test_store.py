@@ -353,6 +353,14 @@ async def test_what_was_written_can_be_looked_for(store: Any) -> None:
     assert await store.read_counts(["query/0"]) == [0]
 
 
+async def test_claims_of_a_query_are_not_closed_before_it_is_saved(store: Any) -> None:
+    await store.let_claim(AWKWARD, False)
+    assert await store.read_heads([AWKWARD]) == [None]
+    assert await store.load_query(AWKWARD) is None
+    await store.save_query(change(AWKWARD, revision=7))
+    assert await store.read_revision(AWKWARD) == 7
+
+
 async def test_a_query_says_in_which_history_it_was_saved_and_has_its_cursor_lowered(store: Any) -> None:
     await store.lower_cursor(AWKWARD, 3)
     assert await store.load_query(AWKWARD) is None
@@ -381,6 +389,10 @@ async def test_the_first_generation_stands(store: Any) -> None:
     assert await store.begin("two", instead_of="one") == "two"
     assert await store.begin("one", instead_of="two") == "one"
     assert await store.generation() == "one"
+    await store.end()
+    await store.end()
+    assert await store.generation() is None
+    assert await store.begin("three") == "three"
 
 
 async def test_wiping_leaves_nothing(store: Any) -> None:

@@ -5,14 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from support.equality import assert_is_the_fold
-from support.pipeline import Pipeline, rebuild, until
+from support.pipeline import Pipeline, Silent, rebuild, until
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
-from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease, Outgoing
 from haystream_service.wire import decode_lease, decode_verdict
+from haystream_service.worker.rebuilding import Rebuild
+from haystream_service.worker.records import BrokerUnavailable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -106,6 +109,38 @@ async def test_what_runs_out_comes_back_and_a_verdict_ends_what_it_is_on(pipelin
     first = [item.item_id for item in max(await pipeline.rankings("q"), key=lambda r: r.revision).items]
     assert forgotten.item_id in first
     assert judged.item_id not in first
+
+
+class Away:
+    """Kafka, where it takes no leases."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
+        self.asked.set()
+        raise BrokerUnavailable("Kafka did not acknowledge")
+
+
+async def test_after_a_rebuild_that_is_interrupted_nobody_works_until_one_has_ended(pipeline: Pipeline) -> None:
+    worker = await pipeline.worker()
+    await pipeline.say(*EVENTS)
+    await pipeline.ranked(EVENTS)
+    await asyncio.to_thread(worker.stop)
+    held = await claimed(pipeline, "kim", 3)
+    away = Away()
+    rebuilding = Rebuild(pipeline.settings, pipeline.store, away)  # type: ignore[arg-type]
+    await rebuilding.check()
+    waiting = asyncio.create_task(rebuilding.run(lambda *_: Silent()))
+    await asyncio.wait_for(away.asked.wait(), 60)
+    waiting.cancel()
+    assert await pipeline.store.load_query("q") is not None
+    assert await pipeline.store.generation() is None
+    await rebuild(pipeline.settings, pipeline.store)
+    await pipeline.worker()
+    held += await claimed(pipeline, "joe", 57)
+    assert {lease.item_id for lease in held} == {f"m{n}" for n in range(60)}
+    await at_rest(pipeline)
 
 
 async def test_a_rebuild_while_somebody_claims_loses_no_lease(pipeline: Pipeline) -> None:

@@ -285,7 +285,7 @@ class Store(Protocol):
         ...
 
     async def let_claim(self, query_id: str, allowed: bool) -> None:
-        """Whether items of the query may be claimed, and leases extended and released, from now on."""
+        """Whether items of the query, if saved, may be claimed, and leases extended and released, from now on."""
         ...
 
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
@@ -426,11 +426,15 @@ class Store(Protocol):
         ...
 
     async def generation(self) -> str | None:
-        """The mark that `begin` left, or None where the store is empty (new, or lost)."""
+        """The mark that `begin` left, or None where the store is empty (new, or lost) or being rebuilt."""
         ...
 
     async def begin(self, generation: str, *, instead_of: str = "") -> str:
         """Leave the mark where there is none, or the one given; the mark that stands."""
+        ...
+
+    async def end(self) -> None:
+        """Take the mark away: from now on no worker begins here, until `begin`."""
         ...
 
     async def wipe(self) -> None:

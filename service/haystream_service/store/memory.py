@@ -417,6 +417,10 @@ class MemoryStore(Store):
         return self._generation or ""
 
     @override
+    async def end(self) -> None:
+        self._generation = None
+
+    @override
     async def wipe(self) -> None:
         self._logs.clear()
         self._saved.clear()

@@ -118,7 +118,7 @@ class RedisStore(Store):
         self._let_go = Script("changed.lua")
         self._probe = Script("probe.lua")
         self._move_up_to = Script("move_up_to.lua")
-        self._lower_cursor = Script("lower_cursor.lua")
+        self._set_in_meta = Script("set_in_meta.lua")
 
     @classmethod
     def open(
@@ -233,7 +233,7 @@ class RedisStore(Store):
                 for answer in answers:
                     if isinstance(answer, Exception) and not is_of_another_type(answer):
                         raise answer
-            heads += (_head(query_id, meta) if meta else None for query_id, meta in zip(some, answers, strict=True))
+            heads += (_head(query_id, meta) for query_id, meta in zip(some, answers, strict=True))
         return heads
 
     @override
@@ -288,11 +288,11 @@ class RedisStore(Store):
     @override
     async def let_claim(self, query_id: str, allowed: bool) -> None:
         meta = self._keys.query(query_id, "meta")
+        if not allowed:
+            await self._run(self._set_in_meta, [meta], ["rebuilding", "1"])
+            return
         async with self._answering(meta):
-            if allowed:
-                await self._redis.hdel(meta, "rebuilding")
-            else:
-                await self._redis.hset(meta, "rebuilding", "1")
+            await self._redis.hdel(meta, "rebuilding")
 
     @override
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
@@ -344,7 +344,7 @@ class RedisStore(Store):
 
     @override
     async def lower_cursor(self, query_id: str, cursor: int) -> None:
-        await self._run(self._lower_cursor, [self._keys.query(query_id, "meta")], [cursor])
+        await self._run(self._set_in_meta, [self._keys.query(query_id, "meta")], ["cursor", cursor])
 
     @override
     async def read_verdict(self, query_id: str, verdict_id: str) -> Verdict | None:
@@ -542,6 +542,11 @@ class RedisStore(Store):
         return standing.decode()
 
     @override
+    async def end(self) -> None:
+        async with self._answering(self._keys.generation):
+            await self._redis.delete(self._keys.generation)
+
+    @override
     async def wipe(self) -> None:
         await self._unlink(self._keys.everything)
 
@@ -602,9 +607,11 @@ class RedisStore(Store):
             await self._redis.sadd(self._keys.partitions, partition)
 
 
-def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head:
+def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None:
     if isinstance(meta, Exception):
         return Head.unreadable()
+    if b"revision" not in meta:
+        return None
     settings: Query | None = None
     with suppress(Rejected):  # whoever loads it is told why
         settings = decode_stored_query(meta[b"settings"], query_id.encode())

@@ -156,11 +156,12 @@ class Rebuild:
         """Wipe the store and fold the topics into it; then let workers go on from there.
 
         `progress` gives a counter for each topic: its name and how many offsets it spans.
-        The mark that workers wait for is left last, after the offsets are committed: a rebuild that is
-        interrupted has to be run again, and until then nothing is processed.
+        The mark that workers wait for is taken away first and left last, after the offsets are committed: a
+        rebuild that is interrupted has to be run again, and until then nothing is processed.
         """
         settings, held = self._settings, Held()
         self._partitions = await self._retry(lambda: kafka.ensure_topics(settings))
+        await self._retry(self._store.end)
         before = await self._unless_damaged(self._store.query_ids, set[str]())
         await self._close(before)
         await self._retry(self._store.wipe)
