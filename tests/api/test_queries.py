@@ -160,3 +160,25 @@ async def test_while_redis_is_empty_or_made_anew_nobody_opens_what_may_be_open(
     conflict = await lead.put("/v1/queries/q", json={"top": 3})
     assert (conflict.status_code, conflict.json()["code"]) == (409, "query_exists")
     assert (await lead.get("/v1/queries/q")).json()["settings"]["top"] == 20
+
+
+async def test_of_two_who_open_a_query_at_once_with_other_settings_one_is_told(
+    lead: httpx.AsyncClient, world: World
+) -> None:
+    answers = await asyncio.gather(*(lead.put("/v1/queries/q", json={"top": top}) for top in (3, 20, 30)))
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409]
+    (opened,) = (answer for answer in answers if answer.status_code == 201)
+    assert {answer.json()["code"] for answer in answers if answer is not opened} == {"query_exists"}
+    assert (await lead.get("/v1/queries/q")).json()["settings"] == opened.json()["settings"]
+    assert len(world.broker.messages("queries")) == 1
+
+
+async def test_who_opens_a_query_twice_before_a_worker_takes_it_in_opens_it_once(
+    lead: httpx.AsyncClient, world: World
+) -> None:
+    await world.processes[0].crash()
+    for top, code in ((3, 202), (3, 202), (20, 409)):
+        answer = await lead.put("/v1/queries/q?wait=0", json={"top": top})
+        assert answer.status_code == code, answer.text
+    await (await world.process()).settled()
+    assert (await lead.get("/v1/queries/q")).json()["settings"]["top"] == 3

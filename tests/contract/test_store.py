@@ -413,7 +413,11 @@ async def test_it_answers(store: Any) -> None:
 
 
 async def test_one_change_of_settings_at_a_time(store: Any) -> None:
-    assert await store.hold_settings(AWKWARD, -1, "one", 60) is Hold.MOVED
+    assert await store.hold_settings(AWKWARD, 4, "one", 60) is Hold.MOVED  # it is not there
+    assert await store.hold_settings(AWKWARD, -1, "one", 60) is Hold.OURS
+    assert await store.hold_settings(AWKWARD, -1, "two", 60) is Hold.TAKEN
+    await store.let_go_settings(AWKWARD, "one", 4)
+    assert await store.hold_settings(AWKWARD, -1, "two", 60) is Hold.TAKEN
     first = change(position=Position(queries_offset=4))
     await store.save_query(first)
     seen = first.query_id, 4

@@ -93,7 +93,7 @@ async def open_query(
         raise unavailable("Redis is empty, or is being made anew: nobody can say which queries there are")
     if await desk.store.is_deleted(settings.collection):
         raise Problem(Code.COLLECTION_DELETED, f"collection {settings.collection!r} was deleted")
-    return await _written(desk, settings, None, wait, created=True)
+    return await _written_alone(desk, None, settings, wait)
 
 
 @router.get("/v1/queries/{query_id}", response_model=QueryAnswer)
@@ -129,7 +129,7 @@ async def change_query(opened: QueryOf, request: Request, desk: DeskOf, wait: Wa
     if settings == opened.settings:
         return await _answer(desk, opened)
     if wanted in {None, "*"}:
-        return await _written(desk, settings, opened.head.partition, wait, created=False)
+        return await _written(desk, settings, opened.head.partition, wait)
     return await _written_alone(desk, opened, settings, wait)
 
 
@@ -195,10 +195,13 @@ def _merged(target: Any, patch: Any) -> Any:
     return merged
 
 
-async def _written_alone(desk: Desk, opened: Opened, settings: Settings, wait: float) -> Response:
-    """The same, where nobody else changes the settings at the same time. Raises a `Problem`."""
-    query_id, name = opened.query_id, etag(settings)
-    held = await desk.store.hold_settings(query_id, opened.head.position.queries_offset, name, HELD_SECONDS)
+async def _written_alone(desk: Desk, opened: Opened | None, settings: Settings, wait: float) -> Response:
+    """The same, where nobody else opens the query or changes its settings at that time. Raises a `Problem`."""
+    query_id, name = settings.query_id, etag(settings)
+    seen, partition = (opened.head.position.queries_offset, opened.head.partition) if opened else (-1, None)
+    held = await desk.store.hold_settings(query_id, seen, name, HELD_SECONDS)
+    if held is not Hold.OURS and opened is None:
+        raise Problem(ApiCode.QUERY_EXISTS, f"somebody else is opening query {query_id!r} with other settings")
     if held is not Hold.OURS:
         raise Problem(ApiCode.SETTINGS_CHANGED, f"somebody else is changing the settings of query {query_id!r}")
 
@@ -207,20 +210,18 @@ async def _written_alone(desk: Desk, opened: Opened, settings: Settings, wait: f
             await desk.store.let_go_settings(query_id, name, offset)
 
     try:
-        at = await desk.facts.write("queries", query_id, encode_query(settings), partition=opened.head.partition)
+        at = await desk.facts.write("queries", query_id, encode_query(settings), partition=partition)
     except Problem:
         await written(None)
         raise
     await written(at.offset)
-    return await _applied(desk, settings, at, wait, created=False)
+    return await _applied(desk, settings, at, wait, created=opened is None)
 
 
-async def _written(
-    desk: Desk, settings: Settings, partition: int | None, wait: float, *, created: bool
-) -> Response:
+async def _written(desk: Desk, settings: Settings, partition: int, wait: float) -> Response:
     """Write the settings, and wait until the worker has applied them."""
     at = await desk.facts.write("queries", settings.query_id, encode_query(settings), partition=partition)
-    return await _applied(desk, settings, at, wait, created=created)
+    return await _applied(desk, settings, at, wait, created=False)
 
 
 async def _applied(desk: Desk, settings: Settings, at: At, wait: float, *, created: bool) -> Response:

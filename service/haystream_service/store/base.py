@@ -299,7 +299,8 @@ class Store(Protocol):
         ...
 
     async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
-        """Take hold of the query's settings for a change of that name, made from those that lay at offset `seen`.
+        """Take hold of the query's settings for a change of that name, made from those that lay at offset `seen`;
+        or to open the query, where it was not there (-1).
 
         Nobody else can for so long, or until what was written is taken in. The same change may once more.
         """

@@ -242,7 +242,7 @@ class MemoryStore(Store):
     @override
     async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
         saved = self._saved.get(query_id)
-        taken_in = saved.query.position.queries_offset if saved else None
+        taken_in = saved.query.position.queries_offset if saved else -1
         if taken_in != seen:
             return Hold.MOVED
         held, offset, until = self._changes.get(query_id, (name, None, 0.0))
