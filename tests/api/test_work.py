@@ -15,7 +15,7 @@ from support.world import World, item
 
 from haystream.events import Outcome, Query, Verdict
 from haystream.report import report
-from haystream_service.api import rankings, tokens
+from haystream_service.api import items, rankings, tokens
 from haystream_service.api.access import Role
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.wire import encode_item
@@ -162,6 +162,32 @@ async def test_a_body_of_too_many_lines_writes_nothing(ingest: httpx.AsyncClient
     answer = await ingest.post("/v1/collections/mail/items", content=b"{}\n" * 10_001)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert not world.broker.messages("items")
+
+
+async def test_others_are_served_while_many_items_are_read(
+    ingest: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, in_a_row, most = items._item, 0, 0
+
+    def counted(*line: Any) -> Any:
+        nonlocal in_a_row, most
+        in_a_row += 1
+        most = max(most, in_a_row)
+        return read(*line)
+
+    async def others() -> None:
+        nonlocal in_a_row
+        while True:
+            in_a_row = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(items, "_item", counted)
+    task = asyncio.create_task(others())
+    body = b"\n".join(encode_item(item(number)) for number in range(20 * items.READ_AT_ONCE))
+    answer = await ingest.post("/v1/collections/default/items", content=body)
+    task.cancel()
+    assert answer.json()["accepted"] == 20 * items.READ_AT_ONCE
+    assert 0 < most <= items.READ_AT_ONCE
 
 
 async def test_an_item_is_shown_and_explained(
