@@ -14,9 +14,10 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from support.changes import rows, tables
 
-from haystream.events import Item, ItemFact, Query, Withdrawal
+from haystream.events import Item, ItemFact, Outcome, Query, Verdict, Withdrawal
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
+from haystream_service.store import redis
 from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
 from haystream_service.store.claims import Offer, Offers
 from haystream_service.store.keys import Keys
@@ -339,3 +340,34 @@ async def test_leases_of_which_a_key_is_gone_are_looked_at_all_the_same(
     assert len(await store.claims.outbox("q", 10)) == (0 if part == "meta" else facts)
     await store.save_query(change("q") if part == "meta" else replace(change("q"), expected=1, revision=2))
     assert len(await store.claims.outbox("q", 10)) == facts
+
+
+async def test_others_have_their_turns_while_a_query_with_many_verdicts_is_read(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {
+        Verdict(f"v{number}", "q", f"item-{number}", "zoe", Outcome.RELEVANT, number)
+        for number in range(3 * redis.FACTS_AT_ONCE + 7)
+    }
+    await store.save_query(replace(change("q"), verdicts=list(said)))
+    read, in_a_row, most = redis.read_verdict, 0, 0
+
+    def counted(raw: bytes) -> Verdict:
+        nonlocal in_a_row, most
+        in_a_row += 1
+        most = max(most, in_a_row)
+        return read(raw)
+
+    async def others() -> None:
+        nonlocal in_a_row
+        while True:
+            in_a_row = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(redis, "read_verdict", counted)
+    task = asyncio.create_task(others())
+    stored = await store.load_query("q")
+    task.cancel()
+    assert stored is not None
+    assert set(stored.verdicts) == said
+    assert 0 < most <= redis.FACTS_AT_ONCE

@@ -24,9 +24,10 @@ What this does not prevent, and what repairs it:
 A table is limited by Redis to 512 MiB: 16 million edges a query.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Self, cast
+from typing import Self, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
@@ -78,6 +79,11 @@ KEYS_A_SCAN = 1000
 VERDICTS_A_SCAN = 1000
 """Between two turns of the event loop, and of Redis: some milliseconds."""
 HEADS_AT_ONCE = 500
+FACTS_AT_ONCE = 500
+"""Verdicts, or leases, that are read between two turns of the event loop: some 4 ms."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 TABLES = "people-told", "pairs-told"
 OLD_TABLES = "participants", "edges"
@@ -211,13 +217,17 @@ class RedisStore(Store):
             return None
         flat, verdicts, leases = found
         meta = dict(zip(flat[::2], flat[1::2], strict=True))
-        pairs = zip(leases[::2], leases[1::2], strict=True)
-        folded = (read_lease(lease).folded_fact(query_id, lease_id.decode()) for lease_id, lease in pairs)
         settings = decode_stored_query(meta[b"settings"], query_id.encode())
+
+        def fact(pair: tuple[bytes, bytes]) -> LeaseFact | None:
+            lease_id, lease = pair
+            return read_lease(lease).folded_fact(query_id, lease_id.decode())
+
+        folded = await _by_turns(fact, list(zip(leases[::2], leases[1::2], strict=True)))
         return StoredQuery(
             settings,
             *read_meta(meta),
-            verdicts=tuple(map(read_verdict, verdicts)),
+            verdicts=tuple(await _by_turns(read_verdict, verdicts)),
             leases=tuple(fact for fact in folded if fact is not None),
         )
 
@@ -605,6 +615,16 @@ class RedisStore(Store):
         async with self._answering(key, self._keys.partitions):
             await self._redis.sadd(key, query_id)
             await self._redis.sadd(self._keys.partitions, partition)
+
+
+async def _by_turns(read: Callable[[T], R], raws: Sequence[T]) -> list[R]:
+    """What is read of each. Others have their turns meanwhile."""
+    known: list[R] = []
+    for start in range(0, len(raws), FACTS_AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        known += map(read, raws[start : start + FACTS_AT_ONCE])
+    return known
 
 
 def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None:
