@@ -103,12 +103,13 @@ class Progress(Record):
     discrepancy: float
 
 
-class VerdictBody(Record):
+class VerdictBody(Record, use_attribute_docstrings=True):
     """What is decided; the path says on which query, and under which id."""
 
     item_id: Id
     outcome: Outcome
     decided_at: Text
+    """When it was decided, as `2026-01-31T12:00:00Z`: of several verdicts on an item the latest holds."""
     analyst: Id | None = None
     """In whose name, where a lead gives it in another's; by default the token's subject."""
 
@@ -230,7 +231,7 @@ class Why(Record):
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 
 
-class ClaimBody(Record):
+class ClaimBody(Record, use_attribute_docstrings=True):
     """What is asked for: up to `count` items, for so long."""
 
     count: Annotated[int, Field(ge=1, le=100)] = 1

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
@@ -38,6 +38,9 @@ HELD_SECONDS = 60.0
 """For how long a change that was made from some settings keeps others out that are made from the same, unless the
 worker takes it in before. It does within milliseconds; but it may be away, or have rejected the change."""
 WaitFor = Annotated[Wait, Query(description="Seconds to wait at most until the worker has taken it in.")]
+IfMatch = Annotated[
+    str | None, Header(alias="If-Match", description="The ETag of the settings that the change was made from.")
+]
 
 
 @router.get("/v1/queries", response_model=QueryList)
@@ -108,13 +111,14 @@ async def show_query(opened: QueryOf, desk: DeskOf) -> Response:
     responses={202: {"model": QueryAnswer}},
     openapi_extra=openapi.settings_body("A JSON merge patch (RFC 7396) of the settings.", patch=True),
 )
-async def change_query(opened: QueryOf, request: Request, desk: DeskOf, wait: WaitFor = WAIT) -> Response:
+async def change_query(
+    opened: QueryOf, request: Request, desk: DeskOf, wait: WaitFor = WAIT, wanted: IfMatch = None
+) -> Response:
     """Change settings: `{"status": "paused"}`, `{"top": 20}`; null takes the default.
 
     The watch-list is edited by name: `{"prior": {"participants": {"ann": 0.9, "bob": null}}}`. With If-Match
     nothing is changed where somebody else was faster.
     """
-    wanted = request.headers.get("if-match")
     if wanted not in {None, "*", etag(opened.settings)}:
         raise Problem(ApiCode.SETTINGS_CHANGED, f"the settings of query {opened.query_id!r} are not those any more")
     patch = _object(await request.body(), desk)

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from time import monotonic
+from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response, StreamingResponse
 
 from haystream_service.api import openapi
@@ -21,17 +22,25 @@ QUIET_SECONDS = 15.0
 """Then a stream says that it is alive: proxies close what is silent for a minute."""
 ASK_SECONDS = 1.0
 """For how long it is believed that whoever has a stream may still see it: a signature takes 0.1 ms to check."""
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="The ETag of a ranking: 304 while there is no newer one.")
+]
+LastEventId = Annotated[
+    str, Header(alias="Last-Event-ID", description="The revision of the last ranking that came.")
+]
 
 
 @router.get(
     "/v1/queries/{query_id}/ranking", response_model=NextItems, responses={304: {"description": "As before."}}
 )
-async def show_ranking(opened: QueryLately, request: Request, desk: DeskOf, limit: Limit = 1000) -> Response:
+async def show_ranking(
+    opened: QueryLately, desk: DeskOf, limit: Limit = 1000, known: IfNoneMatch = None
+) -> Response:
     """What to read next, as last saved: a value of the topic `next-items`. Its ETag is the revision."""
     raw = await _ranking(desk, opened)
     value = orjson.loads(raw)
     tag = f'"{value["revision"]}"'
-    if request.headers.get("if-none-match") == tag:
+    if known == tag:
         return Response(status_code=304, headers={"ETag": tag})
     if len(value["items"]) > limit:
         value["items"] = value["items"][:limit]
@@ -44,12 +53,13 @@ async def show_ranking(opened: QueryLately, request: Request, desk: DeskOf, limi
     response_class=StreamingResponse,
     responses=openapi.stream("Server-sent events: `ranking`, whose id is the revision, and `deleted`."),
 )
-async def stream_ranking(opened: QueryOf, request: Request, desk: DeskOf, gate: GateOf) -> Response:
+async def stream_ranking(
+    opened: QueryOf, request: Request, desk: DeskOf, gate: GateOf, last: LastEventId = ""
+) -> Response:
     """Every ranking as it comes, the newest first; with Last-Event-ID, only what is newer than that revision.
 
     It ends where the token is not taken any more.
     """
-    last = request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() and len(last) <= 18 else -1
     headers = {"X-Accel-Buffering": "no"}  # or a proxy keeps what should be seen at once
     events = _events(desk, opened, after, partial(gate.still_sees, request, opened.collection))
