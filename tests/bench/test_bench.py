@@ -1,14 +1,13 @@
 """The benchmarks run and say what the contract asks for. How long things took is nobody's business here."""
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.compiled import callable_here
+from support.data import DATA
 
 from haystream.engines.local.sides import MEAN
 from haystream.events import Conditional, Outcome, Prior, Query
@@ -92,7 +91,7 @@ def test_the_command_prints_one_object_of_the_contracts_shape(monkeypatch, capfd
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--graph", "web-notredame"), "set HAYSTREAM_DATA"),
+        (("--graph", "web-notredame"), "set HAYSTREAM_DATA to a folder that has it (docs/data.md)"),
         (("--graph", "threads-math-sx"), "set HAYSTREAM_DATA"),
         (("--graph", "small-world"), "small-world"),
         (("--edges", "0"), "--edges"),
@@ -129,6 +128,22 @@ def test_the_table_names_every_target(monkeypatch, capsys):
     assert [target.met for target in report.targets([size], None)] == [False, None, None, True, None, False, None]
 
 
+@pytest.mark.parametrize("named", [None, "", "nowhere"])
+def test_data_are_looked_for_where_the_user_says_alone(monkeypatch, tmp_path, named):
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "shared" / "data").mkdir(parents=True)
+    (tmp_path / "shared" / "data" / "mails.csv").touch()
+    monkeypatch.chdir(tmp_path / "clone")
+    monkeypatch.delenv("HAYSTREAM_DATA", raising=False)
+    if named is not None:
+        monkeypatch.setenv("HAYSTREAM_DATA", named)
+    assert graphs.find_data("mails.csv") is None
+    with pytest.raises(UserError, match=r"it needs mails\.csv: set HAYSTREAM_DATA .*docs/data\.md"):
+        graphs.data_path("mails.csv", "it")
+    monkeypatch.setenv("HAYSTREAM_DATA", str(tmp_path / "shared" / "data"))
+    assert graphs.data_path("mails.csv", "it") == tmp_path / "shared" / "data" / "mails.csv"
+
+
 def test_a_preferential_graph_has_hubs_and_no_loops():
     pairs = graphs.preferential(20_000, np.random.default_rng(0))
     assert len(pairs) == len(graphs.distinct(pairs)) == 20_000
@@ -146,10 +161,10 @@ def test_threads_lie_on_all_pairs():
 
 
 @pytest.mark.parametrize("graph", [GraphName.THREADS, GraphName.WEB])
-def test_real_graphs_are_read(graph):
-    data = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
-    if not (data / graphs.FILES[graph][0]).is_file():
-        pytest.skip(f"no {data}: set HAYSTREAM_DATA to the folder with the data")
+def test_real_graphs_are_read(graph, monkeypatch):
+    if not (DATA / graphs.FILES[graph][0]).is_file():
+        pytest.skip(f"no {DATA}: set HAYSTREAM_DATA to the folder with the data")
+    monkeypatch.setenv("HAYSTREAM_DATA", str(DATA))
     state = State()
     for item in graphs.items(graph, edges=500, items_per_edge=2, seed=0):
         step(state, item)

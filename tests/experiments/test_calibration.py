@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from support.data import DATA
 
 from haystream.engines.reference import ReferenceEngine
 from haystream.events import Item, Policy
 from haystream.models import DEFAULT_PRIORS
-from haystream_service.bench.graphs import data_folder
 from haystream_service.experiments import calibration, enron
 from haystream_service.experiments.calibration import DRAWN, Reading, Rival
 from haystream_service.study.models.bayes_linear import BayesLinear
@@ -102,7 +102,7 @@ def test_items_with_many_recipients_are_read():
 
 
 def test_every_enron_network_is_a_ground():
-    folder = data_folder() / "enron"
+    folder = DATA / "enron"
     if not folder.is_dir():
         pytest.skip(f"no {folder}: set HAYSTREAM_DATA to the folder with the data")
     assert {f"enron/{path.name}" for path in folder.glob("*.csv.gz")} == set(enron.FILES.values())

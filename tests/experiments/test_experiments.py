@@ -1,12 +1,11 @@
 """The experiments finish, say what the contract asks for, and depend on their seed alone."""
 
 import json
-import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.data import DATA
 
 from haystream.engines.reference import ReferenceEngine
 from haystream_service import cli
@@ -19,7 +18,6 @@ from haystream_service.study.models.junction_tree import JunctionTree
 
 pytest.importorskip("matplotlib", reason="needs the extra bench")
 
-DATA = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
 SMALL_TANZANIA = tanzania.Size(sets=2, checkpoints=(5, 20), runs=2, steps=20, densities=("sparse",))
 SMALL_CAVEMAN = caveman.Size(rhos=(0.5, 0.9), runs=2, steps=20, edges=60)
 SMALL_ENRON = enron.Size(runs=2, steps=20, networks=(enron.SMALL, enron.DETAILED), p11=(0.0, 0.13))

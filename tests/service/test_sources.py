@@ -1,17 +1,15 @@
 import gzip
-import os
 from itertools import islice
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
+from support.data import DATA
 
 from haystream_service.errors import UserError
 from haystream_service.importers import money_or_finance
 from haystream_service.sources import infect, mail, read_source, synthetic, table
-
-DATA = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
 
 
 def test_a_seed_says_everything():

@@ -1,9 +1,12 @@
 """A network's true rates, described."""
 
+import sys
+
 import numpy as np
 import pytest
 
 from haystream.events import Item
+from haystream_service.study import describe
 from haystream_service.study.describe import described
 from haystream_service.study.network import network
 
@@ -51,3 +54,13 @@ def test_chance_is_taken_out_of_the_spread(spread):
     items = [Item(name, "study", name.split("-")[0], ("z" + name.split("-")[0],)) for name in truth]
     told = described(network("made", items, truth.__getitem__))
     assert told["sd"] == pytest.approx(spread, abs=0.05 if spread == 0.0 else 0.01)
+
+
+@pytest.mark.parametrize("topics", [(), ("--topics", "label_bug")])
+def test_what_is_no_table_is_said_in_a_line(tmp_path, monkeypatch, capsys, topics):
+    monkeypatch.setattr(sys, "argv", ["describe", str(tmp_path / "none.csv"), *topics])
+    with pytest.raises(SystemExit, match="2"):
+        describe.main()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "none.csv" in err

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from haystream_service.errors import UserError
 from haystream_service.study import weighted
 from haystream_service.study.network import read_network
 
@@ -37,5 +38,22 @@ def test_rates_are_the_papers():
 
 
 def test_a_line_that_is_no_edge_is_an_error():
-    with pytest.raises(ValueError, match="not enough values"):
-        list(weighted.rows(["a b"], seed=0))
+    for line in ("a b", "a b c", "a b inf"):
+        with pytest.raises(UserError, match=f"'{line}' is no edge"):
+            list(weighted.rows([line], seed=0))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"), [(None, "cannot read"), ("a b 3\na b\n", "'a b' is no edge"), ("\xff b 3", "cannot read")]
+)
+def test_what_is_no_edge_list_is_said_in_a_line(tmp_path, monkeypatch, capsys, lines, said):
+    path = tmp_path / "edges.csv"
+    if lines is not None:
+        path.write_bytes(lines.encode("latin-1"))
+    monkeypatch.setattr(sys, "argv", ["weighted", str(path)])
+    with pytest.raises(SystemExit, match="2"):
+        weighted.main()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "edges.csv" in err
+    assert said in err

@@ -1,14 +1,12 @@
 """Two workers, each behind proxies of its own, on a Kafka and a Valkey that may be broken; and what they get."""
 
 import asyncio
-import os
 import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -21,6 +19,7 @@ from haystream_service.local import KafkaServer, ValkeyServer, free_port
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.claims import ClaimRefused, Lease
 from haystream_service.wire import decode_lease
+from support.data import DATA
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, page, settings_on, until
 from support.proxy import Proxy
@@ -42,7 +41,7 @@ SHORT = 60_000_000
 """Microseconds: a lease of less is waited for."""
 CLAIM_SECONDS = 0.5
 DECIDED = 1_700_000_000_000_000
-RECORDED = Path(os.environ.get("HAYSTREAM_DATA", "../shared/data")) / "enron" / "multi.csv.gz"
+RECORDED = DATA / "enron" / "multi.csv.gz"
 """Real mail between several people, where it is to be had."""
 
 

@@ -92,9 +92,9 @@ def on_network(*, seconds: float, seed: int, tolerance: float) -> Search1000:
     """
     warm()
     rng = np.random.default_rng([seed, 3])
-    path = graphs.data_folder() / graphs.ENRON
+    path = graphs.find_data(graphs.ENRON)
     truth: Truth | None = None
-    if path.is_file():
+    if path is not None:
         source = table(path, collection=graphs.COLLECTION)
         name, stream, truth = "enron", iter(source), source.truth
     else:

@@ -27,18 +27,24 @@ FILES = {
 ENRON = "enron/dyadic_n1444_e1836.csv.gz"
 
 
-def data_folder() -> Path:
-    """Where real data are, if anywhere."""
-    return Path(os.environ.get("HAYSTREAM_DATA", "../shared/data"))
+def find_data(name: str) -> Path | None:
+    """The file of real data of that name, in the folder that HAYSTREAM_DATA names; None where it is not there."""
+    folder = os.environ.get("HAYSTREAM_DATA")
+    path = Path(folder, name) if folder else None
+    return path if path is not None and path.is_file() else None
+
+
+def data_path(name: str, needed_by: str) -> Path:
+    """The file of real data of that name. Raises `UserError` where it is not there."""
+    path = find_data(name)
+    if path is None:
+        raise UserError(f"{needed_by} needs {name}: set HAYSTREAM_DATA to a folder that has it (docs/data.md)")
+    return path
 
 
 def files(graph: GraphName) -> tuple[Path, ...]:
     """What the graph is read from; none for a simulated one. Raises `UserError` where a file is not there."""
-    paths = tuple(data_folder() / name for name in FILES.get(graph, ()))
-    for path in paths:
-        if not path.is_file():
-            raise UserError(f"--graph {graph} needs {path}: set HAYSTREAM_DATA to the folder with the data")
-    return paths
+    return tuple(data_path(name, f"--graph {graph}") for name in FILES.get(graph, ()))
 
 
 def items(graph: GraphName, *, edges: int, items_per_edge: int, seed: int) -> Iterator[Item]:

@@ -27,8 +27,8 @@ def run(
     warm()
     sources: list[Source] = [read_source(path) for path in data]
     if not data:
-        enron = graphs.data_folder() / graphs.ENRON
-        sources = [synthetic(seed=seed), *([read_source(enron)] if enron.is_file() else [])]
+        enron = graphs.find_data(graphs.ENRON)
+        sources = [synthetic(seed=seed), *([read_source(enron)] if enron else [])]
     teams, marks = analysts.teams(numbers), sorted(set(screenings))
     rows: list[dict[str, Any]] = []
     with progress("searching", len(sources) * len(teams) * runs) as bar:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from haystream.events import TABLE_2
-from haystream_service.bench.graphs import data_folder
-from haystream_service.errors import UserError
+from haystream_service.bench.graphs import data_path
 from haystream_service.experiments import enron_figures
 from haystream_service.experiments.parallel import workers
 from haystream_service.experiments.searches import GOOD, POLICIES, Rival, Trace, rows, thinned, traces
@@ -142,10 +141,7 @@ def rivals(name: str, p11: Sequence[float]) -> list[Rival]:
 @cache
 def load(name: str) -> Network:
     """A network by its name. Raises `UserError` where its file is not there."""
-    path = data_folder() / FILES[name]
-    if not path.is_file():
-        raise UserError(f"enron needs {path}: set HAYSTREAM_DATA to the folder with the data")
-    return read_network(path)
+    return read_network(data_path(FILES[name], "enron"))
 
 
 def _described(name: str, network: Network) -> dict[str, Any]:

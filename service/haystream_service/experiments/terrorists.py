@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.events import TABLE_1, TABLE_2, Conditional, Item, Pair, Prior
-from haystream_service.bench.graphs import data_folder
+from haystream_service.bench.graphs import data_path
 from haystream_service.errors import UserError
 from haystream_service.experiments.lemmas import LemmaEngine, Moments, prior_of_field
 from haystream_service.study.models import mrf
@@ -98,14 +98,12 @@ def linear_prior(density: Density, conditional: int, seed: int) -> tuple[Prior, 
 
 def bombers(density: Density) -> list[Pair]:
     """Pairs of the people in the plot. Raises `UserError` where the data are not there."""
-    path = data_folder() / FILE
+    path = data_path(FILE, "tanzania")
     try:
         with path.open(encoding="utf-8", newline="") as file:
             shared = {(row["a"], row["b"]): int(row["shared_tasks"]) for row in csv.DictReader(file)}
     except (OSError, KeyError, ValueError) as error:
-        raise UserError(
-            f"tanzania needs {path}: set HAYSTREAM_DATA to the folder with the data ({error})"
-        ) from None
+        raise UserError(f"cannot read {path}: {error}") from None
     if density == "dense":
         return list(shared)
     strong = Counter(name for pair, tasks in shared.items() if tasks >= STRONG for name in pair)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from haystream_service.commands.console import write_json
+from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Floats, Network, read_network, read_topics
 
@@ -97,16 +98,19 @@ def _prior(network: Network, mean: float, table: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Describe the table that is named."""
+    """Describe the table that is named. Exit code 2: that cannot be done."""
     parser = argparse.ArgumentParser(description="The true rates of a network's edges, and the prior's.")
     parser.add_argument("items", type=Path, metavar="ITEMS.csv")
     parser.add_argument("--topics", metavar="COLUMN", help="of the queries that this column names, each by itself")
     given = parser.parse_args()
-    if given.topics is None:
-        write_json(described(read_network(given.items)))
-    else:
-        networks = read_topics(given.items, [given.topics])[given.topics]
-        write_json({name: described(network) for name, network in networks.items()})
+    try:
+        if given.topics is None:
+            write_json(described(read_network(given.items)))
+        else:
+            networks = read_topics(given.items, [given.topics])[given.topics]
+            write_json({name: described(network) for name, network in networks.items()})
+    except UserError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from haystream.events import Policy
-from haystream_service.bench.graphs import data_folder
+from haystream_service.bench.graphs import data_path
 from haystream_service.commands.console import notes
 from haystream_service.errors import UserError
 from haystream_service.study.finish import finish
@@ -55,8 +55,8 @@ class Table(BaseModel):
 
     @property
     def path(self) -> Path:
-        """Where it is."""
-        return data_folder() / self.data
+        """Where it is. Raises `UserError` where it is not there."""
+        return data_path(self.data, f"the table {self.name}")
 
 
 class File(BaseModel):
@@ -101,8 +101,7 @@ def read_plan(path: Path) -> list[Table]:
     for table in tables:
         if names.count(table.name) > 1:
             raise UserError(f"{path} has two tables of the name {table.name}")
-        if not table.path.is_file():
-            raise UserError(f"{path} needs {table.path}: set HAYSTREAM_DATA to the folder with the data")
+        data_path(table.data, str(path))
     return tables
 
 

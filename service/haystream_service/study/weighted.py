@@ -18,6 +18,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 
+from haystream_service.errors import UserError
 from haystream_service.sources import RELEVANT_GIVEN, infect
 
 INFECTION = 0.9
@@ -25,12 +26,16 @@ Row = tuple[str, str, str, int]
 
 
 def rows(lines: Iterable[str], *, seed: int, infection: float = INFECTION) -> Iterator[Row]:
-    """(item_id, sender, recipient, relevant) of every item. Raises ValueError for a line that is no edge."""
+    """(item_id, sender, recipient, relevant) of every item. Raises `UserError` for a line that is no edge."""
     items: Counter[tuple[str, str]] = Counter()
     for line in filter(str.strip, lines):
-        u, v, weight = re.split(r"[\s,;]+", line.strip())
+        try:
+            u, v, weight = re.split(r"[\s,;]+", line.strip())
+            amount = int(float(weight))
+        except (ValueError, OverflowError):
+            raise UserError(f"{line.strip()!r} is no edge: a line is `u v weight`") from None
         if u != v:
-            items[min(u, v), max(u, v)] += int(float(weight))
+            items[min(u, v), max(u, v)] += amount
     place = {name: number for number, name in enumerate(sorted({name for pair in items for name in pair}))}
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(range(len(place)))
@@ -46,17 +51,23 @@ def rows(lines: Iterable[str], *, seed: int, infection: float = INFECTION) -> It
 
 
 def main() -> None:
-    """Write the table to standard output."""
+    """Write the table to standard output. Exit code 2: that cannot be done."""
     parser = argparse.ArgumentParser(
         description="An item table with simulated relevance, from a weighted edge list."
     )
     parser.add_argument("edges", type=Path, metavar="EDGES.csv")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    try:
+        with given.edges.open(encoding="utf-8") as lines:
+            items = list(rows(lines, seed=given.seed))
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"cannot read {given.edges}: {error}")
+    except UserError as error:
+        parser.error(f"{given.edges}: {error}")
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("item_id", "sender", "recipients", "relevant"))
-    with given.edges.open(encoding="utf-8") as lines:
-        table.writerows(rows(lines, seed=given.seed))
+    table.writerows(items)
 
 
 if __name__ == "__main__":
