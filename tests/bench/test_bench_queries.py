@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from unittest import mock
 
 import numpy as np
@@ -58,6 +58,21 @@ def test_the_command_prints_one_object_with_a_row_for_each_number_of_queries(mon
     assert result["collections"][0]["items"] == 480
     assert {target["met"] for target in result["targets"]} <= {True, False, None}
     assert (tmp_path / "queries.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("times", [(3.4, 5.8), (0.15, 2.3), (5.0, 35.0), (0.2, 0.5), (1.0, 900.0), (0.1, 90_000.0)])
+def test_the_scale_of_every_panel_can_be_read(monkeypatch, tmp_path, times):
+    figure = pytest.importorskip("matplotlib.figure", reason="needs the extra bench")
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+    rows = [asdict(row(new_item_ms=value, queries=10**at)) for at, value in enumerate(times)]
+    queries_report.draw({"results": rows}, tmp_path / "queries.png")
+    axes = drawn[0].axes[list(queries_report.DRAWN).index("new_item_ms")]
+    drawn[0].canvas.draw()
+    low, high = axes.get_ylim()
+    ticks = [tick for minor in (False, True) for tick in axes.yaxis.get_ticklabels(minor=minor)]
+    labels = [tick.get_text() for tick in ticks if tick.get_text() and low <= tick.get_position()[1] <= high]
+    assert 2 <= len(labels) <= 12, labels
 
 
 def test_what_a_query_stores_is_the_rows_that_its_verdicts_reach():

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haystream_service.bench.queries import FIRST, Measured, Row
 from haystream_service.bench.report import GIB, Target, machine
 from haystream_service.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
 
 MANY = 1000
 """Open queries that the targets speak of."""
@@ -118,9 +121,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axes.set(xscale="log", yscale="log", xlabel="open queries", ylabel=unit, title=title)
         axes.grid(visible=True, which="major", alpha=0.3)
         axes.xaxis.set_major_formatter("{x:,g}")
-        axes.yaxis.set_major_formatter("{x:,g}")
-        low, high = axes.get_ylim()
-        axes.yaxis.set_minor_formatter("{x:,g}" if high < 20 * low else "")
+        _label(axes.yaxis, *axes.get_ylim())
         axes.tick_params(which="both", labelsize="x-small")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
@@ -128,3 +129,13 @@ def draw(result: dict[str, Any], path: Path) -> None:
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _label(axis: "Axis", low: float, high: float) -> None:
+    """Label so many ticks of a logarithmic axis that its scale can be read, and so few that they can."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter("{x:,g}" if high < 1000 * low else "")
+    if high >= 10 * low:
+        axis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
