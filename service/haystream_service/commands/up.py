@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from haystream_service.api.access import Role
-from haystream_service.api.tokens import new_key, write_keys
+from haystream_service.api.tokens import KeyFile, new_key, read_keys, write_keys
 from haystream_service.commands.console import notes
 from haystream_service.demo.stage import ApiProcess, WorkerProcess, started
 from haystream_service.errors import UserError
@@ -21,17 +21,16 @@ def run(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {folder}: {error.strerror}") from None
-    asyncio.run(_up(folder.resolve()))
+    asyncio.run(serve(folder.resolve()))
 
 
-async def _up(folder: Path) -> None:
+async def serve(folder: Path) -> None:
+    """Return when everything has run until it was told to stop. Raises `UserError` and `ServerUnavailable`."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     token, keys = folder / "token", folder / "keys.json"
-    key, line = new_key("me", [Role.INGEST, Role.ANALYST, Role.LEAD], ["*"])
-    write_keys(keys, [line])
-    await asyncio.to_thread(_write_secret, token, key)
+    await asyncio.to_thread(_have_token, token, keys)
     async with AsyncExitStack() as stack:
         notes.print("starting Kafka, Valkey, a worker and the API; the first time takes a minute or more ...")
         valkey = await started(stack, ValkeyServer(data_dir=folder / "valkey"))
@@ -49,6 +48,11 @@ async def _up(folder: Path) -> None:
         notes.print("stopping ...")
 
 
-def _write_secret(file: Path, text: str) -> None:
-    file.touch(mode=0o600)
-    file.write_text(text + "\n")
+def _have_token(token: Path, keys: Path) -> None:
+    """Have a token that the keys know: that of an earlier start, or a new one beside the keys that are there."""
+    if keys.exists() and token.exists() and KeyFile(keys).caller(token.read_text().strip()) is not None:
+        return
+    key, line = new_key("me", [Role.INGEST, Role.ANALYST, Role.LEAD], ["*"])
+    write_keys(keys, [*(read_keys(keys) if keys.exists() else []), line])
+    token.touch(mode=0o600)
+    token.write_text(key + "\n")
