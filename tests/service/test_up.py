@@ -14,6 +14,7 @@ from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, read_keys
 from haystream_service.commands import up
 from haystream_service.commands.api import run_key
+from haystream_service.errors import UserError
 from haystream_service.local import LocalServer
 
 pytestmark = pytest.mark.asyncio
@@ -78,3 +79,18 @@ async def test_a_token_that_is_lost_or_unknown_is_made_anew(tmp_path: Path, lost
         me = KeyFile(tmp_path / "keys.json").caller((tmp_path / "token").read_text().strip())
     assert me is not None
     assert (me.subject, me.roles) == ("me", {Role.INGEST, Role.ANALYST, Role.LEAD})
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+async def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path, servers: dict[str, StandIn]) -> None:
+    async with running(tmp_path):
+        first, before = dict(servers), contents(tmp_path)
+        with pytest.raises(UserError, match=f"{tmp_path} is in use by process {os.getpid()}"):
+            await up.serve(tmp_path)
+        assert servers == first
+        assert contents(tmp_path) == before
+    async with running(tmp_path):
+        assert servers != first

@@ -1,8 +1,11 @@
 """`haystream up`: Kafka, Valkey, a worker and the API on this machine, until somebody ends it."""
 
 import asyncio
+import fcntl
+import os
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
@@ -26,12 +29,13 @@ def run(folder: Path) -> None:
 
 async def serve(folder: Path) -> None:
     """Return when everything has run until it was told to stop. Raises `UserError` and `ServerUnavailable`."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     token, keys = folder / "token", folder / "keys.json"
-    await asyncio.to_thread(_have_token, token, keys)
     async with AsyncExitStack() as stack:
+        stack.enter_context(_alone_in(folder))
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await asyncio.to_thread(_have_token, token, keys)
         notes.print("starting Kafka, Valkey, a worker and the API; the first time takes a minute or more ...")
         valkey = await started(stack, ValkeyServer(data_dir=folder / "valkey"))
         kafka = await started(stack, KafkaServer(data_dir=folder / "kafka"))
@@ -46,6 +50,25 @@ async def serve(folder: Path) -> None:
         notes.print("Ctrl-C stops all of it; what was done stays in that folder")
         await stop.wait()
         notes.print("stopping ...")
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Nobody else runs in the folder meanwhile. Raises `UserError` where somebody does."""
+    try:
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise UserError(f"cannot write in {folder}: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise UserError(f"{folder} is in use by process {lock.read().strip()}") from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
 
 
 def _have_token(token: Path, keys: Path) -> None:
