@@ -14,6 +14,7 @@ from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, read_keys
 from haystream_service.commands import up
 from haystream_service.commands.api import run_key
+from haystream_service.demo import stage
 from haystream_service.errors import UserError
 from haystream_service.local import LocalServer
 
@@ -36,6 +37,9 @@ class StandIn(LocalServer):
     def answers(self) -> bool:
         return True
 
+    def signal(self, number: signal.Signals) -> None:
+        self._signal(number)
+
 
 @pytest.fixture(autouse=True)
 def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
@@ -47,7 +51,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[asyncio.Task[None]]:
+async def running(folder: Path) -> AsyncIterator[asyncio.Task[int]]:
     """It, once everything runs; it is told to stop at the end."""
     (folder / "env").unlink(missing_ok=True)
     serving = asyncio.create_task(up.serve(folder))
@@ -57,8 +61,9 @@ async def running(folder: Path) -> AsyncIterator[asyncio.Task[None]]:
     try:
         yield serving
     finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await serving
+        if not serving.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await serving == 0
 
 
 async def test_keys_that_were_added_are_there_at_the_next_start(tmp_path: Path) -> None:
@@ -94,3 +99,48 @@ async def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path, servers: di
         assert contents(tmp_path) == before
     async with running(tmp_path):
         assert servers != first
+
+
+@pytest.mark.parametrize("name", ["ValkeyServer", "KafkaServer", "WorkerProcess", "ApiProcess"])
+async def test_a_server_that_ends_by_itself_ends_it(
+    tmp_path: Path, servers: dict[str, StandIn], capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    async with running(tmp_path) as serving:
+        servers[name].log.write_text("the last that it said\n")
+        servers[name].signal(signal.SIGKILL)
+        assert await serving == 1
+    assert f"{name} ended by itself with code -9\nthe last that it said\n" in capfd.readouterr().err
+    assert not any(server.running for server in servers.values())
+
+
+async def test_a_start_that_does_not_end_says_what_it_waits_for_and_is_broken_off(
+    tmp_path: Path,
+    servers: dict[str, StandIn],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(stage, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(up.WorkerProcess, "answers", lambda self: False)
+    monkeypatch.setattr(up.WorkerProcess, "waits_for", lambda self: "the topics have grown")
+    serving, said = asyncio.create_task(up.serve(tmp_path)), ""
+    while "WorkerProcess is not ready yet: the topics have grown\n" not in said:
+        assert not serving.done(), serving
+        await asyncio.sleep(0.01)
+        said += capfd.readouterr().err
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await serving == 0
+    assert set(servers) == {"ValkeyServer", "KafkaServer", "WorkerProcess"}
+    assert not any(server.running for server in servers.values())
+
+
+async def test_a_server_that_ends_while_others_start_ends_it(
+    tmp_path: Path, servers: dict[str, StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up.WorkerProcess, "answers", lambda self: False)
+    serving = asyncio.create_task(up.serve(tmp_path))
+    while "WorkerProcess" not in servers:
+        assert not serving.done(), serving
+        await asyncio.sleep(0.01)
+    servers["KafkaServer"].signal(signal.SIGKILL)
+    assert await serving == 1
+    assert not any(server.running for server in servers.values())

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import signal
 from pathlib import Path
 
 from rich.markup import escape
 
 from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.signals import stop_on_signals
 from haystream_service.demo.play import play
 from haystream_service.demo.progress import Progress
 from haystream_service.demo.screen import Screen
@@ -44,7 +44,7 @@ def _read(path: Path) -> Source:
 
 async def _run(source: Source, *, headless: bool, seconds: float, screenings: int, json: bool) -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is raised, too
-    _stop_on_signals()
+    stop_on_signals()
     notes.print(
         f"{source.name}: {len(source):,} items on {source.edges:,} pairs, {source.relevant:,} of them relevant",
         markup=False,
@@ -68,19 +68,6 @@ async def _run(source: Source, *, headless: bool, seconds: float, screenings: in
         write_json(summary(progress, on))
     else:
         print(in_words(progress))  # noqa: T201 - the command's result
-
-
-def _stop_on_signals() -> None:
-    """Ctrl-C and SIGTERM cancel this task, once: what was started is stopped in order, however often they come."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-
-    def stop() -> None:
-        if not task.cancelling():
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
 
 
 def summary(progress: Progress, on: Stage) -> dict[str, object]:

@@ -3,7 +3,7 @@
 import asyncio
 import fcntl
 import os
-import signal
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -12,44 +12,69 @@ from shlex import quote
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, new_key, read_keys, write_keys
 from haystream_service.commands.console import notes
+from haystream_service.commands.signals import stop_on_signals
 from haystream_service.demo.stage import ApiProcess, WorkerProcess, started
 from haystream_service.errors import UserError
-from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.settings import load, variables
+
+LOOK_SECONDS = 0.2
+"""Between two looks whether all of it runs."""
 
 
 def run(folder: Path) -> None:
-    """Start, say where everything is, stop at Ctrl-C or SIGTERM. Raises `UserError` and `ServerUnavailable`."""
+    """Start, say where everything is, stop at Ctrl-C or SIGTERM; ends the process with the exit code.
+
+    Raises `UserError` and `ServerUnavailable`.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {folder}: {error.strerror}") from None
-    asyncio.run(serve(folder.resolve()))
+    sys.exit(asyncio.run(serve(folder.resolve())))
 
 
-async def serve(folder: Path) -> None:
-    """Return when everything has run until it was told to stop. Raises `UserError` and `ServerUnavailable`."""
-    token, keys = folder / "token", folder / "keys.json"
+async def serve(folder: Path) -> int:
+    """The exit code: 0 once it was told to stop, 1 once a server has ended by itself.
+
+    Raises `UserError` and `ServerUnavailable`.
+    """
     async with AsyncExitStack() as stack:
         stack.enter_context(_alone_in(folder))
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await asyncio.to_thread(_have_token, token, keys)
-        notes.print("starting Kafka, Valkey, a worker and the API; the first time takes a minute or more ...")
-        valkey = await started(stack, ValkeyServer(data_dir=folder / "valkey"))
-        kafka = await started(stack, KafkaServer(data_dir=folder / "kafka"))
-        settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
-        await started(stack, WorkerProcess(settings))
-        api = await started(stack, ApiProcess(settings, keys))
-        where = {**settings, "HAYSTREAM_API": api.address, "HAYSTREAM_API_TOKEN_FILE": str(token)}
-        lines = "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
-        await asyncio.to_thread((folder / "env").write_text, lines)
-        notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
-        notes.print(f"in another terminal: . {quote(str(folder / 'env'))}", markup=False)
-        notes.print("Ctrl-C stops all of it; what was done stays in that folder")
-        await stop.wait()
-        notes.print("stopping ...")
+        stop_on_signals()
+        servers: list[LocalServer] = []
+        starting = asyncio.ensure_future(_start(folder, stack, servers))
+        try:
+            while not (reports := [report for server in servers if (report := server.exit_report())]):
+                if starting.done():
+                    starting.result()  # raises what kept it from starting
+                await asyncio.sleep(LOOK_SECONDS)
+            notes.print(*reports, sep="\n", markup=False)
+            return 1
+        except asyncio.CancelledError:
+            return 0
+        finally:
+            notes.print("stopping ...")
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+
+
+async def _start(folder: Path, stack: AsyncExitStack, servers: list[LocalServer]) -> None:
+    """Start all of it, and say where it is. Those that run are in the list."""
+    token, keys = folder / "token", folder / "keys.json"
+    await asyncio.to_thread(_have_token, token, keys)
+    notes.print("starting Kafka, Valkey, a worker and the API; the first time takes a minute or more ...")
+    servers.append(valkey := await started(stack, ValkeyServer(data_dir=folder / "valkey")))
+    servers.append(kafka := await started(stack, KafkaServer(data_dir=folder / "kafka")))
+    settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
+    servers.append(await started(stack, WorkerProcess(settings)))
+    servers.append(api := await started(stack, ApiProcess(settings, keys)))
+    where = {**settings, "HAYSTREAM_API": api.address, "HAYSTREAM_API_TOKEN_FILE": str(token)}
+    lines = "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
+    await asyncio.to_thread((folder / "env").write_text, lines)
+    notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
+    notes.print(f"in another terminal: . {quote(str(folder / 'env'))}", markup=False)
+    notes.print("Ctrl-C stops all of it; what was done stays in that folder")
 
 
 @contextmanager

@@ -41,6 +41,10 @@ LOG_LINES = 15
 START_SECONDS = 600.0
 """What a start may take. The first compiles the inner loops, a minute or two of work, for which a busy machine
 needs several times as long; a process that ends is found out at once."""
+AGAIN_SECONDS = 0.1
+"""Between two times that a start which is broken off is stopped."""
+TELL_SECONDS = 10.0
+"""How long a start is waited for in silence, and how often it is asked what it waits for after that."""
 
 Server = TypeVar("Server", bound=LocalServer)
 
@@ -68,6 +72,7 @@ class WorkerProcess(LocalServer):
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(data_dir=None, start_seconds=START_SECONDS)
+        self._waits_for = ""
         # A folder that is removed here, whatever becomes of the process.
         ours = {"HOST": "127.0.0.1", "PORT": str(self.port), "DATA_DIR": str(self.data_dir)}
         self._settings = {**settings, **{PREFIX + name: value for name, value in ours.items()}}
@@ -86,8 +91,16 @@ class WorkerProcess(LocalServer):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2.0) as response:
                 return bool(response.status == 200)
-        except (urllib.error.HTTPError, urllib.error.URLError):
+        except urllib.error.HTTPError as error:
+            with error:
+                self._waits_for = error.read().decode(errors="replace").strip()
+            return False
+        except urllib.error.URLError:
             return False  # not yet
+
+    def waits_for(self) -> str:
+        """What it said when it was last asked whether it is ready."""
+        return self._waits_for
 
 
 class ApiProcess(WorkerProcess):
@@ -196,13 +209,18 @@ async def started(stack: AsyncExitStack, server: Server) -> Server:
     """The server, answering; it is closed with the stack. A start that is cancelled is broken off."""
     stack.push_async_callback(asyncio.to_thread, server.close)
     starting = asyncio.ensure_future(asyncio.to_thread(server.start))
+    told = ""
     try:
-        await asyncio.shield(starting)
+        while not (await asyncio.wait({starting}, timeout=TELL_SECONDS))[0]:
+            if (waits_for := server.waits_for()) not in {"", told}:
+                notes.print(f"{server.name} is not ready yet: {waits_for}", markup=False)
+                told = waits_for
     except asyncio.CancelledError:
-        await asyncio.to_thread(server.stop)
-        await asyncio.gather(starting, return_exceptions=True)  # nothing may be closed under its feet
+        while not starting.done():  # nothing may be closed under its feet, nor may it be about to run
+            await asyncio.to_thread(server.stop)
+            await asyncio.wait({starting}, timeout=AGAIN_SECONDS)
         raise
-    return server
+    return starting.result()
 
 
 async def _kafka_bus(stack: AsyncExitStack, settings: Settings, api: tuple[str, str] | None) -> Bus:

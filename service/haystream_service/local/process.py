@@ -96,6 +96,10 @@ class LocalServer(ABC):
     def answers(self) -> bool:
         """Whether the server takes part in its own protocol. May raise `OSError`, which means no."""
 
+    def waits_for(self) -> str:
+        """What the server says keeps it from answering; nothing where it does not say."""
+        return ""
+
     @property
     def running(self) -> bool:
         """Whether the process is there."""
