@@ -58,6 +58,15 @@ class Decision(StrEnum):
     RETRACTED = "retracted"
 
 
+class KeyRole(StrEnum):
+    """What a key of the API can be for."""
+
+    INGEST = "ingest"
+    ANALYST = "analyst"
+    LEAD = "lead"
+    OPERATIONS = "operations"
+
+
 class EngineName(StrEnum):
     """What can compute the posterior."""
 
@@ -188,7 +197,7 @@ def api_key(
     subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Who it is for: the analyst of its verdicts.")],
     to: Annotated[Path, typer.Option(metavar="FILE", help="The file of keys, made where there is none.")],
     role: Annotated[
-        list[str] | None,
+        list[KeyRole] | None,
         typer.Option(metavar="ingest|analyst|lead|operations", help="May be given several times."),
     ] = None,
     collection: Annotated[
@@ -208,7 +217,7 @@ def api_key(
     """
     from haystream_service.commands import api as command
 
-    command.run_key(to, subject, role or [], collection or [], revoke=revoke, json=json)
+    command.run_key(to, subject, [one.value for one in role or []], collection or [], revoke=revoke, json=json)
 
 
 @app.command("next")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from haystream_service import cli
+from haystream_service.api.access import Role
 from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
 
@@ -249,3 +250,38 @@ def test_bad_settings_are_named(haystream, tmp_path, monkeypatch):
 
 def test_the_program_is_installed():
     assert Path(sys.executable).with_name("haystream").exists()
+
+
+def test_a_key_file_is_changed_as_asked_or_not_at_all(haystream, tmp_path):
+    keys, none = tmp_path / "keys.json", tmp_path / "none.json"
+    assert haystream("api-key", "kim", "--role", "analyst", "--role", "lead", "--to", keys)[0] == 0
+    before = keys.read_bytes()
+    for arguments, problem in (
+        (("kim", "--role", "boss", "--to", keys), "'boss' is not one of"),
+        (("", "--role", "lead", "--to", keys), "SUBJECT '': expected 1 to 512 characters"),
+        (("kim\n", "--role", "lead", "--to", keys), r"SUBJECT 'kim\n': expected 1 to 512 characters"),
+        (("kim", "--role", "lead", "--collection", "", "--to", keys), "--collection '': expected 1 to 512"),
+        (("kim", "--to", keys), "name a role with --role: ingest, analyst, lead, operations"),
+        (("kim", "--role", "lead", "--to", tmp_path / "no" / "k.json"), "cannot write the keys to"),
+        (("kimm", "--revoke", "--to", keys), "has no key of 'kimm': nothing is taken out of it"),
+        (("kim", "--revoke", "--to", none), f"cannot read the keys in {none}: No such file"),
+    ):
+        code, out, err = haystream("api-key", *arguments)
+        assert (code, out) == (2, ""), err
+        assert problem in err
+        assert (keys.read_bytes(), none.exists()) == (before, False)
+    assert haystream("api-key", "kim", "--revoke", "--to", keys)[0] == 0
+    assert json.loads(keys.read_bytes()) == []
+
+
+def test_every_role_of_the_api_can_be_given_to_a_key():
+    assert [role.value for role in cli.KeyRole] == [role.value for role in Role]
+
+
+def test_keys_that_are_no_list_are_said_to_be(haystream, tmp_path):
+    (tmp_path / "keys.json").write_text("{}")
+    code, _, err = haystream("api-key", "kim", "--role", "lead", "--to", tmp_path / "keys.json")
+    assert code == 2
+    assert err == (
+        f"haystream: the keys in {tmp_path / 'keys.json'} cannot be used: Input should be a valid array\n"
+    )

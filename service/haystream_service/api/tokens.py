@@ -74,16 +74,19 @@ def read_keys(path: Path) -> list[Key]:
         raise UserError(f"cannot read the keys in {path}: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"the keys in {path} cannot be used: {where}: {first['msg']}") from None
+        where = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise UserError(f"the keys in {path} cannot be used: {where}") from None
 
 
 def write_keys(path: Path, keys: list[Key]) -> None:
-    """Replace the file, which nobody else may read."""
+    """Replace the file, which nobody else may read. Raises `UserError`."""
     new = path.with_name(path.name + ".new")
-    new.touch(mode=0o600)
-    new.write_bytes(orjson.dumps([key.model_dump() for key in keys], option=orjson.OPT_INDENT_2))
-    new.replace(path)
+    try:
+        new.touch(mode=0o600)
+        new.write_bytes(orjson.dumps([key.model_dump() for key in keys], option=orjson.OPT_INDENT_2))
+        new.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write the keys to {path}: {error.strerror}") from None
 
 
 def _hash(key: str) -> str:

@@ -34,18 +34,24 @@ def run_key(
     """Add a key to the file and print it, once; or take all of the subject's out of it. Raises `UserError`."""
     from haystream_service.api.access import Role
     from haystream_service.api.tokens import new_key, read_keys, write_keys
+    from haystream_service.wire import as_id
 
-    keys = read_keys(file) if file.exists() else []
     if revoke:
+        keys = read_keys(file)
         left = [key for key in keys if key.subject != subject]
+        if left == keys:
+            raise UserError(f"{file} has no key of {subject!r}: nothing is taken out of it")
         write_keys(file, left)
-        notes.print(f"{len(keys) - len(left)} keys of {subject!r} are taken out of {file}")
+        notes.print(f"{len(keys) - len(left)} keys of {subject!r} are taken out of {file}", markup=False)
         return
+    for option, text in (("SUBJECT", subject), *(("--collection", name) for name in collections)):
+        if as_id(text.encode(errors="surrogateescape")) is None:
+            raise UserError(f"{option} {text!r}: expected 1 to 512 characters, none of them a control character")
     if not roles:
         raise UserError(f"name a role with --role: {', '.join(Role)}")
     key, line = new_key(subject, [Role(role) for role in roles], collections or ["*"])
-    write_keys(file, [*keys, line])
-    notes.print(f"{file} knows the hash of this key; nobody can be told the key again")
+    write_keys(file, [*(read_keys(file) if file.exists() else []), line])
+    notes.print(f"{file} knows the hash of this key; nobody can be told the key again", markup=False)
     if json:
         write_json({"token": key, "subject": subject})
     else:
