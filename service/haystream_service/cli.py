@@ -3,6 +3,7 @@
 A command's module is imported when the command runs, so that --help does not wait for numpy or Faust.
 """
 
+import io
 import os
 import sys
 from enum import StrEnum
@@ -541,6 +542,9 @@ def _names(text: str) -> list[str]:
 
 def main() -> NoReturn:
     """Run the command that the arguments name. Exit code 2: it was used in a way that cannot work."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As standard error is: an encoding without some letter of a result must not lose the result.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _check_arguments(sys.argv[1:])
         app(prog_name="haystream")

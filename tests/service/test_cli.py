@@ -1,6 +1,7 @@
 """The program as a user meets it: exit codes, one-line errors, what is on which stream."""
 
 import gzip
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from haystream_service import cli
 from haystream_service.api.access import Role
@@ -103,6 +105,16 @@ def test_known_errors_are_said_in_lines(haystream, monkeypatch, error):
 
     monkeypatch.setattr("haystream_service.commands.replay.run", fail)
     assert haystream("replay", "x") == (2, "", "haystream: two\nhaystream: lines\n")
+
+
+def test_what_standard_output_has_no_letter_for_is_written_as_its_code(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1", write_through=True))
+    monkeypatch.setattr(
+        "haystream_service.commands.replay.run", lambda *_, **__: Console().print("José → 李", soft_wrap=True)
+    )
+    assert run("replay", "x", monkeypatch=monkeypatch) == 0
+    assert written.getvalue().decode("latin-1") == "José \\u2192 \\u674e\n"
 
 
 def test_bugs_keep_their_traceback(monkeypatch):
