@@ -282,7 +282,7 @@ class Haystream:
     def export(
         self, query_id: str, what: Literal["decisions", "audit"], *, form: Literal["ndjson", "csv"] = "ndjson"
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """The bytes of an export, in pieces."""
+        """The bytes of an export, in pieces. To read them raises `ApiUnavailable` where it breaks off."""
         return _Export(self, self._path("queries", query_id, "export", what), form)
 
     # ---- how it is asked ----
@@ -357,7 +357,14 @@ class _Export(AbstractContextManager[Iterator[bytes]]):
             return found
 
         self._response = self._haystream._answered(ask)
-        return self._response.iter_bytes()
+        return self._pieces(self._response)
+
+    @staticmethod
+    def _pieces(response: httpx.Response) -> Iterator[bytes]:
+        try:
+            yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise ApiUnavailable(f"unavailable: the export broke off, and is not whole: {error}") from None
 
     def __exit__(self, *_: object) -> None:
         if self._response is not None:

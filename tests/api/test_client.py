@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import os
 import random
 import re
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -17,6 +21,7 @@ from support.world import World, item
 from haystream.events import Outcome, Verdict
 from haystream_service import client as client_module
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
+from haystream_service.commands import queue
 from haystream_service.demo.bus import ApiBus
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
@@ -225,3 +230,43 @@ async def test_a_server_that_is_none_of_ours_is_said_to_be() -> None:
         pytest.raises(ApiUnavailable, match="no haystream"),
     ):
         client.me()
+
+
+class Torn(httpx.SyncByteStream):
+    """An answer whose connection is lost after its first piece."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"fact,at\n"
+        raise httpx.RemoteProtocolError("peer closed connection")
+
+
+async def test_an_export_that_breaks_off_is_said_to_and_leaves_a_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Torn()))
+    monkeypatch.setattr(queue, "connected", lambda _: nullcontext(Haystream("http://x", "t", transport=transport)))
+    file = tmp_path / "audit.csv"
+    file.write_text("a whole one\n")
+    with pytest.raises(ApiUnavailable, match="the export broke off, and is not whole"):
+        queue.run_export("q", audit=True, form="csv", to=file, config=None)
+    assert contents(tmp_path) == {"audit.csv": "a whole one\n"}
+
+
+async def test_an_export_takes_the_place_of_the_file_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"fact,at\n"))
+    monkeypatch.setattr(queue, "connected", lambda _: nullcontext(Haystream("http://x", "t", transport=transport)))
+    queue.run_export("q", audit=True, form="csv", to=tmp_path / "audit.csv", config=None)
+    assert contents(tmp_path) == {"audit.csv": "fact,at\n"}
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    queue.run_export("q", audit=True, form="csv", to=pipe, config=None)
+    assert os.read(reading, 100) == b"fact,at\n"
+    os.close(reading)
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir()}

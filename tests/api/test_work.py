@@ -10,13 +10,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from support.queue_api import EVERYTHING, write_keys
+from support.queue_api import EVERYTHING, MemoryFacts, an_app, calling, listening, write_keys
 from support.world import World, item
 
 from haystream.events import Outcome, Query, Verdict
 from haystream.report import report
 from haystream_service.api import items, rankings, tokens
 from haystream_service.api.access import Role
+from haystream_service.api.tokens import KeyFile
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.wire import encode_item
 
@@ -414,6 +415,22 @@ async def test_decisions_are_exported_with_those_that_hold(
     table = list(csv.DictReader(io.StringIO((await lead.get("/v1/queries/q/export/decisions?format=csv")).text)))
     assert table[0]["item_id"] == "'=cmd()"
     assert [row["holds"] for row in table] == ["yes", "no", "yes", "no", "no"]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+async def test_a_trail_that_cannot_be_read_is_said_to_be_unavailable(
+    world: World, keys: KeyFile, form: str
+) -> None:
+    facts = MemoryFacts(world.broker)
+    async with listening(an_app(world.store, facts, keys)) as address, calling(address, "lead") as lead:
+        assert (await lead.put("/v1/queries/q", json={})).status_code == 201
+        await world.processes[0].settled()
+        facts.away = True
+        answer = await lead.get("/v1/queries/q/export/audit", params={"format": form})
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert "Retry-After" in answer.headers
+        facts.away = False
+        assert (await lead.get("/v1/queries/q/export/audit", params={"format": form})).status_code == 200
 
 
 async def test_the_trail_has_every_fact_of_this_query(

@@ -36,10 +36,11 @@ EVERYTHING = "*"
 
 
 class MemoryFacts:
-    """`Facts` on the in-memory transport."""
+    """`Facts` on the in-memory transport, whose past can be away."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
+        self.away = False
 
     async def write(self, topic: str, key: str, value: bytes, *, partition: int | None = None) -> At:
         if partition is None:
@@ -60,6 +61,8 @@ class MemoryFacts:
             await self.write("leases", record.key.decode(), record.value, partition=record.partition)
 
     async def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
+        if self.away:
+            raise BrokerUnavailable("Kafka is away")
         for message in self.broker._logs[topic, partition]:
             if message.key == key.encode() and message.value is not None:
                 yield message.value

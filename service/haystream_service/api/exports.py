@@ -17,6 +17,7 @@ from haystream_service.wire import times
 
 router = APIRouter(tags=["exports"])
 
+Row = dict[str, Any]
 Form = Annotated[Literal["ndjson", "csv"], Query(alias="format", description="An object a line, or a table.")]
 DECISION = ("item_id", "outcome", "analyst", "decided_at", "verdict_id", "holds")
 TRAIL = ("fact", "at", "analyst", "item_id", "action", "id", "until", "rank", "score", "mean", "level", "by")
@@ -42,7 +43,7 @@ async def export_decisions(opened: QueryOf, desk: DeskOf, form: Form = "ndjson")
     rows = _decisions(
         verdicts, lambda item_id: item_id not in withdrawn and (in_scope is None or item_id in in_scope)
     )
-    return _file(_lines(rows, DECISION, form), form)
+    return _file(_lines(_each(rows), DECISION, form), form)
 
 
 @router.get(
@@ -52,7 +53,10 @@ async def export_decisions(opened: QueryOf, desk: DeskOf, form: Form = "ndjson")
 )
 async def export_audit(opened: QueryOf, desk: DeskOf, form: Form = "ndjson") -> Response:
     """Who was handed what, when, at which score, and what they said of it: read from Kafka, so it takes a while."""
-    return _file(_trail(desk, opened, form), form)
+    rows = _trail(desk, opened)
+    # Before the answer begins: afterwards nobody could be told that Kafka is away.
+    first = await anext(rows, None)
+    return _file(_lines(_after(first, rows), TRAIL, form), form)
 
 
 async def _withdrawn(desk: Desk, collection: str, item_ids: Sequence[str]) -> set[str]:
@@ -65,7 +69,7 @@ async def _withdrawn(desk: Desk, collection: str, item_ids: Sequence[str]) -> se
     return gone
 
 
-def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> list[dict[str, Any]]:
+def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> list[Row]:
     """`counts`: whether verdicts on an item, by its id, count at all."""
     ordered = sorted(verdicts, key=lambda verdict: (verdict.item_id, verdict.decided_at, verdict.verdict_id))
     last = {verdict.item_id: verdict.verdict_id for verdict in ordered}
@@ -84,24 +88,38 @@ def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> li
     ]
 
 
-async def _lines(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...], form: str) -> AsyncIterator[bytes]:
+async def _lines(
+    rows: AsyncIterator[Mapping[str, Any]], columns: tuple[str, ...], form: str
+) -> AsyncIterator[bytes]:
     if form == "csv":
         yield _cells(columns)
-    for row in rows:
+    async for row in rows:
         yield _line(row, columns, form)
 
 
-async def _trail(desk: Desk, opened: Opened, form: str) -> AsyncIterator[bytes]:
-    if form == "csv":
-        yield _cells(TRAIL)
+async def _each(rows: Iterable[Row]) -> AsyncIterator[Row]:
+    for row in rows:
+        yield row
+
+
+async def _after(first: Row | None, rows: AsyncIterator[Row]) -> AsyncIterator[Row]:
+    """The rows with the first one, which was read already; None where there was none."""
+    if first is not None:
+        yield first
+    async for row in rows:
+        yield row
+
+
+async def _trail(desk: Desk, opened: Opened) -> AsyncIterator[Row]:
+    """The facts as rows. Raises `BrokerUnavailable`."""
     for topic in TOPICS:
         async for value in desk.facts.history(topic, opened.query_id, opened.head.partition):
             row = _fact(topic, value)
             if row is not None:
-                yield _line(row, TRAIL, form)
+                yield row
 
 
-def _fact(topic: str, value: bytes) -> dict[str, Any] | None:
+def _fact(topic: str, value: bytes) -> Row | None:
     """The fact as a row; None where the record is none, and was rejected."""
     try:
         fact = orjson.loads(value)

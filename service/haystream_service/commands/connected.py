@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 import httpx
 from typing_extensions import override
 
-from haystream_service.client import Haystream
+from haystream_service.client import ApiUnavailable, Haystream
 from haystream_service.errors import UserError
 from haystream_service.mounted import MountedSecret
 from haystream_service.settings import Settings, load
+from haystream_service.worker.records import BrokerUnavailable
 
 T = TypeVar("T")
 
@@ -93,7 +94,10 @@ class _Here(httpx.BaseTransport):
             )
             return httpx.Response(found.status_code, headers=found.headers, content=await found.aread())
 
-        return self._run(answered())
+        try:
+            return self._run(answered())
+        except BrokerUnavailable as error:  # when the answer had begun: before, it is a problem
+            raise ApiUnavailable(f"unavailable: {error}") from None
 
     def end(self) -> None:
         """Finish what is under way, let go of Kafka and Redis."""

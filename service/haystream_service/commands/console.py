@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 from rich.console import Console
@@ -20,6 +20,26 @@ def write_json(value: Any) -> None:
     """One JSON object on standard output, on one line."""
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of the one at the path once all is written, and otherwise leaves that as it was.
+
+    What is there and is no file, such as a pipe, is written to as it comes. Raises `OSError`.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    new = path.with_name(path.name + ".new")
+    try:
+        with new.open("wb") as file:
+            yield file
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def shown(text: str) -> str:

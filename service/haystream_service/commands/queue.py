@@ -13,7 +13,7 @@ from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
 from haystream_service.client import Haystream
 from haystream_service.commands.connected import connected
-from haystream_service.commands.console import notes, shown, write_json
+from haystream_service.commands.console import notes, shown, whole, write_json
 from haystream_service.errors import UserError
 
 SAID_TWICE = {"item_id", "collection"}
@@ -131,7 +131,7 @@ def run_export(
             sys.stdout.buffer.flush()
             return
         try:
-            with to.open("wb") as file:
+            with whole(to) as file:
                 file.writelines(pieces)
         except OSError as error:
             raise UserError(f"cannot write {to}: {error.strerror or error}") from None
