@@ -16,6 +16,7 @@ import pytest_asyncio
 from support.forked import Forked, ForkedApi
 from support.pipeline import Pipeline, program, until
 from support.queue_api import EVERYTHING, write_keys
+from support.shell import sourced
 
 from haystream_service.api.access import Role
 from haystream_service.client import Haystream
@@ -87,7 +88,7 @@ async def up(folder: Path) -> AsyncIterator[Mapping[str, str]]:
             return env.exists() and "Ctrl-C" in log.read_text()
 
         await until(is_up, "everything is up")
-        yield dict(re.findall(r"^export (\w+)=(.*)$", env.read_text(), re.MULTILINE))
+        yield dict(line.split("=", 1) for line in sourced(env, "env -0").split("\0") if line)
     finally:
         os.kill(process.pid, 15)
         await asyncio.to_thread(process.wait, 60)

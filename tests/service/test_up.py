@@ -6,9 +6,11 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from sysconfig import get_path
 from typing import ClassVar
 
 import pytest
+from support.shell import sourced
 
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, read_keys
@@ -144,3 +146,11 @@ async def test_a_server_that_ends_while_others_start_ends_it(
     servers["KafkaServer"].signal(signal.SIGKILL)
     assert await serving == 1
     assert not any(server.running for server in servers.values())
+
+
+async def test_another_terminal_has_all_of_it_in_a_line(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    async with running(folder):
+        said = sourced(folder / "env", 'command -v haystream && echo "$HAYSTREAM_API $HAYSTREAM_API_TOKEN_FILE"')
+    assert said.splitlines() == [f"{get_path('scripts')}/haystream", f"{StandIn.address} {folder}/token"]

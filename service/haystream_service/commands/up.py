@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
+from sysconfig import get_path
 
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, new_key, read_keys, write_keys
@@ -70,7 +71,8 @@ async def _start(folder: Path, stack: AsyncExitStack, servers: list[LocalServer]
     servers.append(await started(stack, WorkerProcess(settings)))
     servers.append(api := await started(stack, ApiProcess(settings, keys)))
     where = {**settings, "HAYSTREAM_API": api.address, "HAYSTREAM_API_TOKEN_FILE": str(token)}
-    lines = "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
+    lines = f'export PATH={quote(get_path("scripts"))}:"$PATH"\n'
+    lines += "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
     await asyncio.to_thread((folder / "env").write_text, lines)
     notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
     notes.print(f"in another terminal: . {quote(str(folder / 'env'))}", markup=False)
