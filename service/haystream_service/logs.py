@@ -3,6 +3,8 @@
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
@@ -29,6 +31,20 @@ def configure(form: Literal["text", "json"]) -> None:
     # Faust and aiokafka narrate every step of every rebalance.
     for chatty in ("faust", "mode", "aiokafka"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Meanwhile nothing is written of servers that are away: for whoever is told so once, in the end."""
+    levels = {"aiokafka": logging.CRITICAL, OURS: logging.ERROR}
+    before = {name: logging.getLogger(name).level for name in levels}
+    try:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 class JsonLines(logging.Formatter):

@@ -342,6 +342,8 @@ def _explain(error: ValidationError, origin: Mapping[str, str]) -> str:
 
 def _shown(name: str, value: object) -> str:
     """A setting's value for an error's text, without anything that may be a secret."""
-    if name == "redis" or name in SECRETS:
-        return "no such thing"  # of a URL that cannot be read, nobody knows which part is a password
+    if name == "redis":
+        return "not a URL of Redis"  # and nobody knows which part of it is a password
+    if name in SECRETS:
+        return "no such thing"
     return repr(re.sub(r".*@", "***@", str(value), flags=re.DOTALL)[:200])

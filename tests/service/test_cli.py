@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from haystream_service import cli
+from haystream_service import cli, client
 from haystream_service.api.access import Role
 from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
@@ -296,4 +296,21 @@ def test_keys_that_are_no_list_are_said_to_be(haystream, tmp_path):
     assert code == 2
     assert err == (
         f"haystream: the keys in {tmp_path / 'keys.json'} cannot be used: Input should be a valid array\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [("next", "q"), ("verdict", "q", "item-1", "relevant"), ("query", "open", "q")]
+)
+def test_servers_that_are_away_are_said_to_be_once_with_what_to_set(haystream, monkeypatch, arguments):
+    monkeypatch.delenv("HAYSTREAM_API", raising=False)
+    monkeypatch.setattr(client, "TRIES", 2)
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("HAYSTREAM_REDIS", "redis://:secret@127.0.0.1:2/0")
+    assert haystream(*arguments) == (
+        2,
+        "",
+        "haystream: unavailable: Redis does not answer just now; "
+        "nothing that you sent is lost by sending it again\n"
+        "haystream: asked were 127.0.0.1:1 (HAYSTREAM_KAFKA) and redis://127.0.0.1:2/0 (HAYSTREAM_REDIS)\n",
     )

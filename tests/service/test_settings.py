@@ -56,7 +56,7 @@ def test_every_setting_has_a_variable_and_refuses_nonsense(name):
         named = (f"HAYSTREAM_{name.upper()}", "for Kafka needs", "an OpenID provider needs")
         assert any(name in str(caught.value) for name in named)
     else:
-        shown = "no such thing" if name == "redis" else "'a b'"
+        shown = "not a URL of Redis" if name == "redis" else "'a b'"
         with pytest.raises(SettingsError, match=f"HAYSTREAM_{name.upper()} is {shown}: expected "):
             load(environ=environ)
 

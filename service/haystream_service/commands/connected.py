@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from haystream_service.client import ApiUnavailable, Haystream
 from haystream_service.errors import UserError
+from haystream_service.logs import quiet
 from haystream_service.mounted import MountedSecret
 from haystream_service.settings import Settings, load
 from haystream_service.worker.records import BrokerUnavailable
@@ -32,12 +33,16 @@ def connected(config: Path | None) -> Iterator[Haystream]:
         with _there(settings, settings.api) as client:
             yield client
         return
-    own = _Here(settings)
-    try:
-        with Haystream("http://here", own.token, transport=own) as client:
-            yield client
-    finally:
-        own.end()
+    with quiet():
+        own = _Here(settings)
+        try:
+            with Haystream("http://here", own.token, transport=own) as client:
+                yield client
+        except ApiUnavailable as error:
+            where = f"{settings.kafka} (HAYSTREAM_KAFKA) and {settings.redis} (HAYSTREAM_REDIS)"
+            raise ApiUnavailable(f"{error}\nasked were {where}") from None
+        finally:
+            own.end()
 
 
 @contextmanager
