@@ -4,10 +4,12 @@ Nothing is read at import: `load` reads, once, where a program starts. Secrets a
 read when a connection is made (`mounted`); no text that is made here holds one.
 """
 
+import logging
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -24,8 +26,12 @@ from pydantic import (
 
 from haystream_service.errors import UserError
 
+log = logging.getLogger(__name__)
+
 PREFIX = "HAYSTREAM_"
 CONFIG = "HAYSTREAM_CONFIG"
+NO_SETTINGS = (CONFIG, "HAYSTREAM_DATA")
+"""Variables of ours that are none: the file of settings, and where graphs to measure on are."""
 
 # What Kafka takes as the name of a topic or a group. Also goes into Redis keys, so no braces or colons.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
@@ -252,7 +258,8 @@ def load(config: Path | None = None, *, environ: Mapping[str, str] | None = None
     """The settings; raises `SettingsError`.
 
     `config` is a TOML file, by default the one that HAYSTREAM_CONFIG names, if any. `environ` stands in for
-    the process's environment. Keyword arguments win over both; None among them means: not given.
+    the process's environment; what begins with HAYSTREAM_ there and is no setting is warned of. Keyword arguments
+    win over both; None among them means: not given.
     """
     environ = os.environ if environ is None else environ
     if config is None and environ.get(CONFIG):
@@ -266,6 +273,9 @@ def load(config: Path | None = None, *, environ: Mapping[str, str] | None = None
         # An empty variable is the same as none: that is how compose files and manifests leave one out.
         if environ.get(variable):
             values[name], origin[name] = environ[variable], variable
+    for variable in environ:
+        if variable.startswith(PREFIX) and environ[variable]:
+            _warn_unless_known(variable)
     for name, value in given.items():
         if value is not None:
             values[name], origin[name] = value, name
@@ -288,6 +298,12 @@ def variables(settings: Settings) -> dict[str, str]:
 
 def _variable(name: str) -> str:
     return PREFIX + name.upper()
+
+
+@cache  # once a process, however often it reads its settings
+def _warn_unless_known(variable: str) -> None:
+    if variable not in {*NO_SETTINGS, *map(_variable, Settings.model_fields)}:
+        log.warning("there is no setting %s: it is not used", variable)
 
 
 def _apart(url: str) -> tuple[str, dict[str, str]]:

@@ -205,6 +205,19 @@ def test_a_file_that_cannot_be_written_is_named(haystream, tmp_path):
     assert "cannot write" in err
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"), [(None, "cannot read the settings"), ("kafka =", "are not TOML"), ("prot = 1", "no such")]
+)
+def test_an_import_reads_the_settings_that_it_is_given(haystream, tmp_path, text, problem):
+    (tmp_path / "mails.csv").write_text(TABLE)
+    config = tmp_path / "settings.toml"
+    if text is not None:
+        config.write_text(text)
+    code, out, err = haystream("import", "csv", tmp_path / "mails.csv", "--config", config)
+    assert (code, out) == (2, "")
+    assert problem in err
+
+
 def test_an_import_that_cannot_begin_destroys_nothing(haystream, tmp_path):
     table, log, aliases = tmp_path / "mails.csv", tmp_path / "items.jsonl", tmp_path / "people.csv"
     before = {table: TABLE, log: "kept\n", aliases: "address,person\na@x,ann\n"}

@@ -35,6 +35,13 @@ def test_the_processs_environment_is_read_when_asked(monkeypatch):
     assert load().port == 6066
 
 
+def test_a_variable_that_is_no_setting_is_warned_of_once(caplog):
+    environ = {"HAYSTREAM_KAFAK": "broker:9092", "HAYSTREAM_EMPTY": "", "HAYSTREAM_DATA": "data", "KAFAK": "x"}
+    for _ in range(2):
+        assert load(environ=environ) == Settings()
+    assert caplog.messages == ["there is no setting HAYSTREAM_KAFAK: it is not used"]
+
+
 ANY_TEXT = {"host", "data_dir", "redis_password", "api_token"}
 PART_OF_MORE = {"kafka_user", "kafka_password", "kafka_key_password", "redis_user", "redis_key_password"} | {
     "redis_sentinel_password",

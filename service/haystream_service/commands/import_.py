@@ -91,6 +91,7 @@ def run(
         and any(Path(to).samefile(read) for read in (path, aliases) if read)
     ):
         raise UserError(f"--to {to}: that is what is read; it would be lost")
+    settings = load(config) if config or to == "kafka" else Settings()
     making = Making(
         collection,
         text=text,
@@ -103,7 +104,6 @@ def run(
         # What ends an import before its first item leaves a file as it was.
         begun = chain([first], items) if (first := next(items, None)) else items
         if to == "kafka":
-            settings = load(config)
             destination = f"{settings.topic('items')} at {settings.kafka}"
             asyncio.run(_to_kafka(begun, settings))
         else:
