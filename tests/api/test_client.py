@@ -232,6 +232,22 @@ async def test_a_server_that_is_none_of_ours_is_said_to_be() -> None:
         client.me()
 
 
+async def test_who_decides_at_a_prompt_is_told_that_there_is_no_such_item(
+    address: str, world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await filled(address, world)
+    monkeypatch.setattr(queue, "connected", lambda _: Haystream(address, "kim"))
+
+    async def said(item_id: str) -> list[str]:
+        given = "team/q", item_id, Outcome.RELEVANT
+        await asyncio.to_thread(queue.run_verdict, *given, config=None, json=False)
+        return capfd.readouterr().err.splitlines()
+
+    (there,) = await said("item-1")
+    assert there.startswith("item-1 is relevant")
+    assert (await said("item-l"))[1:] == ["there is no item item-l yet: the verdict counts when it comes"]
+
+
 class Torn(httpx.SyncByteStream):
     """An answer whose connection is lost after its first piece."""
 

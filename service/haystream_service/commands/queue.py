@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
-from haystream_service.client import Haystream
+from haystream_service.client import ApiProblem, Haystream
 from haystream_service.commands.connected import connected
 from haystream_service.commands.console import notes, shown, whole, write_json
 from haystream_service.errors import UserError
@@ -106,6 +106,7 @@ def run_verdict(query_id: str, item_id: str, outcome: Outcome, *, config: Path |
     with connected(config) as client:
         given = client.decide(query_id, item_id, outcome, wait="ranking")
         progress = client.progress(query_id)
+        there = json or _is_there(client, query_id, item_id)
     if json:
         write_json(given.model_dump(mode="json") | {"progress": progress.model_dump(mode="json")})
         return
@@ -115,6 +116,8 @@ def run_verdict(query_id: str, item_id: str, outcome: Outcome, *, config: Path |
         f"Query {escape(query_id)}: {progress.found} relevant in {progress.screened} screened, "
         f"about {progress.expected_remaining.mean:.1f} ± {progress.expected_remaining.sd:.1f} left"
     )
+    if not there:
+        notes.print(f"there is no item {escape(item_id)} yet: the verdict counts when it comes")
 
 
 def run_export(
@@ -135,6 +138,15 @@ def run_export(
                 file.writelines(pieces)
         except OSError as error:
             raise UserError(f"cannot write {to}: {error.strerror or error}") from None
+
+
+def _is_there(client: Haystream, query_id: str, item_id: str) -> bool:
+    """Whether the query's collection has had the item. A verdict may come first, and an id may be mistyped."""
+    try:
+        client.item(str(client.query(query_id).settings["collection"]), item_id)
+    except ApiProblem as problem:
+        return problem.code != "not_found"
+    return True
 
 
 def _row(lease: LeaseAnswer) -> dict[str, Any]:
