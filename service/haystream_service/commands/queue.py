@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
-from haystream_service.client import ApiProblem, Haystream
+from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.commands.connected import connected
 from haystream_service.commands.console import notes, shown, whole, write_json
 from haystream_service.errors import UserError
@@ -146,6 +146,8 @@ def _is_there(client: Haystream, query_id: str, item_id: str) -> bool:
         client.item(str(client.query(query_id).settings["collection"]), item_id)
     except ApiProblem as problem:
         return problem.code != "not_found"
+    except ApiUnavailable:  # the verdict is given, whatever cannot be said of its item just now
+        return True
     return True
 
 
