@@ -1,13 +1,14 @@
 """Queries over HTTP: opened, listed, shown, changed, deleted."""
 
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
 from support.world import World
 
 from haystream.events import Query
-from haystream_service.store.base import Quarantine
+from haystream_service.store.base import Hold, Quarantine
 from haystream_service.wire import decode_query
 
 pytestmark = pytest.mark.asyncio
@@ -182,3 +183,32 @@ async def test_who_opens_a_query_twice_before_a_worker_takes_it_in_opens_it_once
         assert answer.status_code == code, answer.text
     await (await world.process()).settled()
     assert (await lead.get("/v1/queries/q")).json()["settings"]["top"] == 3
+
+
+async def test_who_opens_a_query_that_another_has_just_opened_with_the_same_settings_is_told_of_it(
+    lead: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = world.store.hold_settings
+
+    async def late(*args: Any) -> Hold:
+        monkeypatch.setattr(world.store, "hold_settings", hold)
+        assert (await lead.put("/v1/queries/q", json={"top": 3})).status_code == 201
+        return await hold(*args)
+
+    for settings, code in (({"top": 3}, 200), ({"top": 20}, 409)):
+        monkeypatch.setattr(world.store, "hold_settings", late)
+        answer = await lead.put("/v1/queries/q", json=settings)
+        assert answer.status_code == code, answer.text
+        monkeypatch.setattr(world.store, "hold_settings", hold)
+
+
+async def test_settings_that_cannot_be_computed_are_put_right_by_who_opens_the_query_again(
+    lead: httpx.AsyncClient, world: World
+) -> None:
+    await world.processes[0].crash()
+    assert (await lead.put("/v1/queries/q?wait=0", json={"engine": "reference"})).status_code == 202
+    await world.store.quarantine("q", 0, Quarantine("too_much_work", "use the engine local", 0.0))
+    assert (await lead.put("/v1/queries/q?wait=0", json={})).status_code == 202
+    await world.store.release("q")
+    await (await world.process()).settled()
+    assert (await lead.get("/v1/queries/q")).json()["settings"]["engine"] == "local"

@@ -13,6 +13,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Query as Settings
 from haystream.events import Status
 from haystream_service.api import openapi
+from haystream_service.api.access import Caller
 from haystream_service.api.desk import Desk, Opened, etag, until
 from haystream_service.api.facts import At
 from haystream_service.api.guards import CallerOf, DeskOf, Limit, PathId, QueryOf, answer
@@ -84,19 +85,22 @@ async def open_query(
     if settings.status == Status.DELETED:
         raise Problem(Code.INVALID_VALUE, "status: a query is deleted with DELETE")
     caller.check(settings.collection)
-    head = await desk.head(query_id)
-    if head is not None:
-        there = await desk.opened(caller, query_id)
-        if there.settings != settings:
-            raise Problem(
-                ApiCode.QUERY_EXISTS, f"there is a query {query_id!r} with other settings: PATCH changes it"
-            )
+    if (there := await _there(desk, caller, settings)) is not None:
         return await _answer(desk, there)
     if await desk.store.generation() is None:  # it may be open, and what is written here would replace its settings
         raise unavailable("Redis is empty, or is being made anew: nobody can say which queries there are")
     if await desk.store.is_deleted(settings.collection):
         raise Problem(Code.COLLECTION_DELETED, f"collection {settings.collection!r} was deleted")
-    return await _written_alone(desk, None, settings, wait)
+    name = etag(settings)
+    held = await desk.store.hold_settings(query_id, -1, name, HELD_SECONDS)
+    if held is not Hold.OURS:
+        if (there := await _there(desk, caller, settings)) is not None:  # somebody was faster
+            return await _answer(desk, there)
+        if (await desk.store.read_note(query_id)).quarantine is None:  # what cannot be computed may be put right
+            raise Problem(
+                ApiCode.QUERY_EXISTS, f"somebody has just asked for a query {query_id!r} with other settings"
+            )
+    return await _written_under(desk, name, settings, None, wait)
 
 
 @router.get("/v1/queries/{query_id}", response_model=QueryAnswer)
@@ -199,15 +203,29 @@ def _merged(target: Any, patch: Any) -> Any:
     return merged
 
 
-async def _written_alone(desk: Desk, opened: Opened | None, settings: Settings, wait: float) -> Response:
-    """The same, where nobody else opens the query or changes its settings at that time. Raises a `Problem`."""
-    query_id, name = settings.query_id, etag(settings)
-    seen, partition = (opened.head.position.queries_offset, opened.head.partition) if opened else (-1, None)
-    held = await desk.store.hold_settings(query_id, seen, name, HELD_SECONDS)
-    if held is not Hold.OURS and opened is None:
-        raise Problem(ApiCode.QUERY_EXISTS, f"somebody else is opening query {query_id!r} with other settings")
+async def _there(desk: Desk, caller: Caller, settings: Settings) -> Opened | None:
+    """The query with these settings; None where there is none of that id. Raises a `Problem` if it has others."""
+    if await desk.head(settings.query_id) is None:
+        return None
+    there = await desk.opened(caller, settings.query_id)
+    if there.settings != settings:
+        detail = f"there is a query {settings.query_id!r} with other settings: PATCH changes it"
+        raise Problem(ApiCode.QUERY_EXISTS, detail)
+    return there
+
+
+async def _written_alone(desk: Desk, opened: Opened, settings: Settings, wait: float) -> Response:
+    """The same, where nobody else changes the settings at the same time. Raises a `Problem`."""
+    query_id, name = opened.query_id, etag(settings)
+    held = await desk.store.hold_settings(query_id, opened.head.position.queries_offset, name, HELD_SECONDS)
     if held is not Hold.OURS:
         raise Problem(ApiCode.SETTINGS_CHANGED, f"somebody else is changing the settings of query {query_id!r}")
+    return await _written_under(desk, name, settings, opened.head.partition, wait)
+
+
+async def _written_under(desk: Desk, name: str, settings: Settings, partition: int | None, wait: float) -> Response:
+    """The same, under a hold of that name. Without a `partition` it is what opens the query."""
+    query_id = settings.query_id
 
     async def written(offset: int | None) -> None:
         with suppress(StoreUnavailable):  # it ends by itself
@@ -219,7 +237,7 @@ async def _written_alone(desk: Desk, opened: Opened | None, settings: Settings, 
         await written(None)
         raise
     await written(at.offset)
-    return await _applied(desk, settings, at, wait, created=opened is None)
+    return await _applied(desk, settings, at, wait, created=partition is None)
 
 
 async def _written(desk: Desk, settings: Settings, partition: int, wait: float) -> Response:
