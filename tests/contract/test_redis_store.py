@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import ConnectionError as RedisConnectionError
 from support.changes import rows, tables
 
 from haystream.events import Item, ItemFact, Outcome, Query, Verdict, Withdrawal
@@ -371,3 +373,17 @@ async def test_others_have_their_turns_while_a_query_with_many_verdicts_is_read(
     assert stored is not None
     assert set(stored.verdicts) == said
     assert 0 < most <= redis.FACTS_AT_ONCE
+
+
+async def test_queries_of_which_nobody_can_say_whether_they_have_leases_are_listed(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers = Offers([Offer("item-1", 1.0, 0.5)], complete=True)
+    await store.save_query(replace(change("q"), offers=offers))
+    await store.claims.claim("q", "zoe", 1, 60)
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise RedisConnectionError("a part of the cluster is away")
+
+    monkeypatch.setattr(Pipeline, "execute", away)
+    assert await store.claims.leased(0) == {"q"}

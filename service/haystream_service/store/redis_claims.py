@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from haystream.events import Action
 from haystream_service.logs import CORRELATION
+from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Looked, Outgoing, lease_of
 from haystream_service.store.facts import read_lease, read_outgoing
 from haystream_service.store.redis_calls import RedisCalls, Script
-from haystream_service.store.refusals import is_of_another_type
 from haystream_service.wire import encode_lease
 
 SECOND = 1_000_000
@@ -125,15 +125,17 @@ class RedisClaims(Claims):
         }
 
     async def _busy(self, query_ids: Sequence[str]) -> list[str]:
-        """Those that have leases which are not over, or records in their outbox, or something else there."""
-        async with self._calls.answering(), self._calls.redis.pipeline(transaction=False) as pipeline:
-            for query_id in query_ids:
-                pipeline.zcard(self._calls.keys.query(query_id, "live"))
-                pipeline.xlen(self._calls.keys.query(query_id, "outbox"))
-            found = await pipeline.execute(raise_on_error=False)
-            for answer in found:
-                if isinstance(answer, Exception) and not is_of_another_type(answer):
-                    raise answer
+        """Those that have leases which are not over, or records in their outbox; or of which that cannot be said,
+        so that whoever looks at them finds out why.
+        """
+        try:
+            async with self._calls.answering(), self._calls.redis.pipeline(transaction=False) as pipeline:
+                for query_id in query_ids:
+                    pipeline.zcard(self._calls.keys.query(query_id, "live"))
+                    pipeline.xlen(self._calls.keys.query(query_id, "outbox"))
+                found = await pipeline.execute(raise_on_error=False)
+        except StoreUnavailable:  # raised of all where a part of a cluster is away
+            return list(query_ids)
         return [query_id for query_id, *each in zip(query_ids, found[::2], found[1::2], strict=True) if any(each)]
 
     async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
