@@ -282,6 +282,11 @@ async def test_an_export_takes_the_place_of_the_file_once_it_is_whole(
     assert os.read(reading, 100) == b"fact,at\n"
     os.close(reading)
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+    reading, writing = os.pipe()
+    with os.fdopen(writing):
+        queue.run_export("q", audit=True, form="csv", to=Path(f"/proc/self/fd/{writing}"), config=None)
+    assert os.read(reading, 100) == b"fact,at\n"
+    os.close(reading)
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """`haystream up`: what it keeps in its folder, and when it ends. Its servers are processes that do nothing."""
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -120,6 +121,7 @@ async def test_a_start_that_does_not_end_says_what_it_waits_for_and_is_broken_of
     servers: dict[str, StandIn],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(stage, "TELL_SECONDS", 0.01)
     monkeypatch.setattr(up.WorkerProcess, "answers", lambda self: False)
@@ -133,6 +135,9 @@ async def test_a_start_that_does_not_end_says_what_it_waits_for_and_is_broken_of
     assert await serving == 0
     assert set(servers) == {"ValkeyServer", "KafkaServer", "WorkerProcess"}
     assert not any(server.running for server in servers.values())
+    gc.collect()
+    await asyncio.sleep(0)
+    assert "never retrieved" not in caplog.text
 
 
 async def test_a_server_that_ends_while_others_start_ends_it(

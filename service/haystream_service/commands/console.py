@@ -28,11 +28,11 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
 
     What is there and is no file, such as a pipe, is written to as it comes. Raises `OSError`.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # before links are followed: that of a pipe leads nowhere
         with path.open("wb") as file:
             yield file
         return
+    path = path.resolve()
     new = path.with_name(path.name + ".new")
     try:
         with new.open("wb") as file:

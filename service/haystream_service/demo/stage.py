@@ -219,6 +219,7 @@ async def started(stack: AsyncExitStack, server: Server) -> Server:
         while not starting.done():  # nothing may be closed under its feet, nor may it be about to run
             await asyncio.to_thread(server.stop)
             await asyncio.wait({starting}, timeout=AGAIN_SECONDS)
+        await asyncio.gather(starting, return_exceptions=True)  # why it has not started is of no interest now
         raise
     return starting.result()
 
