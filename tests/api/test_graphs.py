@@ -2,12 +2,14 @@
 
 import httpx
 import pytest
+from support.pipeline import until
 from support.world import World
 
 from haystream.events import Item, Outcome, Query, Status, Verdict, View
 from haystream.report import report
 from haystream.scope import scope
 from haystream_service.api.graphs import Graphs
+from haystream_service.store.base import Quarantine
 from haystream_service.store.memory import MemoryStore
 from haystream_service.worker.records import NOTHING
 from haystream_service.worker.written import HISTORY
@@ -58,8 +60,16 @@ async def test_a_query_of_a_log_that_is_no_more_is_not_shown_and_is_saved_anew_t
     answer = await lead.get("/v1/queries/q/participants")
     assert answer.status_code == 503
     assert answer.json()["code"] == "unavailable"
-    process = await world.process(idle_seconds=0.0)
-    await process.settled()
+    await world.store.quarantine("q", 0, Quarantine("too_much_work", "a solve was given up", 0.0))
+    assert "once it is released" in (await lead.get("/v1/queries/q/participants")).text
+    await world.store.release("q")
+    process = await world.process(idle_seconds=0.0, refresh_seconds=0.05)
+
+    async def saved_anew() -> bool:
+        (head,) = await world.store.read_heads(["q"])
+        return head is not None and head.position.history == known + 1
+
+    await process.wait(until(saved_anew, "saved anew"))
     assert await believed(lead) == pytest.approx(before, abs=1e-6)
 
 

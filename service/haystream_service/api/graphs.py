@@ -111,7 +111,9 @@ class Graphs:
             return None
         known = await self._read_up(settings.view)
         if position.history not in {NONE_SAID, known.history}:
-            raise unavailable(f"query {settings.query_id!r} is to be saved anew: Redis went back", seconds=2)
+            stopped = (await self._store.read_note(settings.query_id)).quarantine is not None
+            when = "once it is released, since it is stopped" if stopped else "soon"
+            raise unavailable(f"Redis went back: query {settings.query_id!r} is saved anew {when}", seconds=2)
         if position.cursor < known.left_at:
             known = await self._read_up(settings.view, position.cursor)
             if (await self._position(settings)).cursor != position.cursor:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
@@ -23,6 +23,7 @@ from haystream_service.worker.records import NOTHING, OWNED, Kind, Record, parti
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
+from haystream_service.worker.written import NONE_SAID
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,9 @@ class Away:
     """Entries of its collection's log after which it would be as it is."""
     follows: View | None
     """Whose new items are to be taken in; None of a query that is not open."""
+    outdated: bool = False
+    """Whether it was saved in another history of the store: its tables may number people as a log did that is no
+    more."""
 
 
 class QueryOwner:
@@ -92,6 +96,8 @@ class QueryOwner:
         self._stale_shown = False
         """Whether readers may see an older ranking than the newest, or one of a query that was deleted."""
         self._tending_raised = False
+        self._trouble: Broken | QueryFailed | None = None
+        """What was raised as the query was made slim."""
         self._timer: asyncio.TimerHandle | None = None
         self.mailbox: Mailbox[Delivery] = Mailbox(
             self._handle, rest=self._tend, max_batch=shared.limits.max_batch, on_bug=shared.on_bug
@@ -172,7 +178,8 @@ class QueryOwner:
             self.publish_again()
             return
         if self.away is None or self.away.revision < head.revision:
-            self.away = _away(head.settings, head.revision, head.position.cursor)
+            outdated = head.position.history not in {NONE_SAID, self._shared.written.history}
+            self.away = replace(_away(head.settings, head.revision, head.position.cursor), outdated=outdated)
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         self.mailbox.poke()
 
@@ -193,7 +200,9 @@ class QueryOwner:
             with computing():
                 await follower.exclusive(loaded.state.slim, in_thread=True, turn=turn, who=self.query_id)
         except (Broken, QueryFailed) as trouble:
-            await self._stop_tending(trouble)
+            self._trouble = trouble  # the mailbox deals with it: a batch may have come meanwhile
+            self.mailbox.poke()
+            return False
         return loaded is self._loaded and loaded.state.is_slim
 
     async def visit(self) -> None:
@@ -238,6 +247,9 @@ class QueryOwner:
 
     async def _handle(self, deliveries: list[Delivery]) -> None:
         ABOUT.set(self.query_id)
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            await self._stop_tending(trouble)
         if self.deleted and self._stale_shown:
             async with self._shared.shows:
                 await self._committing.withdraw()

@@ -134,16 +134,19 @@ class Residents:
             self._shared.on_bug(bug)
 
     async def _behind(self) -> list[QueryOwner]:
-        """The open queries that are put away and whose collection has grown since, by what they rank.
+        """The queries that are put away and are to be saved anew: those that are outdated, and open ones whose
+        collection has grown since, by what they rank.
 
         Where that is followed, or was a while ago, it is known whether anything came for them. Else it may have.
         """
         shared = self._shared
         following: dict[View, list[QueryOwner]] = {}
-        for owner in self._owners():
-            if owner.away is not None and owner.away.follows is not None:
-                following.setdefault(owner.away.follows, []).append(owner)
         behind = []
+        for owner in self._owners():
+            if owner.away is not None and owner.away.outdated:
+                behind.append(owner)
+            elif owner.away is not None and owner.away.follows is not None:
+                following.setdefault(owner.away.follows, []).append(owner)
         for view, owners in following.items():
             try:
                 count = await shared.retry(lambda c=view.collection: shared.store.entry_count(c))  # type: ignore[misc]

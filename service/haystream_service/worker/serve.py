@@ -64,6 +64,8 @@ LOST_SECONDS = 2.0
 
 STOP_SECONDS = 8.0
 """For leaving the groups and closing connections, above `drain_seconds`. k8s' grace period has room for it."""
+ABANDON_SECONDS = 2.0
+"""Of these, for noting in the store what was broken off."""
 
 T = TypeVar("T")
 
@@ -188,6 +190,9 @@ async def serve(settings: Settings) -> int:
             else:
                 log.critical("stopping after a failure", exc_info=app.crash_reason)
                 _end_within(STOP_SECONDS, code=1)
+            with suppress(TimeoutError):  # before leaving Kafka, which may take all the time that there is
+                async with asyncio.timeout(ABANDON_SECONDS):
+                    await server.worker.abandon()
             ended.cancel()
             stopping.cancel()
         if server.worker.failed.done():

@@ -77,6 +77,8 @@ class Snapshots:
             snapshot = await self._exclusive(
                 precision.snapshot, in_thread=False, turn=Turn.REST, who=settings.query_id
             )
+            if len(snapshot.on_edge) <= self._edges.get(name, 0):
+                return  # what was made in place of a precision that nobody has any more knows nothing yet
             raw = write_snapshot(snapshot)
             seconds = None if self._collection.scope is None else SCOPE_SECONDS
             await shared.store.save_snapshot(self._collection.name, name, raw, seconds=seconds)

@@ -33,7 +33,7 @@ from haystream_service.worker.records import (
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import AssignedEnds, Limits, Shared
-from haystream_service.worker.written import NONE_SAID, Written
+from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
 
@@ -224,11 +224,15 @@ class Worker:
             await asyncio.wait([self._loading])
         await asyncio.gather(*(mailbox.drained() for mailbox in self._mailboxes()))
 
+    async def abandon(self) -> None:
+        """Break off what is in hand: it will be delivered again, and is held against no query."""
+        await self.revoke({owner.partition for owner in self._owners.values()} | self._rejected.keys())
+
     async def close(self) -> None:
         """Stop where it is. What was not acknowledged will be delivered again."""
         if self._residents is not None:
             self._residents.close()
-        await self.revoke({owner.partition for owner in self._owners.values()} | self._rejected.keys())
+        await self.abandon()
         for owner in self._owners.values():
             owner.release()
         self._owners.clear()
@@ -329,8 +333,8 @@ class Worker:
         recent = 0
         for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
             owner.put_down(head)
-            if head.settings is None or head.position.history not in {NONE_SAID, shared.written.history}:
-                owner.wake()  # and be told why, or saved anew: of another log, its tables' rows may be others'
+            if head.settings is None:
+                owner.wake()  # and be told why
             elif owner.touched >= lately and head.settings.status == Status.OPEN:
                 recent += 1
                 if recent <= limits.queries_in_memory:
