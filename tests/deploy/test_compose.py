@@ -81,6 +81,12 @@ def test_valkey_keeps_what_it_acknowledged(services: dict[str, Any]) -> None:
     assert services["valkey"]["volumes"]
 
 
+def test_everything_comes_back_after_a_reboot(services: dict[str, Any]) -> None:
+    assert {name: service.get("restart") for name, service in services.items()} == dict.fromkeys(
+        services, "unless-stopped"
+    )
+
+
 def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
     ports = {name: service.get("ports", []) for name, service in services.items()}
     assert all(port.startswith("127.0.0.1:") for opened in ports.values() for port in opened)
