@@ -333,6 +333,30 @@ def test_mboxes_are_split_at_their_from_lines(tmp_path, packed):
     assert bad(results) == [(f"{file.name}#2", "missing_field"), (f"{file.name}#4", "missing_field")]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "From ann@example.org Fri May  4 10:00:00 2001",
+        "From 1234@xxx Fri May 04 10:00:00 +0000 2001\r",
+        "From - Fri May  4 10:00 PDT 2001",
+    ],
+)
+def test_mboxes_are_split_where_no_empty_line_precedes_a_from_line(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "a.mbox"
+    text = MAIL.replace("From the desk", "At the desk")
+    file.write_bytes("".join(f"{line}\n{text.replace('1@', f'{number}@')}" for number in (1, 2, 3)).encode())
+    items = good(list(read_mbox(file, Making(text=True))))
+    assert [(item.item_id[0], item.text) for item in items] == [(n, "At the desk of Ann") for n in "123"]
+
+
+def test_a_line_of_text_that_begins_with_from_splits_no_mbox(tmp_path: Path) -> None:
+    file = tmp_path / "a.mbox"
+    text = MAIL.replace("From the desk", "At the desk")
+    file.write_text(f"From ann Fri May  4\n{text}From ann at 10:00 in 2001\nFrom May 4 2001\n")
+    (item,) = good(list(read_mbox(file, Making(text=True))))
+    assert item.text == "At the desk of Ann\nFrom ann at 10:00 in 2001\nFrom May 4 2001"
+
+
 def test_what_is_no_mbox_is_refused(tmp_path):
     file = tmp_path / "a.mbox"
     file.write_text("\nitem_id,sender\n")

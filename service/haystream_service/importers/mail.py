@@ -39,6 +39,9 @@ a second a megabyte."""
 LINE_BYTES = 64 << 10
 """Read at once: a line may be longer, and what follows is more of it."""
 
+FROM_LINE = re.compile(rb"From \S+ +\w{3} +\w{3} +\d?\d +\d?\d:\d\d(:\d\d)?( +\S+){0,2} +\d{4}\s*$")
+"""The line before a message of an mbox as it is written: an address, and a time with a zone or without."""
+
 NAMES = ("message_id", "item_id", "file")
 """What a URI may name."""
 
@@ -57,7 +60,8 @@ def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -
         message = bytearray()
         count, begins, blank_before = 0, True, True
         while line := file.readline(LINE_BYTES):
-            if begins and blank_before and line.startswith(b"From "):
+            # Where the end of one mbox lacks its empty line, and another follows, there is none before a message.
+            if begins and line.startswith(b"From ") and (blank_before or FROM_LINE.match(line)):
                 if count:
                     yield item(f"{path.name}#{count}", bytes(message))
                 count, message = count + 1, bytearray()
