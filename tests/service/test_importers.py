@@ -1,4 +1,6 @@
+import errno
 import gzip
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from haystream_service.importers import (
     ImportFailed,
     Making,
     Skipped,
+    mail_reader,
     money_or_finance,
     read_csv,
     read_eml,
@@ -379,6 +382,65 @@ def test_trees_with_a_message_a_file_are_maildirs_too(tmp_path):
         (tmp_path / f"inbox{number}").mkdir()
         (tmp_path / f"inbox{number}" / "1.").write_text(MAIL.replace("1@", f"{number}@"))
     assert [item.item_id[0] for item in good(list(read_maildir(tmp_path)))] == ["1", "2"]
+
+
+def messages(root: Path, *names: str) -> Path:
+    """The folder, with a message in each of the files."""
+    for number, name in enumerate(names, start=1):
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(MAIL.replace("1@", f"{number}@"))
+    return root
+
+
+def test_a_folder_that_is_called_new_makes_no_maildir_of_a_tree(tmp_path: Path) -> None:
+    tree = messages(tmp_path, "ann/inbox/1.", "ann/new/1.", "bob/cur/1.", "bob/sent/1.eml")
+    results = list(read_maildir(tree))
+    assert ([item.item_id[0] for item in good(results)], bad(results)) == (["1", "2", "3", "4"], [])
+    assert mail_reader(tree) is read_eml
+    messages(tmp_path, "ann/cur/1.")
+    assert mail_reader(tree) is read_maildir
+
+
+def test_what_lies_beside_the_messages_of_a_maildir_is_reported_unless_it_is_the_maildirs_own(
+    tmp_path: Path,
+) -> None:
+    tree = messages(tmp_path, "ann/cur/1", "ann/tmp/2", "ann/dovecot-uidlist", "bob/inbox/4.", "tmp/5")
+    (tree / "ann" / "new").mkdir()
+    results = list(read_maildir(tree))
+    assert [item.item_id[0] for item in good(results)] == ["1"]
+    assert bad(results) == [("bob/inbox/4.", "unreadable"), ("tmp/5", "unreadable")]
+
+
+@pytest.mark.parametrize("read", [read_maildir, read_eml])
+def test_folders_that_are_not_looked_into_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[..., Any]
+) -> None:
+    tree, scandir = messages(tmp_path / "tree", "a/1.eml", "locked/2.eml"), os.scandir
+    (tree / "linked").symlink_to(messages(tmp_path / "elsewhere", "3.eml"))
+    locked = "locked"
+
+    def guarded(folder: Any) -> Any:
+        if Path(folder).name == locked:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return scandir(folder)
+
+    monkeypatch.setattr("os.scandir", guarded)
+    results = list(read(tree))
+    assert [item.item_id[0] for item in good(results)] == ["1"]
+    assert bad(results) == [("linked", "unreadable"), ("locked", "unreadable")]
+    locked = "tree"
+    with pytest.raises(ImportFailed, match=r"cannot read .*tree: Permission denied"):
+        list(read(tree))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("read", [read_maildir, read_eml])
+def test_a_pipe_in_a_folder_of_mail_is_not_waited_for(tmp_path: Path, read: Callable[..., Any]) -> None:
+    tree = messages(tmp_path, "2.eml")
+    os.mkfifo(tree / "1.eml")
+    results = list(read(tree))
+    assert (len(good(results)), bad(results)) == (1, [("1.eml", "unreadable")])
 
 
 def test_eml_folders_and_files_that_vanish(tmp_path):

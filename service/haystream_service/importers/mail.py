@@ -12,11 +12,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,6 +43,9 @@ LINE_BYTES = 64 << 10
 
 FROM_LINE = re.compile(rb"From \S+ +\w{3} +\w{3} +\d?\d +\d?\d:\d\d(:\d\d)?( +\S+){0,2} +\d{4}\s*$")
 """The line before a message of an mbox as it is written: an address, and a time with a zone or without."""
+
+MESSAGE_FOLDERS = {"cur", "new"}
+"""Of a Maildir: the folders that have its messages."""
 
 NAMES = ("message_id", "item_id", "file")
 """What a URI may name."""
@@ -79,31 +84,39 @@ def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -
 def read_maildir(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
     """The messages in the `cur` and `new` folders of a Maildir, folders of it included, sorted by path.
 
-    A tree that has no such folder is read as one with a message in every file, as Enron's `maildir` is.
+    A tree in which no folder has both is read as one with a message in every file, as Enron's `maildir` is.
     """
     making.check(NAMES)
-    files = list(_files(path))
-    kept = [file for file in files if file.parent.name in {"cur", "new"}]
-    return _read_files(kept or files, path, partial(_item, making=making, rule=rule))
+    tree, item = _tree(path), partial(_item, making=making, rule=rule)
+    if not tree.maildirs:
+        return chain(tree.unread, _read_files(tree.files, path, item))
+    kept = [file for file in tree.files if file.parent.name in MESSAGE_FOLDERS]
+    others = (
+        Skipped(_where(file, path), "unreadable", "neither in cur nor in new, where a Maildir has its messages")
+        for file in tree.files
+        if file.parent.name not in MESSAGE_FOLDERS and not tree.is_bookkeeping(file)
+    )
+    return chain(tree.unread, others, _read_files(kept, path, item))
 
 
 def read_eml(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
     """One .eml file, or all of them under a folder, sorted by path."""
     making.check(NAMES)
-    files = [path] if path.is_file() else [file for file in _files(path) if file.suffix.lower() == ".eml"]
-    return _read_files(files, path, partial(_item, making=making, rule=rule))
+    alone = path.is_file()
+    tree = _Tree() if alone else _tree(path)
+    files = [path] if alone else tree.emls()
+    return chain(tree.unread, _read_files(files, path, partial(_item, making=making, rule=rule)))
 
 
 def mail_reader(path: Path) -> Callable[..., Iterator[Imported]] | None:
     """Which of the readers the path is for, from its name and first bytes; None if it is no mail.
 
-    A folder with .eml files and no `cur` or `new` is a tree of those; any other folder is a Maildir or a tree
-    with a message in every file. Raises `ImportFailed`.
+    A folder with .eml files and no Maildir is a tree of those; any other folder is a Maildir or a tree with a
+    message in every file. Raises `ImportFailed`.
     """
     if path.is_dir():
-        files = list(_files(path))
-        maildir = any(file.parent.name in {"cur", "new"} for file in files)
-        return read_eml if not maildir and any(file.suffix.lower() == ".eml" for file in files) else read_maildir
+        tree = _tree(path)
+        return read_eml if tree.emls() and not tree.maildirs else read_maildir
     if path.suffix.lower() == ".eml":
         return read_eml
     with opened(path) as file:
@@ -111,19 +124,65 @@ def mail_reader(path: Path) -> Callable[..., Iterator[Imported]] | None:
     return read_mbox if mbox else None
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        raise ImportFailed(f"{folder} is not a folder" if folder.exists() else f"there is no {folder}")
-    for parent, folders, names in os.walk(folder):
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The files in a folder and in those below it, sorted by path."""
+
+    files: list[Path] = field(default_factory=list)
+    maildirs: set[Path] = field(default_factory=set)
+    """The folders with both a `cur` and a `new`: a folder of one of these names alone is anybody's."""
+    unread: list[Skipped] = field(default_factory=list)
+    """The folders that nobody looked into."""
+
+    def emls(self) -> list[Path]:
+        """The files whose names end in .eml."""
+        return [file for file in self.files if file.suffix.lower() == ".eml"]
+
+    def is_bookkeeping(self, file: Path) -> bool:
+        """Whether a Maildir has the file for itself: beside its `cur` and `new`, or in its `tmp`."""
+        folder = file.parent
+        return folder in self.maildirs or (folder.name == "tmp" and folder.parent in self.maildirs)
+
+
+def _tree(root: Path) -> _Tree:
+    """What is in the folder. Raises `ImportFailed` where it is none, or cannot be read itself."""
+    if not root.is_dir():
+        raise ImportFailed(f"{root} is not a folder" if root.exists() else f"there is no {root}")
+    tree = _Tree()
+
+    def leave_out(error: OSError) -> None:
+        folder, problem = Path(error.filename), error.strerror or str(error)
+        if folder == root:
+            raise ImportFailed(f"cannot read {root}: {problem}")
+        tree.unread.append(Skipped(_where(folder, root), "unreadable", problem))
+
+    for parent, folders, names in os.walk(root, onerror=leave_out):
         folders.sort()
-        yield from (Path(parent, name) for name in sorted(names))
+        here = Path(parent)
+        tree.unread.extend(
+            Skipped(_where(here / name, root), "unreadable", "a link to a folder: it is not followed")
+            for name in folders
+            if (here / name).is_symlink()
+        )
+        if set(folders) >= MESSAGE_FOLDERS:
+            tree.maildirs.add(here)
+        tree.files.extend(here / name for name in sorted(names))
+    return tree
+
+
+def _where(path: Path, root: Path) -> str:
+    """The path below the root, to be shown."""
+    # A file name need not be text (a Maildir on a Latin-1 system): what is shown of it must be.
+    return os.fsencode(path.relative_to(root) if path != root else path.name).decode(errors="replace")
 
 
 def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Imported]) -> Iterator[Imported]:
     for file in files:
-        # A file name need not be text (a Maildir on a Latin-1 system): what is shown of it must be.
-        where = os.fsencode(file.relative_to(root) if file != root else file.name).decode(errors="replace")
+        where = _where(file, root)
         try:
+            if file.exists() and not file.is_file():  # to open a pipe that nobody writes to takes for ever
+                yield Skipped(where, "unreadable", "no file: a pipe, a socket or a device")
+                continue
             with file.open("rb") as opened_file:
                 message = opened_file.read(MESSAGE_BYTES + 1)
         except OSError as error:
