@@ -193,6 +193,22 @@ def test_broken_headers_stop_nothing(tmp_path, text):
     mail(tmp_path, text)
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+def test_who_has_letters_that_are_not_ascii_is_nobody_else(tmp_path: Path, charset: str) -> None:
+    text = "Message-ID: <é@x.de>\nFrom: Jörg <JÖRG@x.de>\nTo: järg@x.de, è@x.de\n\n"
+    item = mail(tmp_path, text.encode(charset))
+    assert isinstance(item, ItemRecord)
+    assert (item.item_id, item.uri) == ("é@x.de", "mid:%C3%A9@x.de")
+    assert (item.sender, item.recipients) == ("jörg@x.de", ("järg@x.de", "è@x.de"))
+
+
+@pytest.mark.parametrize("lost", ["\ufffd".encode(), b"\x81"])
+def test_an_id_that_has_lost_letters_is_none(tmp_path: Path, lost: bytes) -> None:
+    item = mail(tmp_path, b"Message-ID: <" + lost + b"@x.de>\nFrom: a@x\nTo: b@x\n\n")
+    assert isinstance(item, ItemRecord)
+    assert item.item_id.startswith("sha256:")
+
+
 NESTED = {
     "brackets": b"Cc: " + b"(" * 1100,
     "brackets in quotes": b'Cc: ("' + b"(" * 100_000,

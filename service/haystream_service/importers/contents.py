@@ -103,12 +103,16 @@ def cut(text: str, length: int) -> str:
 def subject(mail: Message) -> str:
     """The message's subject, decoded; as it stands where it cannot be."""
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:SUBJECT_READ]
-    # Bytes that are not ASCII stand in it as lone surrogates.
-    line = raw if raw.isascii() else _decoded(raw.encode("utf-8", "surrogateescape"), "utf-8")
+    line = unescaped(raw, "utf-8")
     try:
         return str(make_header(decode_header(line)))
     except (ValueError, LookupError, HeaderParseError):
         return line
+
+
+def unescaped(escaped: str, charset: str = ANY_BYTES) -> str:
+    """The characters of a text in which bytes that nobody has decoded stand as lone surrogates."""
+    return escaped if escaped.isascii() else _decoded(escaped.encode("utf-8", "surrogateescape"), charset)
 
 
 def text(mail: Message) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from haystream.errors import Code
-from haystream_service.importers.contents import TooMuch, contents
+from haystream_service.importers.contents import TooMuch, contents, unescaped
 from haystream_service.importers.making import PLAIN, Making
 from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
 from haystream_service.wire import times
@@ -46,6 +46,9 @@ FROM_LINE = re.compile(rb"From \S+ +\w{3} +\w{3} +\d?\d +\d?\d:\d\d(:\d\d)?( +\S
 
 MESSAGE_FOLDERS = {"cur", "new"}
 """Of a Maildir: the folders that have its messages."""
+
+LOST = "\ufffd"
+"""What stands for bytes that are no character: two ids that have it may have been different ones."""
 
 NAMES = ("message_id", "item_id", "file")
 """What a URI may name."""
@@ -240,19 +243,26 @@ def _identity(headers: Message, message: bytes) -> dict[str, str]:
 
 def _message_id(headers: Message) -> str | None:
     """The Message-ID without its brackets, or None where no id can be made of it."""
-    message_id = str(headers.get("Message-ID", "")).strip().strip("<>")
-    return message_id if message_id.isprintable() and 0 < len(message_id) <= ID_LENGTH else None
+    message_id = next(_values(headers, "Message-ID"), "").strip().strip("<>")
+    usable = message_id.isprintable() and LOST not in message_id and 0 < len(message_id) <= ID_LENGTH
+    return message_id if usable else None
 
 
 def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
     """Distinct addresses, lower-cased, in their order. Groups are spelled out; what has no @ is no address."""
     found: dict[str, None] = {}
     for name in names:
-        for value in headers.get_all(name, []):
-            for _, address in getaddresses([str(value)], **_LENIENT_PARSING):
+        for value in _values(headers, name):
+            for _, address in getaddresses([value], **_LENIENT_PARSING):
                 if "@" in address:
                     found["".join(address.split()).lower()] = None
     return tuple(found)
+
+
+def _values(headers: Message, name: str) -> Iterator[str]:
+    """The header's values. What is not ASCII in them is UTF-8 (RFC 6532), or what nobody knows."""
+    # Elsewhere the parser puts one character for all such bytes, and different ids become one.
+    return (unescaped(str(value)) for key, value in headers.raw_items() if key.lower() == name.lower())
 
 
 def _sent_at(headers: Message) -> str | None:
