@@ -12,6 +12,7 @@ from haystream_service.importers import (
     ImportFailed,
     Making,
     Skipped,
+    UriTemplate,
     mail_reader,
     money_or_finance,
     read_csv,
@@ -103,6 +104,42 @@ def test_broken_rows_of_a_table_are_not_fatal(tmp_path):
     results = list(read_csv(file, Making(limits=Limits(recipients=2))))
     assert [item.item_id for item in good(results)] == ["m3"]
     assert bad(results) == [("t.csv:2", "invalid_value"), ("t.csv:3", "too_large"), ("t.csv:6", "invalid_value")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "imported", "where"),
+    [
+        ('m1,a,b\nm2,"a,b\nm3,a,b\nm4,a,b\n', ["m1"], "t.csv:5"),
+        ('m1,a,b\nm2,"a,b\nm3,"a",b\nm4,a,b\n', ["m1", "m4"], "t.csv:4"),
+    ],
+    ids=["to the end", "to the next quote"],
+)
+def test_a_quote_that_is_not_closed_takes_no_rows_with_it_in_silence(
+    tmp_path: Path, rows: str, imported: list[str], where: str
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("item_id,sender,recipients\n" + rows)
+    results = list(read_csv(file))
+    assert [item.item_id for item in good(results)] == imported
+    (skipped,) = (result for result in results if isinstance(result, Skipped))
+    assert (skipped.where, skipped.code) == (where, "unreadable")
+    assert skipped.detail.startswith("not CSV from line 3 on: ")
+
+
+def test_a_column_that_is_read_is_there_once(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("item_id,sender,recipients,x,x,text,text,,\nm1,a,b,1,2,3,4,,\n")
+    assert len(good(list(read_csv(file)))) == 1
+    for making, labels, twice in (
+        (Making(uri=UriTemplate.parse("https://x/{x}")), [], "x"),
+        (Making(), ["x"], "x"),
+        (Making(text=True), [], "text"),
+    ):
+        with pytest.raises(ImportFailed, match=f"more than one column {twice}"):
+            list(read_csv(file, making, labels=labels))
+    file.write_text("item_id,sender,recipients,sender\nm1,a,b,c\n")
+    with pytest.raises(ImportFailed, match="more than one column sender"):
+        list(read_csv(file))
 
 
 @pytest.mark.parametrize("text", ["", "id,from,to\n", "item_id,sender\n"])
@@ -295,7 +332,7 @@ def packed_table(path: Path, *lines: bytes) -> Path:
     [
         ([b"x" * (4 << 20) + b"\n"], "too_large"),
         ([b"a," * (2 << 20) + b"\n"], "too_large"),
-        ([b'm3,ann,"', b'bob;\n" ,"' * 40_000, b'x"\n'], "too_large"),
+        ([b'm3,ann,"', b'bob;\n","' * 40_000, b'x"\n'], "too_large"),
         ([b"m3,ann,", b"x" * 200_000, b"\n"], "too_large"),
         ([b"m3,ann,", b";".join(b"%0510d" % n for n in range(250)), b"\n"], None),
         ([b"\n" * (1 << 19)], None),

@@ -23,6 +23,8 @@ ROW = 1 << 20
 SKIMMED = 64 << 20
 """Characters of one line that are skimmed for its end. What has none by then is no table: a packed file of a few
 megabytes can hold billions of characters."""
+COLUMNS = ("item_id", "sender", "recipients", "participants", "sent_at", "uri", "relevant")
+CONTENTS = ("subject", "text")
 TRUE, FALSE = {"1", "true", "yes", "relevant"}, {"0", "false", "no", "irrelevant"}
 
 
@@ -36,6 +38,8 @@ class Lines:
     def __init__(self, path: Path, text: TextIO) -> None:
         self.number = 0
         """Of the last line read, from 1."""
+        self.row_begins = 1
+        """The number of the line that the row begins with."""
         self._path = path
         self._text = text
         self._of_row = 0
@@ -43,6 +47,7 @@ class Lines:
     def begin_row(self) -> None:
         """A row begins with the next line; only inside of quotes does it have more."""
         self._of_row = 0
+        self.row_begins = self.number + 1
 
     def __iter__(self) -> Self:
         return self
@@ -78,18 +83,24 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
         io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
     ):
         lines = Lines(path, text)
-        rows = csv.reader(lines)
+        # Strict: a quote that nobody closes would make one cell of all that follows.
+        rows = csv.reader(lines, strict=True)
         csv.field_size_limit(ROW)  # of all tables that the process reads: rows are bounded in any case
         columns = _columns(path, rows, labels)
         making.check(columns)
-        if making.text and not {"subject", "text"} & set(columns):
+        contents = CONTENTS if making.text else ()
+        read = {*COLUMNS, *contents, *labels, *(making.uri.names if making.uri else ())}
+        if twice := next((name for name in columns if name in read and columns.count(name) > 1), None):
+            raise ImportFailed(f"{path} has more than one column {twice}")
+        if making.text and not set(CONTENTS) & set(columns):
             raise ImportFailed(f"{path} has neither a column subject nor a column text")
         while True:
             lines.begin_row()
             try:
                 cells = next(rows, None)
             except csv.Error as error:
-                yield Skipped(f"{path.name}:{lines.number}", "unreadable", f"not CSV: {error}")
+                problem = f"not CSV from line {lines.row_begins} on: {error}"
+                yield Skipped(f"{path.name}:{lines.number}", "unreadable", problem)
                 continue
             except RowTooLarge:
                 yield too_large(f"{path.name}:{lines.number}", f"a row has more than {ROW} characters")
