@@ -244,6 +244,15 @@ def test_of_a_table_they_are_its_columns(tmp_path: Path) -> None:
         list(read_csv(file, Making(text=True)))
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+def test_what_a_row_says_is_read_in_the_charset_that_it_may_have(tmp_path: Path, charset: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes("item_id,sender,recipients,subject,text\nm1,a,b,café,Grüße\n".encode(charset))
+    (item,) = read_csv(file, Making(text=True))
+    assert isinstance(item, ItemRecord)
+    assert (item.subject, item.text) == ("café", "Grüße")
+
+
 @given(
     st.binary(max_size=300),
     st.sampled_from(["", "Content-Type: text/html\n", "Content-Type: text/x; charset=\x00\n"]),

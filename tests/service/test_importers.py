@@ -91,10 +91,20 @@ def test_tables_give_items_and_say_what_is_wrong(tmp_path):
     ]
 
 
-def test_packed_tables_without_roles(tmp_path):
-    file = tmp_path / "calls.csv.gz"
+@pytest.mark.parametrize("name", ["calls.csv.gz", "CALLS.CSV.GZ"])
+def test_packed_tables_without_roles(tmp_path, name):
+    file = tmp_path / name
     file.write_bytes(gzip.compress("\ufeffitem_id,participants\nm1,b;a;é\n".encode()))
     assert [item.participants for item in good(list(read_csv(file)))] == [("b", "a", "é")]
+
+
+@pytest.mark.parametrize("participants", ["", " ", " ; "])
+def test_a_cell_of_participants_that_names_nobody_leaves_sender_and_recipients(
+    tmp_path: Path, participants: str
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(f"item_id,sender,recipients,participants\nm1,a,b,{participants}\n")
+    assert [(item.sender, item.recipients) for item in good(list(read_csv(file)))] == [("a", ("b",))]
 
 
 def test_broken_rows_of_a_table_are_not_fatal(tmp_path):
@@ -228,6 +238,14 @@ def test_messages_that_are_no_items_say_why(tmp_path, text, code):
 )
 def test_broken_headers_stop_nothing(tmp_path, text):
     mail(tmp_path, text)
+
+
+@pytest.mark.parametrize("zone", ["+0530", "+05:30", "GMT+0530", "UTC+05:30", "GMT +0530", "+0530 (GMT-07:00)"])
+def test_a_date_keeps_its_offset_however_it_is_written(tmp_path: Path, zone: str) -> None:
+    for seconds in ("", ":00"):
+        item = mail(tmp_path, f"From: a@x\nTo: b@x\nDate: Fri, 4 May 2001 10:00{seconds} {zone}\n\n")
+        assert isinstance(item, ItemRecord)
+        assert item.sent_at == "2001-05-04T10:00:00+05:30"
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "latin-1"])

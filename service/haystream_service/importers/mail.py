@@ -47,6 +47,9 @@ FROM_LINE = re.compile(rb"From \S+ +\w{3} +\w{3} +\d?\d +\d?\d:\d\d(:\d\d)?( +\S
 MESSAGE_FOLDERS = {"cur", "new"}
 """Of a Maildir: the folders that have its messages."""
 
+OFFSET = re.compile(r"(\d\d:\d\d) *(?:GMT|UTC?)? *([+-]\d\d):?(\d\d)\b")
+"""A time of day and how far it is from UTC, as dates have it that are not quite mail's: `GMT+0100`, `+01:00`."""
+
 LOST = "\ufffd"
 """What stands for bytes that are no character: two ids that have it may have been different ones."""
 
@@ -268,7 +271,7 @@ def _values(headers: Message, name: str) -> Iterator[str]:
 def _sent_at(headers: Message) -> str | None:
     """The date in ISO 8601, or None where there is none that can be read: that costs no message."""
     try:
-        moment = parsedate_to_datetime(str(headers["Date"]))
+        moment = parsedate_to_datetime(OFFSET.sub(r"\1 \2\3", str(headers["Date"])))
         return moment.isoformat() if times.has_year(moment.replace(tzinfo=moment.tzinfo or UTC)) else None
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

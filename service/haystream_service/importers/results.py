@@ -38,7 +38,7 @@ def too_large(where: str, detail: str) -> Skipped:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """The file, unpacked if its name ends in .gz; what goes wrong while it is read is an `ImportFailed`."""
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
             yield cast(IO[bytes], file)
     except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that ends too early
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from haystream_service.importers.contents import bounded
+from haystream_service.importers.contents import bounded, unescaped
 from haystream_service.importers.making import PLAIN, Making
 from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
 
@@ -77,7 +77,8 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
     kept in the item's labels, and so is the text of the columns named in `labels`. Other columns are left alone.
     Raises `UserError`, also while iterating.
     """
-    # Bytes that are not UTF-8 become lone surrogates, which the record's validation refuses row by row.
+    # Bytes that are not UTF-8 become lone surrogates, which the record's validation refuses row by row. Of subject
+    # and text it never sees them: these are read as mail's are.
     with (
         opened(path) as file,
         io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
@@ -144,9 +145,9 @@ def _fields(row: dict[str, str | None], labels: Sequence[str], *, contents: bool
     for name in ("sent_at", "uri"):
         fields[name] = (row.get(name) or "").strip() or None
     if contents:
-        fields |= bounded(row.get("subject") or "", row.get("text") or "")._asdict()
-    if row.get("participants"):
-        fields["participants"] = _people(row["participants"])
+        fields |= bounded(*(unescaped(row.get(name) or "") for name in CONTENTS))._asdict()
+    if participants := _people(row.get("participants")):
+        fields["participants"] = participants
     else:
         fields["sender"] = (row.get("sender") or "").strip() or None
         fields["recipients"] = _people(row.get("recipients"))
