@@ -43,6 +43,20 @@ def test_items_arrive_keyed_and_once(kafka, topic_prefix, tmp_path, monkeypatch,
     assert {decode_item(value, key).item_id for key, value in records} == {f"m{i}" for i in range(2500)}
 
 
+@pytest.mark.kafka
+def test_the_largest_mail_arrives_and_so_does_the_next(kafka, topic_prefix, tmp_path, monkeypatch):
+    monkeypatch.setenv("HAYSTREAM_KAFKA", kafka.bootstrap)
+    monkeypatch.setenv("HAYSTREAM_TOPIC_PREFIX", topic_prefix)
+    ids = ["x" * 300, "next"]
+    for number, (name, text) in enumerate(zip(ids, ("\U0001f600" * (1 << 18), "short"), strict=True)):
+        head = f"From: ann@x\nTo: bob@x\nMessage-ID: <{name}>\nContent-Type: text/plain; charset=utf-8\n"
+        (tmp_path / f"{number}.eml").write_text(f"{head}Content-Transfer-Encoding: 8bit\n\n{text}\n")
+    asyncio.run(create(kafka.bootstrap, f"{topic_prefix}.items"))
+    import_.run("eml", tmp_path, text=True, to="kafka")
+    records = asyncio.run(consume(kafka.bootstrap, f"{topic_prefix}.items", 2))
+    assert {key.decode().strip("<>") for key, _ in records} == set(ids)
+
+
 def test_a_broker_that_is_not_there_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
     table = tmp_path / "t.csv"

@@ -4,6 +4,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,6 +216,18 @@ def test_a_text_is_cut_to_what_a_message_has_room_for(tmp_path: Path) -> None:
     assert item.text is not None
     assert item.text.endswith(CUT)
     assert 2000 < len(encode_record(item)) <= 4000
+
+
+def test_a_text_leaves_room_for_the_key_of_its_record(tmp_path: Path) -> None:
+    file = tmp_path / "1.eml"
+    for length in (10, 500):
+        head = f"From: ann@x\nTo: bob@x\nMessage-ID: <{'i' * length}>\n\n"
+        file.write_text(head + "word " * 2000)
+        (item,) = read_eml(file, Making(text=True, limits=Limits(message_bytes=4000)))
+        assert isinstance(item, ItemRecord)
+        batch = DefaultRecordBatchBuilder(2, 0, 1, 0, 0, 0, batch_size=8000)
+        batch.append(0, 1_700_000_000_000, item.item_id.encode(), encode_record(item), [])
+        assert 3800 < len(batch.build()) <= 4000
 
 
 def test_subject_and_text_are_taken_on_request(tmp_path: Path) -> None:

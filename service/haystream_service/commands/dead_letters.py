@@ -219,8 +219,11 @@ async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | No
     from aiokafka.errors import KafkaError
 
     from haystream_service.kafka_connection import client_arguments
+    from haystream_service.kafka_producer import RANKING_BYTES
 
-    producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
+    producer = AIOKafkaProducer(
+        **client_arguments(settings), enable_idempotence=True, max_request_size=RANKING_BYTES
+    )
     try:
         await producer.start()
         await asyncio.gather(*[await producer.send(topic, value, key=key) for _, topic, key, value in records])

@@ -139,11 +139,16 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings) -> None:
     from aiokafka.errors import KafkaError
 
     from haystream_service.kafka_connection import client_arguments, refusal
+    from haystream_service.kafka_producer import RANKING_BYTES
 
     topic = settings.topic("items")
     # Idempotent: what the producer sends again after a lost answer is still there once, in its order.
     producer = AIOKafkaProducer(
-        **client_arguments(settings), enable_idempotence=True, compression_type="gzip", linger_ms=5
+        **client_arguments(settings),
+        enable_idempotence=True,
+        compression_type="gzip",
+        linger_ms=5,
+        max_request_size=RANKING_BYTES,  # how large an item may be is for the topic to say
     )
     try:
         try:

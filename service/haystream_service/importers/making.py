@@ -11,6 +11,9 @@ from haystream_service.importers.results import Imported, Skipped, too_large
 from haystream_service.importers.uris import UriTemplate
 from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, Limits, encode_record, item_record
 
+FRAME_BYTES = 100
+"""Of a record in Kafka, at most, besides its key and its value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Making:
@@ -49,8 +52,8 @@ class Making:
         return found
 
     def _fitted(self, where: str, record: ItemRecord) -> Imported:
-        """The record, its text cut to what a message has room for."""
-        most = self.limits.message_bytes
+        """The record, its text cut to what a message that is keyed by its id has room for."""
+        most = self.limits.message_bytes - len(record.item_id.encode()) - FRAME_BYTES
         size = len(encode_record(record))
         if size > most and record.text:
             # A character that goes takes with it at least as many bytes as it has in UTF-8. The end of a line has
