@@ -3,8 +3,10 @@
 import gzip
 import io
 import json
+import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from rich.console import Console
 
 from haystream_service import cli, client
 from haystream_service.api.access import Role
+from haystream_service.commands import import_
 from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
+from haystream_service.wire import ItemRecord
 
 COMMANDS = ("demo", "worker", "rebuild", "replay", "import", "simulate", "experiments")
 GROUPS = (
@@ -237,6 +241,37 @@ def test_an_import_that_cannot_begin_destroys_nothing(haystream, tmp_path):
         assert (code, out) == (2, "")
         assert problem in err
         assert {file: file.read_text() for file in before} == before
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_import_that_breaks_off_leaves_a_file_as_it_was_and_says_how_far_it_came(haystream, tmp_path, packed):
+    table, log = tmp_path / "mails.csv.gz", tmp_path / ("items.jsonl.gz" if packed else "items.jsonl")
+    rows = "".join(f"{random.randbytes(20).hex()},ann,bob\n" for _ in range(2000))
+    table.write_bytes(gzip.compress(f"item_id,sender,recipients\nm1,ann,ann\n{rows}".encode())[:-20_000])
+    log.write_bytes(b"kept\n")
+    code, out, err = haystream("import", "csv", table, "--to", log)
+    assert (code, out, log.read_bytes()) == (2, "", b"kept\n")
+    assert f"the import broke off: 0 items were written to {log}" in err
+    assert "1 skipped (1 too_few_participants)" in err
+    assert "cannot read" in err
+    assert set(tmp_path.iterdir()) == {table, log}
+    code, out, err = haystream("import", "csv", table)
+    assert code == 2
+    assert f"the import broke off: {len(out.splitlines())} items were written to standard output" in err
+    assert len(out.splitlines()) > 100
+
+
+def test_an_import_that_is_interrupted_leaves_a_file_as_it_was(tmp_path, monkeypatch):
+    def interrupted(*_: Any) -> Iterator[ItemRecord]:
+        yield ItemRecord(item_id="m1", sender="ann", recipients=("bob",))
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(import_.READERS, "csv", interrupted)
+    log = tmp_path / "items.jsonl"
+    log.write_text("kept\n")
+    with pytest.raises(KeyboardInterrupt):
+        import_.run("csv", tmp_path, to=str(log))
+    assert log.read_text() == "kept\n"
 
 
 def test_a_name_in_an_archive_moves_no_cursor(haystream, tmp_path):

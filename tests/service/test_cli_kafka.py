@@ -1,6 +1,8 @@
 """`haystream import --to kafka`, on a real broker."""
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -8,8 +10,9 @@ from support.pipeline import admin_client, make_topic
 
 from haystream_service.commands import import_, rebuild
 from haystream_service.errors import UserError
+from haystream_service.importers import ImportFailed
 from haystream_service.settings import Settings
-from haystream_service.wire import decode_item
+from haystream_service.wire import ItemRecord, decode_item
 
 TABLE = "item_id,sender,recipients\n" + "".join(f"m{i},p{i},p{i + 1}\n" for i in range(2500))
 
@@ -41,6 +44,24 @@ def test_items_arrive_keyed_and_once(kafka, topic_prefix, tmp_path, monkeypatch,
     assert "2500 items to" in capfd.readouterr().err
     records = asyncio.run(consume(kafka.bootstrap, f"{topic_prefix}.items", 2500))
     assert {decode_item(value, key).item_id for key, value in records} == {f"m{i}" for i in range(2500)}
+
+
+@pytest.mark.kafka
+def test_an_import_that_breaks_off_says_how_many_items_are_there(kafka, topic_prefix, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("HAYSTREAM_KAFKA", kafka.bootstrap)
+    monkeypatch.setenv("HAYSTREAM_TOPIC_PREFIX", topic_prefix)
+    asyncio.run(create(kafka.bootstrap, f"{topic_prefix}.items"))
+
+    def broken(*_: Any) -> Iterator[ItemRecord]:
+        for number in range(1500):
+            yield ItemRecord(item_id=f"m{number}", sender="ann", recipients=("bob",))
+        raise ImportFailed("it ends too early")
+
+    monkeypatch.setitem(import_.READERS, "csv", broken)
+    with pytest.raises(ImportFailed):
+        import_.run("csv", tmp_path, to="kafka")
+    assert f"the import broke off: 1500 items were written to {topic_prefix}.items" in capfd.readouterr().err
+    assert len(asyncio.run(consume(kafka.bootstrap, f"{topic_prefix}.items", 1500))) == 1500
 
 
 @pytest.mark.kafka

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import orjson
 from rich.markup import escape
 
-from haystream_service.commands.console import notes, progress, shown, write_json
+from haystream_service.commands.console import notes, progress, shown, whole, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers import (
     Aliases,
@@ -48,6 +47,8 @@ class Tally:
     """What became of what was read."""
 
     imported: int = 0
+    written: int = 0
+    """Of the imported, how many are where they were to go."""
     skipped: Counter[str] = field(default_factory=Counter)
     first: list[Skipped] = field(default_factory=list)
 
@@ -100,25 +101,32 @@ def run(
     )
     tally = Tally()
     items = tally.items(READERS[kind](path, making))
-    with closing(items):
-        # What ends an import before its first item leaves a file as it was.
-        begun = chain([first], items) if (first := next(items, None)) else items
-        if to == "kafka":
-            destination = f"{settings.topic('items')} at {settings.kafka}"
-            asyncio.run(_to_kafka(begun, settings))
-        else:
-            destination = to or "standard output"
-            _to_file(begun, Path(to) if to else None)
+    destination = f"{settings.topic('items')} at {settings.kafka}" if to == "kafka" else to or "standard output"
+    try:
+        with closing(items):
+            if to == "kafka":
+                asyncio.run(_to_kafka(items, settings, tally))
+            else:
+                _to_file(items, Path(to) if to else None, tally)
+    except (UserError, KeyboardInterrupt):
+        if tally.imported or tally.skipped:
+            notes.print(f"the import broke off: {tally.written} items were written to {escape(destination)}")
+            _print_skipped(tally)
+        raise
     if json:
         _write_summary(tally, destination, beside_items=to is None)
     else:
-        _print_summary(tally, destination)
+        notes.print(f"{tally.imported} items to {escape(destination)}")
+        _print_skipped(tally)
 
 
-def _to_file(items: Iterator[ItemRecord], path: Path | None) -> None:
+def _to_file(items: Iterator[ItemRecord], path: Path | None, tally: Tally) -> None:
+    at_once = path is None or (path.exists() and not path.is_file())
     with _output(path) as file:
         for item in items:
             file.write(encode_line("items", encode_record(item)))
+            tally.written += at_once
+    tally.written = tally.imported
 
 
 @contextmanager
@@ -128,13 +136,17 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     try:
-        with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
-            yield cast(IO[bytes], file)
+        with whole(path) as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(path.name, "wb", fileobj=file) as packed:
+                    yield cast(IO[bytes], packed)
+            else:
+                yield file
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-async def _to_kafka(items: Iterator[ItemRecord], settings: Settings) -> None:
+async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tally) -> None:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
@@ -150,6 +162,18 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings) -> None:
         linger_ms=5,
         max_request_size=RANKING_BYTES,  # how large an item may be is for the topic to say
     )
+    in_flight: list[asyncio.Future[object]] = []
+
+    async def acknowledged() -> None:
+        """Return when Kafka has answered for all that is in flight. Raises what it refuses one of them with."""
+        if in_flight:
+            await asyncio.wait(in_flight)  # a gather that Ctrl-C ends would give them up
+        refusals = [error for sent in in_flight if (error := sent.exception()) is not None]
+        tally.written += len(in_flight) - len(refusals)
+        in_flight.clear()
+        if refusals:
+            raise refusals[0]
+
     try:
         try:
             await producer.start()
@@ -159,13 +183,14 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings) -> None:
         try:
             if topic not in (await producer.client.fetch_all_metadata()).topics():
                 raise UserError(f"Kafka has no topic {topic}; `haystream worker` creates it when it starts")
-            in_flight = []
-            for item in items:
-                in_flight.append(await producer.send(topic, value=encode_record(item), key=item.item_id.encode()))
-                if len(in_flight) >= IN_FLIGHT:
-                    await asyncio.gather(*in_flight)
-                    in_flight.clear()
-            await asyncio.gather(*in_flight)
+            try:
+                for item in items:
+                    sent = await producer.send(topic, value=encode_record(item), key=item.item_id.encode())
+                    in_flight.append(sent)
+                    if len(in_flight) >= IN_FLIGHT:
+                        await acknowledged()
+            finally:  # what was sent before an import ends early is there, too
+                await acknowledged()
         except KafkaError as error:
             raise UserError(f"Kafka at {settings.kafka} did not take the items: {error!r}") from None
     finally:
@@ -184,8 +209,7 @@ def _write_summary(tally: Tally, destination: str, *, beside_items: bool) -> Non
         write_json(summary)
 
 
-def _print_summary(tally: Tally, destination: str) -> None:
-    notes.print(f"{tally.imported} items to {escape(destination)}")
+def _print_skipped(tally: Tally) -> None:
     if tally.skipped:
         codes = ", ".join(f"{count} {code}" for code, count in tally.skipped.most_common())
         notes.print(f"{tally.skipped.total()} skipped ({codes}), the first of them:")
