@@ -94,9 +94,14 @@ def replay(
     """Send rejected records again, as they were or corrected.
 
     They go to the topic that they came from, keyed by the id that they name.
-    What would be rejected again is not sent. Items and verdicts may be sent as
-    often as you like: they count once. Settings hold from then on, as the
-    latest of their query.
+    What is no event would be rejected again, and is not sent. Items, verdicts
+    and leases count once, however often they are sent. Settings hold from then
+    on, as the latest of their query.
+
+    With --all, what was sent again before is left out, and so is what stays
+    rejected whatever is sent: conflicts, and what is for a query or collection
+    that was deleted, or would move one. Settings are sent with --topic queries.
+    What is named is sent all the same.
 
     \b
     haystream dead-letters replay haystream.verdicts/3/120

@@ -45,7 +45,7 @@ class Letters:
         for name, offset, key, value, code in (
             ("verdicts", 7, b"q", encode_verdict(VERDICT), Code.WRONG_PARTITION),
             ("queries", 3, b"q", NO_SUCH, Code.OUT_OF_RANGE),
-            ("items", 0, b"m1", cut, Code.ITEM_CONFLICT),
+            ("items", 0, b"m1", cut, Code.KEY_MISMATCH),
             ("items", 9, None, b"\x1b[2J{", Code.MALFORMED_JSON),
         ):
             letter = encode_dead_letter(
@@ -64,6 +64,32 @@ class Letters:
             await producer.send_and_wait(settings.topic("dead-letters"), letter, key=key)
         await producer.send_and_wait(settings.topic("dead-letters"), b"not ours")
         await producer.stop()
+
+    def reject(self, name: str, partition: int, offset: int, value: bytes, code: Code, key: bytes) -> str:
+        """The source of the record, for which there is a letter now."""
+
+        async def put() -> None:
+            topic = self.settings.topic(name)
+            letter = encode_dead_letter(
+                Rejected(code, "no"), value, key=key, topic=topic, partition=partition, offset=offset
+            )
+            async with AIOKafkaProducer(bootstrap_servers=self.settings.kafka) as producer:
+                await producer.send_and_wait(self.settings.topic("dead-letters"), letter, key=key)
+
+        asyncio.run(put())
+        return self.source(name, partition, offset)
+
+    def replay(self, *, corrected: str | None = None, dry_run: bool = False, **wanted: Any) -> Any:
+        dead_letters.run_replay(Wanted(**wanted), corrected=corrected, dry_run=dry_run, config=None, json=True)
+        return self.printed()
+
+    def places(self, name: str) -> list[tuple[int, int]]:
+        """Partition and offset of the topic's records."""
+
+        async def found() -> list[tuple[int, int]]:
+            return [(record.partition, record.offset) async for record in whole(self.settings, name)]
+
+        return asyncio.run(found())
 
     async def sent(self, name: str) -> list[tuple[bytes | None, bytes]]:
         return [(record.key, record.value) async for record in whole(self.settings, name)]
@@ -88,8 +114,8 @@ def test_they_are_listed_once_each_and_can_be_chosen(letters):
         dead_letters.run_list(Wanted(**wanted), limit=100, config=None, json=True)
         return sorted(letter["code"] for letter in letters.printed()["letters"])
 
-    assert chosen() == ["item_conflict", "malformed_json", "out_of_range", "wrong_partition"]
-    assert chosen(topic="items") == ["item_conflict", "malformed_json"]
+    assert chosen() == ["key_mismatch", "malformed_json", "out_of_range", "wrong_partition"]
+    assert chosen(topic="items") == ["key_mismatch", "malformed_json"]
     assert chosen(query="q") == ["out_of_range", "wrong_partition"]
     assert chosen(code="out_of_range") == ["out_of_range"]
     assert chosen(query="m1") == []
@@ -143,6 +169,74 @@ def test_a_corrected_record_takes_its_place(letters, tmp_path):
         dead_letters.run_replay(Wanted(), corrected=str(fixed), dry_run=False, config=None, json=False)
     dead_letters.run_replay(Wanted(sources=(source,)), corrected=str(fixed), dry_run=False, config=None, json=False)
     assert asyncio.run(letters.sent("queries")) == [(b"q2", encode_query(Query("q2")))]
+
+
+def test_what_was_sent_again_is_not_again_unless_it_is_named(letters):
+    source = letters.source("verdicts", 0, 7)
+    assert letters.replay(topic="verdicts")["sent"] == [source]
+    for dry_run in (True, False):
+        said = letters.replay(topic="verdicts", dry_run=dry_run)
+        assert said == {"sent": [], "answered": [source], "refused": {}}
+    ((partition, offset),) = letters.places("verdicts")
+    again = letters.reject("verdicts", partition, offset, encode_verdict(VERDICT), Code.WRONG_PARTITION, b"q")
+    said = letters.replay(topic="verdicts")
+    assert (said["sent"], set(said["answered"])) == ([], {source, again})
+    assert len(letters.places("verdicts")) == 1
+    assert letters.replay(sources=(source, again))["sent"] == [source, again]
+    assert len(letters.places("verdicts")) == 3
+
+
+def test_settings_are_sent_again_where_they_are_meant_and_once(letters, tmp_path):
+    source = letters.reject("queries", 0, 5, encode_query(Query("q1", top=7)), Code.WRONG_PARTITION, b"q1")
+    assert "--topic queries" in letters.replay()["refused"][source]
+    with pytest.raises(UserError, match="--topic queries"):
+        letters.replay(query="q1")
+    letters.printed()
+    assert letters.places("queries") == []
+    assert letters.replay(topic="queries")["sent"] == [source]
+    fixed = tmp_path / "fixed.json"
+    fixed.write_bytes(encode_query(Query("q")))
+    corrected = letters.source("queries", 0, 3)
+    assert letters.replay(sources=(corrected,), corrected=str(fixed))["sent"] == [corrected]
+    said = letters.replay(topic="queries")
+    assert (said["sent"], set(said["answered"])) == ([], {source, corrected})
+    assert len(letters.places("queries")) == 2
+
+
+@pytest.mark.parametrize("code", sorted(dead_letters.LASTING))
+def test_what_stays_rejected_is_sent_again_only_where_it_is_named(letters, code, capfdbinary):
+    source = letters.reject("verdicts", 0, 8, encode_verdict(VERDICT), code, b"q")
+    with pytest.raises(UserError, match="stands for good"):
+        letters.replay(code=code.value)
+    capfdbinary.readouterr()
+    assert letters.places("verdicts") == []
+    assert letters.replay(sources=(source,))["sent"] == [source]
+
+
+@pytest.mark.parametrize("said", [None, b"", b"\xff", b"haystream"])
+def test_a_header_of_ours_that_is_anybodys_hides_no_letter(letters, said):
+    async def put() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=letters.settings.kafka) as producer:
+            headers = [(dead_letters.REPLAYS, said)]
+            await producer.send_and_wait(letters.settings.topic("verdicts"), b"{", headers=headers)
+
+    asyncio.run(put())
+    assert letters.replay(topic="verdicts")["sent"] == [letters.source("verdicts", 0, 7)]
+
+
+def test_a_record_as_large_as_an_event_may_be_is_sent_again(letters):
+    large = encode_item(ITEM).ljust(1 << 20)
+
+    async def put() -> Any:
+        async with AIOKafkaProducer(
+            bootstrap_servers=letters.settings.kafka, compression_type="gzip", max_request_size=2 << 20
+        ) as producer:
+            return await producer.send_and_wait(letters.settings.topic("items"), large, key=b"other")
+
+    at = asyncio.run(put())
+    source = letters.reject("items", at.partition, at.offset, large, Code.KEY_MISMATCH, b"other")
+    assert letters.replay(sources=(source,))["sent"] == [source]
+    assert (b"m1", large) in asyncio.run(letters.sent("items"))
 
 
 def test_a_broker_that_is_not_there_is_named(monkeypatch):

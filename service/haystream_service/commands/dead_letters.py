@@ -2,24 +2,38 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rich.markup import escape
 
-from haystream.errors import Rejected
+from haystream.errors import Code, Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream_service.commands.console import notes, shown, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
 from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
-from haystream_service.worker.records import BrokerUnavailable
+from haystream_service.worker.records import SOURCES, BrokerUnavailable
 
 SHOWN = 200
 """Bytes of a payload that a list shows."""
+REPLAYS = "haystream-replays"
+"""The header of a record that a replay has sent: the `source` of the letter that it answers."""
+CLOCKS_MS = 60 * 60 * 1000
+"""How far the clocks of those who write letters and of those who answer them may differ."""
+LASTING = {
+    Code.ITEM_CONFLICT,
+    Code.VERDICT_CONFLICT,
+    Code.LEASE_CONFLICT,
+    Code.QUERY_DELETED,
+    Code.COLLECTION_DELETED,
+    Code.COLLECTION_CHANGED,
+    Code.SCOPE_CHANGED,
+}
+"""What a record is rejected with that will be again, for what stands for good."""
 T = TypeVar("T")
 
 
@@ -37,7 +51,7 @@ class Letter:
     def source(self) -> str:
         """Where the record lies: `topic/partition/offset`. No two records share it."""
         source = self.letter.source
-        return f"{source.topic}/{source.partition}/{source.offset}"
+        return _place(source.topic, source.partition, source.offset)
 
     @property
     def complete(self) -> bool:
@@ -76,6 +90,16 @@ class Wanted:
             and (self.topic is None or letter.letter.source.topic == settings.topic(self.topic))
             and (self.query is None or (letter.key == self.query.encode() and _is_of_a_query(letter, settings)))
         )
+
+
+class Replayed(NamedTuple):
+    """What became of the letters whose records were to be sent again."""
+
+    sent: list[str]
+    answered: list[str]
+    """Those that a replay has sent before."""
+    refused: dict[str, str]
+    """Those that were not sent, with the reason."""
 
 
 def run_list(wanted: Wanted, *, limit: int, config: Path | None, json: bool) -> None:
@@ -119,16 +143,20 @@ def run_show(source: str, *, payload: bool, config: Path | None, json: bool) -> 
 def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: Path | None, json: bool) -> None:
     """Send letters' records again, or one corrected record in place of the letter's. Raises `UserError`.
 
-    `corrected` names a file; `-` is standard input. What would be rejected again is not sent.
+    `corrected` names a file; `-` is standard input. What would be rejected again is not sent, nor, unless it is
+    named, what a replay has sent before.
     """
     value = None if corrected is None else _read(corrected)
     if value is not None and (wanted.sources is None or len(wanted.sources) != 1):
         raise UserError("a corrected record stands for one letter: name its source, and no other")
-    sent, refused = _answer(config, lambda settings: _replay(settings, wanted, value, dry_run=dry_run))
+    replayed = _answer(config, lambda settings: _replay(settings, wanted, value, dry_run=dry_run))
+    sent, answered, refused = replayed
     if json:
-        write_json({"sent": sent, "refused": refused})
+        write_json(replayed._asdict())
     else:
         notes.print(f"{len(sent)} records " + ("would be sent again" if dry_run else "sent again"))
+        if answered:
+            notes.print(f"{len(answered)} left out that a replay has sent before; name them to send them once more")
         for source, why in refused.items():
             notes.print(f"  {escape(source)} not: {escape(why)}")
     if not sent and refused:
@@ -170,14 +198,19 @@ async def _one(settings: Settings, source: str) -> Letter:
     return letter
 
 
-async def _replay(
-    settings: Settings, wanted: Wanted, value: bytes | None, *, dry_run: bool
-) -> tuple[list[str], dict[str, str]]:
-    """The sources that were sent again, and those that were not with the reason."""
+async def _replay(settings: Settings, wanted: Wanted, value: bytes | None, *, dry_run: bool) -> Replayed:
+    """What was sent again, or would be, and what was not."""
     ready: list[tuple[str, str, bytes | None, bytes]] = []
     refused: dict[str, str] = {}
-    for letter in await _letters(settings, wanted):
+    letters = await _letters(settings, wanted)
+    known = set[str]() if wanted.sources else await _replays(settings, letters)
+    answered = [letter.source for letter in letters if letter.source in known]
+    for letter in letters:
+        if letter.source in known:
+            continue
         try:
+            if not wanted.sources:
+                _check_unnamed(settings, wanted, letter)
             payload = value if value is not None else await _whole_payload(settings, letter)
             topic = letter.letter.source.topic
             ready.append((letter.source, topic, _check(settings, topic, payload, letter.key), payload))
@@ -187,7 +220,36 @@ async def _replay(
             refused[letter.source] = str(error.args[0])
     if not dry_run:
         await _send(settings, ready)
-    return [source for source, *_ in ready], refused
+    return Replayed([source for source, *_ in ready], answered, refused)
+
+
+async def _replays(settings: Settings, letters: Sequence[Letter]) -> set[str]:
+    """The sources of letters that a replay has answered, and where the records lie that it has sent."""
+    from haystream_service.worker.stretches import since
+
+    found: set[str] = set()
+    if not letters:
+        return found
+    earliest = max(0, min(letter.timestamp for letter in letters) - CLOCKS_MS)
+    topics = {letter.letter.source.topic for letter in letters}
+    for name in (name for name in SOURCES.values() if settings.topic(name) in topics):
+        async with aclosing(since(settings, name, earliest)) as records:
+            async for record in records:
+                answers = [
+                    said.decode(errors="replace") for name, said in record.headers if name == REPLAYS and said
+                ]
+                if answers:
+                    found |= {*answers, _place(record.topic, record.partition, record.offset)}
+    return found
+
+
+def _check_unnamed(settings: Settings, wanted: Wanted, letter: Letter) -> None:
+    """Raise `LookupError` for what is sent again only where somebody means it."""
+    code = letter.letter.error.code
+    if code in LASTING:
+        raise LookupError(f"{code} stands for good, and it would be rejected again")
+    if letter.letter.source.topic == settings.topic("queries") and wanted.topic != "queries":
+        raise LookupError("settings would hold as the latest of their query: name it, or all with --topic queries")
 
 
 async def _whole_payload(settings: Settings, letter: Letter) -> bytes:
@@ -205,7 +267,7 @@ async def _whole_payload(settings: Settings, letter: Letter) -> bytes:
 def _check(settings: Settings, topic: str, payload: bytes, key: bytes | None) -> bytes | None:
     """The key to send the record with: the id that the value names. Raises `Rejected` where it is no event."""
     name = topic.removeprefix(settings.topic(""))
-    if name not in {"queries", "items", "verdicts", "leases"}:
+    if name not in SOURCES.values():
         raise LookupError(f"{topic} is none of the topics that this command sends to")
     match decode_line(encode_line(name, payload)):
         case Item(item_id=item_id) | Withdrawal(item_id=item_id):
@@ -222,15 +284,26 @@ async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | No
     from haystream_service.kafka_producer import RANKING_BYTES
 
     producer = AIOKafkaProducer(
-        **client_arguments(settings), enable_idempotence=True, max_request_size=RANKING_BYTES
+        **client_arguments(settings),
+        enable_idempotence=True,
+        compression_type="gzip",  # so that with its header a record still fits that was packed as it came
+        max_request_size=RANKING_BYTES,
     )
     try:
         await producer.start()
-        await asyncio.gather(*[await producer.send(topic, value, key=key) for _, topic, key, value in records])
+        sent = [
+            await producer.send(topic, value, key=key, headers=[(REPLAYS, source.encode())])
+            for source, topic, key, value in records
+        ]
+        await asyncio.gather(*sent)
     except (KafkaError, OSError) as error:
         raise UserError(f"Kafka at {settings.kafka} did not take the records: {error!r}") from None
     finally:
         await producer.stop()
+
+
+def _place(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}/{partition}/{offset}"
 
 
 def _is_of_a_query(letter: Letter, settings: Settings) -> bool:

@@ -123,6 +123,29 @@ async def whole(settings: Settings, name: str) -> AsyncGenerator[ConsumerRecord,
             yield record
 
 
+async def since(settings: Settings, name: str, timestamp: int) -> AsyncGenerator[ConsumerRecord, None]:
+    """What one of our topics holds from the first record of each partition on that is as late as this.
+
+    `timestamp` is in milliseconds since the epoch. Raises `BrokerUnavailable`.
+    """
+    partitions = [TopicPartition(settings.topic(name), p) for p in await kafka.partitions_of(settings, name)]
+    if not partitions:
+        return
+    consumer = AIOKafkaConsumer(**consumer_arguments(settings))
+    try:
+        await consumer.start()
+        begins = await consumer.offsets_for_times(dict.fromkeys(partitions, timestamp))
+    except (KafkaError, OSError) as error:
+        raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
+    finally:
+        await consumer.stop()
+    spans = {tp: (begin.offset, 1 << 62) for tp, begin in begins.items() if begin is not None}
+    if spans:
+        async with aclosing(stretch(settings, spans)) as records:
+            async for record in records:
+                yield record
+
+
 async def record_at(settings: Settings, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
     """The record at an offset, or None if it is gone. Raises `BrokerUnavailable`."""
     spans = {TopicPartition(topic, partition): (offset, offset + 1)}
