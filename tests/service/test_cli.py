@@ -261,6 +261,21 @@ def test_an_import_that_breaks_off_leaves_a_file_as_it_was_and_says_how_far_it_c
     assert len(out.splitlines()) > 100
 
 
+def test_an_import_touches_no_other_file_and_keeps_the_mode_of_its_own(haystream, tmp_path):
+    table, log = tmp_path / "items.jsonl.new", tmp_path / "items.jsonl"
+    table.write_text("item_id,sender,recipients\nm1,ann,bob\n")
+    log.touch(mode=0o600)
+    code, _, err = haystream("import", "csv", table, "--to", log)
+    assert (code, err.splitlines()[-1]) == (0, f"1 items to {log}")
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert set(tmp_path.iterdir()) == {table, log}
+    other = tmp_path / "other.jsonl.GZ"
+    assert haystream("import", "csv", table, "--to", other)[0] == 0
+    assert gzip.decompress(other.read_bytes()) == log.read_bytes()
+    (tmp_path / "plain").touch()
+    assert other.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_an_import_that_is_interrupted_leaves_a_file_as_it_was(tmp_path, monkeypatch):
     def interrupted(*_: Any) -> Iterator[ItemRecord]:
         yield ItemRecord(item_id="m1", sender="ann", recipients=("bob",))

@@ -1,10 +1,12 @@
 """How commands write: results to standard output, everything else to standard error."""
 
+import os
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkstemp
 from typing import IO, Any
 
 import orjson
@@ -33,13 +35,23 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
             yield file
         return
     path = path.resolve()
-    new = path.with_name(path.name + ".new")
+    # Beside it, under a name that nobody else has: what is read may have any other.
+    descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    new = Path(name)
     try:
-        with new.open("wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
+            new.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_umask())
             yield file
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """What a new file may not be, which can be asked for only by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def shown(text: str) -> str:
@@ -78,4 +90,4 @@ class Bar:
 
 def size(path: Path) -> int | None:
     """The file's size where that says how much there is to read: not of what is packed or piped."""
-    return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None
+    return path.stat().st_size if path.is_file() and path.suffix.lower() != ".gz" else None

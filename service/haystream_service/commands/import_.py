@@ -137,7 +137,7 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
         return
     try:
         with whole(path) as file:
-            if path.suffix == ".gz":
+            if path.suffix.lower() == ".gz":
                 with gzip.GzipFile(path.name, "wb", fileobj=file) as packed:
                     yield cast(IO[bytes], packed)
             else:

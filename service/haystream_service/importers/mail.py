@@ -41,11 +41,15 @@ a second a megabyte."""
 LINE_BYTES = 64 << 10
 """Read at once: a line may be longer, and what follows is more of it."""
 
+HEADER_LINE = re.compile(rb"[!-9;-~]+:")
+"""What the line after it begins with."""
 FROM_LINE = re.compile(rb"From \S+ +\w{3} +\w{3} +\d?\d +\d?\d:\d\d(:\d\d)?( +\S+){0,2} +\d{4}\s*$")
 """The line before a message of an mbox as it is written: an address, and a time with a zone or without."""
 
 MESSAGE_FOLDERS = {"cur", "new"}
-"""Of a Maildir: the folders that have its messages."""
+"""Of a Maildir: the folders that have its messages. Copies often lack one of them, as it was empty."""
+BESIDE_MESSAGES = re.compile("tmp$|dovecot|maildirfolder$")
+"""What else a Maildir has: beside one of these folders it tells that they are what they are called."""
 
 OFFSET = re.compile(r"(\d\d:\d\d) *(?:GMT|UTC?)? *([+-]\d\d):?(\d\d)\b")
 """A time of day and how far it is from UTC, as dates have it that are not quite mail's: `GMT+0100`, `+01:00`."""
@@ -70,9 +74,12 @@ def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -
     with opened(path) as file:
         message = bytearray()
         count, begins, blank_before = 0, True, True
-        while line := file.readline(LINE_BYTES):
+        line = file.readline(LINE_BYTES)
+        while line:
+            following = file.readline(LINE_BYTES)
             # Where the end of one mbox lacks its empty line, and another follows, there is none before a message.
-            if begins and line.startswith(b"From ") and (blank_before or FROM_LINE.match(line)):
+            glued = FROM_LINE.match(line) and HEADER_LINE.match(following)
+            if begins and line.startswith(b"From ") and (blank_before or glued):
                 if count:
                     yield item(f"{path.name}#{count}", bytes(message))
                 count, message = count + 1, bytearray()
@@ -83,6 +90,7 @@ def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -
                 raise ImportFailed(f"{path} is not an mbox: it does not begin with a line 'From …'")
             blank_before = begins and not line.strip()
             begins = line.endswith(b"\n")
+            line = following
         if count:
             yield item(f"{path.name}#{count}", bytes(message))
 
@@ -136,7 +144,8 @@ class _Tree:
 
     files: list[Path] = field(default_factory=list)
     maildirs: set[Path] = field(default_factory=set)
-    """The folders with both a `cur` and a `new`: a folder of one of these names alone is anybody's."""
+    """The folders with both a `cur` and a `new`, or with one of them and something else that only a Maildir has: a
+    folder of one of these names alone is anybody's."""
     unread: list[Skipped] = field(default_factory=list)
     """The folders that nobody looked into."""
 
@@ -170,7 +179,8 @@ def _tree(root: Path) -> _Tree:
             for name in folders
             if (here / name).is_symlink()
         )
-        if set(folders) >= MESSAGE_FOLDERS:
+        of_messages = MESSAGE_FOLDERS & set(folders)
+        if of_messages == MESSAGE_FOLDERS or (of_messages and any(map(BESIDE_MESSAGES.match, [*folders, *names]))):
             tree.maildirs.add(here)
         tree.files.extend(here / name for name in sorted(names))
     return tree

@@ -190,6 +190,8 @@ async def serve(settings: Settings) -> int:
             else:
                 log.critical("stopping after a failure", exc_info=app.crash_reason)
                 _end_within(STOP_SECONDS, code=1)
+                app.flow_control.suspend()
+                app.flow_control.clear()
             with suppress(TimeoutError):  # before leaving Kafka, which may take all the time that there is
                 async with asyncio.timeout(ABANDON_SECONDS):
                     await server.worker.abandon()

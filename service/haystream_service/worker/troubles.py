@@ -103,9 +103,9 @@ class Troubles:
     async def abandon(self) -> None:
         """Note that the batch was broken off by ourselves, if the store answers at once."""
         if self._mine is not None:
-            mine, self._mine = self._mine, None
             with suppress(StoreUnavailable, StoreDamaged):
-                await self._shared.store.end_attempts(self._query_id, {mine})
+                await self._shared.store.end_attempts(self._query_id, {self._mine})
+                self._mine = None
 
     async def _end(self, attempts: AbstractSet[str]) -> None:
         shared = self._shared

@@ -225,13 +225,14 @@ class Worker:
         await asyncio.gather(*(mailbox.drained() for mailbox in self._mailboxes()))
 
     async def abandon(self) -> None:
-        """Break off what is in hand: it will be delivered again, and is held against no query."""
+        """Break off what is in hand: it will be delivered again, and is held against no query. Only what is
+        delivered from now on begins anything."""
+        if self._residents is not None:
+            self._residents.close()
         await self.revoke({owner.partition for owner in self._owners.values()} | self._rejected.keys())
 
     async def close(self) -> None:
         """Stop where it is. What was not acknowledged will be delivered again."""
-        if self._residents is not None:
-            self._residents.close()
         await self.abandon()
         for owner in self._owners.values():
             owner.release()
