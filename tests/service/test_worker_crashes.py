@@ -389,3 +389,24 @@ async def test_a_query_that_was_read_slowly_has_not_gone_back(world: World) -> N
     await heir.wait(heir.worker.drain())
     await world.check_equals_fold([Query("q"), item(1), item(2), verdict(1)])
     await heir.worker.close()
+
+
+async def test_what_comes_for_a_query_that_was_broken_off_is_left_to_who_comes_next(world: World) -> None:
+    """Nothing is refused by what a process in its last seconds, and a store that went back, no longer know."""
+    process = await world.process()
+    events: list[Event] = [Query("q"), *(item(n) for n in range(3))]
+    world.say(*events)
+    await process.settled()
+    await process.worker.abandon()
+    for owner in process.worker._owners.values():
+        owner.release()
+    saved = dict(world.store._saved)
+    world.store._saved.clear()
+    world.say(verdict(1))
+    await asyncio.sleep(0.2)
+    assert world.dead_letters() == []
+    await process.crash()
+    world.store._saved.update(saved)
+    await (await world.process()).settled()
+    assert world.dead_letters() == []
+    await world.check_equals_fold([*events, verdict(1)])

@@ -87,6 +87,7 @@ class Worker:
         """By partition, records that are no query's events, on their way to become dead letters."""
         self._partitions: set[int] | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._abandoned = False
         self._residents: Residents | None = None
         metrics.mailbox_events.labels("query").set_function(self._waiting)
         metrics.owned_queries.set_function(lambda: self._counted(owned=True, deleted=False))
@@ -134,6 +135,8 @@ class Worker:
 
         What is a query's waits for nothing here, nor does what is no event.
         """
+        if self._abandoned and record.kind is not Kind.ITEM:
+            return  # who is broken off amid a batch knows nothing of its query any more, nor perhaps the store
         try:
             match record.kind:
                 case Kind.QUERY:
@@ -225,8 +228,9 @@ class Worker:
         await asyncio.gather(*(mailbox.drained() for mailbox in self._mailboxes()))
 
     async def abandon(self) -> None:
-        """Break off what is in hand: it will be delivered again, and is held against no query. Only what is
-        delivered from now on begins anything."""
+        """Break off what is in hand, and take nothing more of queries: it will be delivered again, and is held
+        against none of them."""
+        self._abandoned = True
         if self._residents is not None:
             self._residents.close()
         await self.revoke({owner.partition for owner in self._owners.values()} | self._rejected.keys())
