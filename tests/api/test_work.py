@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from support.in_a_row import InARow
 from support.queue_api import EVERYTHING, MemoryFacts, an_app, calling, listening, write_keys
 from support.world import World, item
 
@@ -168,27 +169,13 @@ async def test_a_body_of_too_many_lines_writes_nothing(ingest: httpx.AsyncClient
 async def test_others_are_served_while_many_items_are_read(
     ingest: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, in_a_row, most = items._item, 0, 0
-
-    def counted(*line: Any) -> Any:
-        nonlocal in_a_row, most
-        in_a_row += 1
-        most = max(most, in_a_row)
-        return read(*line)
-
-    async def others() -> None:
-        nonlocal in_a_row
-        while True:
-            in_a_row = 0
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(items, "_item", counted)
-    task = asyncio.create_task(others())
+    read = InARow(items._item)
+    monkeypatch.setattr(items, "_item", read)
     body = b"\n".join(encode_item(item(number)) for number in range(20 * items.READ_AT_ONCE))
-    answer = await ingest.post("/v1/collections/default/items", content=body)
-    task.cancel()
+    async with read:
+        answer = await ingest.post("/v1/collections/default/items", content=body)
     assert answer.json()["accepted"] == 20 * items.READ_AT_ONCE
-    assert 0 < most <= items.READ_AT_ONCE
+    assert 0 < read.most <= items.READ_AT_ONCE
 
 
 async def test_an_item_is_shown_and_explained(

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError as RedisConnectionError
 from support.changes import rows, tables
+from support.in_a_row import InARow
 
 from haystream.events import Item, ItemFact, Outcome, Query, Verdict, Withdrawal
 from haystream.posterior_tables import Rows, Size
@@ -352,27 +353,13 @@ async def test_others_have_their_turns_while_a_query_with_many_verdicts_is_read(
         for number in range(3 * redis.FACTS_AT_ONCE + 7)
     }
     await store.save_query(replace(change("q"), verdicts=list(said)))
-    read, in_a_row, most = redis.read_verdict, 0, 0
-
-    def counted(raw: bytes) -> Verdict:
-        nonlocal in_a_row, most
-        in_a_row += 1
-        most = max(most, in_a_row)
-        return read(raw)
-
-    async def others() -> None:
-        nonlocal in_a_row
-        while True:
-            in_a_row = 0
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(redis, "read_verdict", counted)
-    task = asyncio.create_task(others())
-    stored = await store.load_query("q")
-    task.cancel()
+    read = InARow(redis.read_verdict)
+    monkeypatch.setattr(redis, "read_verdict", read)
+    async with read:
+        stored = await store.load_query("q")
     assert stored is not None
     assert set(stored.verdicts) == said
-    assert 0 < most <= redis.FACTS_AT_ONCE
+    assert 0 < read.most <= redis.FACTS_AT_ONCE
 
 
 async def test_queries_of_which_nobody_can_say_whether_they_have_leases_are_listed(
