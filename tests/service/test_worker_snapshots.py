@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.world import World
 
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.prior_inverse import GraphPrecision, shared_precisions
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
@@ -100,3 +100,22 @@ async def test_a_snapshot_that_is_not_stored_keeps_nobody_waiting(
     assert store.asked == 1
     assert process.worker.troubles() == []
     await world.check_equals_fold(events)
+
+
+async def test_what_is_made_in_place_of_a_prior_that_nobody_has_any_more_replaces_no_snapshot(
+    world: World, restored: list[bool]
+) -> None:
+    process = await world.process()
+    world.say(Query("q"), *ring(0, 200))
+    await process.settled()
+    stored = dict(world.store._snapshots)
+    assert stored
+    (owner,) = process.worker._owners.values()
+    follower, state = owner._opening.follower, owner.state
+    assert follower is not None
+    assert state is not None
+    shared_precisions(follower.collection).clear()
+    follower.collection.add_all([item for item in ring(200, 230) if isinstance(item, Item)])
+    follower.snapshots.keep(state.settings)
+    await asyncio.gather(*follower.snapshots._keeping.values())
+    assert world.store._snapshots == stored
