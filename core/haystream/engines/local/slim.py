@@ -17,7 +17,7 @@ import numpy as np
 from haystream.arrays import Floats, Ints
 from haystream.compiled import compiled
 from haystream.copies import give_back
-from haystream.engines.local.solve import System
+from haystream.engines.local.solve import AHEAD, System, fetch_contact, fetch_contacts, fetch_slabs
 from haystream.engines.local.state import People, State
 from haystream.overlay import cell, entry, is_whole, lines, place_of
 
@@ -75,11 +75,18 @@ def _follow_solution(system: System, people: People, which: Ints, edges: int) ->
     """Take Λ₀ (x − x₀) from the residuals, of these participants' x."""
     x, residual, off, diagonal = people.x, people.residual, system.off.below, system.diagonal.below
     sides = residual.shape[1]
-    for u in which:
+    for row in range(len(which)):
+        u = which[row]
         at, below, first = place_of(x, u), u * sides, system.start[u]
+        fetch_slabs(system, which, row)
+        if row + 1 < len(which):
+            fetch_contacts(system, which[row + 1], residual)
         for side in range(sides):
             residual[u, side] -= diagonal[u] * (x.own[at, side] - x.below[below + side])
-        for i in range(first, first + system.degree[u]):
+        last = first + system.degree[u]
+        for i in range(first, last):
+            if i + AHEAD < last:
+                fetch_contact(system, i + AHEAD, residual)
             e = system.incident[i]
             if e >= edges:  # nor are those after it in Λ: contacts are in the order of edges
                 break
