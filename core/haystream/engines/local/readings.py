@@ -272,13 +272,15 @@ class LocalReadings:
         return list(zip(largest.edge.tolist(), largest.share.tolist(), strict=True))
 
     def largest_shares(self, start: Longs, edges: Ints, most: int) -> LargestShares:
-        """One local solve for each set."""
-        sets = len(start) - 1
+        """One local solve for each set, and none where nothing has been screened."""
+        sets, screened = len(start) - 1, self.concentrations.screened
+        if not len(screened):
+            return LargestShares(np.zeros(sets + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
         largest = LargestShares(
             np.empty(sets + 1, np.int64), np.empty(sets * most, np.int32), np.empty(sets * most)
         )
         shift = self.known_common().mean_shift - self._reference
-        collect_largest(self._columns.state, self.concentrations.screened, start, edges, shift, most, largest)
+        collect_largest(self._columns.state, screened, start, edges, shift, most, largest)
         self.check_solves()
         found = largest.start[-1]
         return LargestShares(largest.start, largest.edge[:found], largest.share[:found])
