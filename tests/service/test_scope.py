@@ -9,7 +9,7 @@ from support.world import Process, World, item, verdict
 from haystream.collection import Collection
 from haystream.events import Event, Item, Query, Status
 from haystream.scope import Scope, scope
-from haystream_service.worker import collections, residents
+from haystream_service.worker import residents, slices
 from haystream_service.worker.committing import Committing
 
 pytestmark = pytest.mark.asyncio
@@ -189,7 +189,7 @@ async def test_of_a_log_with_many_contradictions_a_collection_is_made_afresh_onc
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not once for each, as who reads no further than the first would do."""
-    monkeypatch.setattr(collections, "ADDED_AT_ONCE", 5)
+    monkeypatch.setattr(slices, "ADDED_AT_ONCE", 5)
     afresh, made = Collection.afresh, list[Collection]()
 
     def noted(collection: Collection) -> Collection:

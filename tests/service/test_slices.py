@@ -8,8 +8,8 @@ from support.world import World
 from haystream.collection import Collection
 from haystream.events import Event, Item, ItemFact, Outcome, Query, Verdict
 from haystream_service.wire import decode_ranking
-from haystream_service.worker import collections
-from haystream_service.worker.collections import ADDED_AT_ONCE, KNOWN_COST, LEAST_COST, MOST_COST, Slices
+from haystream_service.worker import collections, slices
+from haystream_service.worker.slices import ADDED_AT_ONCE, KNOWN_COST, LEAST_COST, MOST_COST, Slices
 
 
 def pair(number: int) -> Item:
@@ -52,7 +52,7 @@ def test_slices_follow_what_queries_take_for_them() -> None:
 async def test_verdicts_are_answered_and_queries_open_while_a_burst_is_let_in(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collections, "MOST_COST", 4.0)
+    monkeypatch.setattr(slices, "MOST_COST", 4.0)
     process = await world.process(item_publish_seconds=0.25, totals_seconds=0.5)
     count = 1500
     events: list[Event] = [Query("q"), *map(pair, range(5))]

@@ -1,46 +1,32 @@
-"""Items: into their collection's log, and from there to the queries of the collection."""
+"""Collections in memory: each follows its log, and lets its queries know what came."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from haystream.collection import Collection
-from haystream.errors import Code, Rejected
-from haystream.events import Item, ItemFact, Pair, View
+from haystream.events import ItemFact, View
 from haystream.watchers import Watchers
-from haystream_service.store.base import Appended
-from haystream_service.wire import decode_item
 from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.expected import Expected
 from haystream_service.worker.originals import Originals
-from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
+from haystream_service.worker.slices import Slices
 from haystream_service.worker.snapshots import Snapshots
 
 CHUNK = 1000
 """Entries read from a log at once: about 100 kB. The event loop stands still while they are parsed, some 1 ms."""
-ADDED_AT_ONCE = 250
-"""Items added between two looks at the event loop: some 1 ms."""
 ADDED_IN_BULK = 500
-"""The same in a thread, which the event loop may have to wait for: some 2 ms."""
-SLICE_SECONDS = 0.02
-"""What a query in memory takes to fold in a slice of growth, about: so long a verdict may wait for it."""
-LEAST_COST, MOST_COST = 64.0, 256.0
-"""Bounds of a slice, in new pairs. With fewer than the least each costs several times as much."""
-KNOWN_COST = 0.1
-"""An item on a pair that is known, in new pairs: it changes a count, and scores."""
+"""Entries added at once in a thread, which the event loop may have to wait for: some 2 ms."""
 ASKED_AT_ONCE = 20
 """Queries that are asked in one turn whether what was let in concerns them: a millisecond or two."""
 STUCK_SECONDS = 1.0
 """A query that has not taken in a slice after so long is not waited for: it takes in several at once, later."""
-DECODED_AT_ONCE = 100
-"""Items decoded between two looks at the event loop: some 2 ms."""
 REST = 3.0
 """What trickles in is let in only after queries had so many times as long for verdicts as they took for what came
 before: a hundred of them take a third of a second."""
@@ -53,75 +39,6 @@ READS = 1000
 """So many reads of a collection's log are remembered, with their times."""
 WAIT_SECONDS = 2.0
 """How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NewFact:
-    """What a record says of an item, with the record."""
-
-    record: Record
-    fact: ItemFact
-
-
-class Intake:
-    """Takes items into the logs of their collections."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._in_hand = 0
-
-    def __len__(self) -> int:
-        """Items on their way."""
-        return self._in_hand
-
-    async def take(self, records: Sequence[Record]) -> None:
-        """Return when every record is in its collection's log, or a dead letter, and acknowledged."""
-        self._in_hand += len(records)
-        try:
-            by_collection = await self._decode(records)
-            await asyncio.gather(*(self._append(name, some) for name, some in by_collection.items()))
-        finally:
-            self._in_hand -= len(records)
-
-    async def _decode(self, records: Sequence[Record]) -> dict[str, list[NewFact]]:
-        by_collection: dict[str, list[NewFact]] = {}
-        for number, record in enumerate(records, start=1):
-            try:
-                fact = decode_item(record.value, record.key, at=(record.partition, record.offset))
-            except Rejected as error:
-                await self._shared.reject(record, error)
-                record.ack()
-            else:
-                by_collection.setdefault(fact.collection, []).append(NewFact(record, fact))
-            if number % DECODED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return by_collection
-
-    async def _append(self, collection: str, batch: Sequence[NewFact]) -> None:
-        shared = self._shared
-        facts = [new.fact for new in batch]
-        append = partial(shared.store.append_items, collection, facts)
-        answers = await shared.retry(append, until_mended=True)
-        came = min(new.record.timestamp for new in batch)
-        shared.metrics.item_to_log.observe(max(0.0, shared.clock.now() - came))
-        for new, answer in zip(batch, answers, strict=True):
-            if answer is Appended.CONFLICT:
-                detail = f"item {new.fact.item_id!r} is known with other participants, who stand"
-                await shared.reject(new.record, Rejected(Code.ITEM_CONFLICT, detail))
-            elif answer is Appended.DELETED:
-                await shared.reject(new.record, collection_deleted(collection))
-            else:
-                shared.count(new.record, "applied" if answer is Appended.ADDED else "known")
-                if answer is Appended.ADDED and new.fact.withdrawn:
-                    shared.metrics.items_withdrawn.inc()
-        shared.metrics.batch_events.labels("collection").observe(len(batch))
-        added = [fact for fact, answer in zip(facts, answers, strict=True) if answer is Appended.ADDED]
-        if added:
-            shared.written.appended(collection, added[-1])
-        else:  # what is known may be somebody else's, who has not looked for it yet
-            await shared.written.counted(partition_name(Kind.ITEM, batch[-1].record.partition), append)
-        for new in batch:
-            new.record.ack()
 
 
 class Stale(Exception):  # noqa: N818 - a state, not a failure
@@ -330,50 +247,9 @@ class Follower:
         self._totals_over = asyncio.get_running_loop().time() + after
 
 
-class Slices:
-    """How much of what was read is let in at once: as much as a query takes in within `SLICE_SECONDS`.
-
-    Measured in new pairs, and not in items: an item between 64 people has 2,016 of them, and on pairs that are
-    known it is next to no work.
-    """
-
-    def __init__(self, collection: Collection) -> None:
-        self._collection = collection
-        self._most = MOST_COST
-        self._full = False
-
-    def next(self, left: deque[ItemFact]) -> list[ItemFact]:
-        """The entries that come next, taken out of `left`: one at least."""
-        known, some = self._collection.graph.edge_between, [left.popleft()]
-        cost = _cost(some[0], known)
-        while left and len(some) < ADDED_AT_ONCE and cost + (more := _cost(left[0], known)) <= self._most:
-            some.append(left.popleft())
-            cost += more
-        self._full = cost > self._most / 2
-        return some
-
-    def adapt(self, seconds: float) -> None:
-        """Take less or more from now on, where the slowest query took so long for the last slice."""
-        if seconds > 2 * SLICE_SECONDS:
-            self._most = max(LEAST_COST, self._most / 2)
-        elif seconds < SLICE_SECONDS / 2 and self._full:
-            self._most = min(MOST_COST, 2 * self._most)
-
-
 def _first(left: deque[ItemFact], most: int) -> list[ItemFact]:
     """The entries that come next, taken out of `left`."""
     return [left.popleft() for _ in range(min(most, len(left)))]
-
-
-def _cost(entry: ItemFact, known: Callable[[Pair], int | None]) -> float:
-    """New pairs of the item; one that is known counts a part of one, and so does a withdrawal."""
-    pairs = entry.pairs() if isinstance(entry, Item) else ()
-    return max(KNOWN_COST, sum(1.0 if known(pair) is None else KNOWN_COST for pair in pairs))
-
-
-def collection_deleted(name: str) -> Rejected:
-    """Why nothing is taken for the collection."""
-    return Rejected(Code.COLLECTION_DELETED, f"collection {name!r} was deleted")
 
 
 class Followers:

@@ -14,8 +14,9 @@ from haystream.query_state import QueryState
 from haystream_service.metrics import LABELLED_COLLECTIONS, Metrics, show_largest
 from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
-from haystream_service.worker.collections import Followers, Intake
+from haystream_service.worker.collections import Followers
 from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer, shorter
+from haystream_service.worker.intake import Intake
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
 from haystream_service.worker.queries import QueryOwner
