@@ -20,9 +20,6 @@ class ItemLog:
         """The number of items, also those of which it is only known that they are withdrawn."""
         return len(self._known)
 
-    def __contains__(self, item_id: str) -> bool:
-        return item_id in self._known
-
     def __iter__(self) -> Iterator[ItemFact]:
         """What is known of each, in the order in which they came."""
         return iter(self._known.values())

@@ -151,8 +151,8 @@ async def test_collections_are_apart(store: Any) -> None:
     await store.append_items("mail", [item(1)])
     await store.append_items(AWKWARD, [item(2, AWKWARD)])
     assert await store.read_items(AWKWARD, 0, limit=9) == [item(2, AWKWARD)]
-    assert await store.has_item(AWKWARD, "item-2")
-    assert not await store.has_item("mail", "item-2")
+    assert await store.find_item(AWKWARD, "item-2") == item(2, AWKWARD)
+    assert await store.find_item("mail", "item-2") is None
     assert await store.item_count("nothing") == 0
 
 
@@ -544,7 +544,7 @@ async def test_a_collection_that_is_deleted_takes_nothing_any_more(store: Any) -
     assert await store.read_items(AWKWARD, 0, limit=10) == []
     assert await store.item_count(AWKWARD) == 0
     assert await store.entry_count(AWKWARD) == 0
-    assert not await store.has_item(AWKWARD, "item-1")
+    assert await store.find_item(AWKWARD, "item-1") is None
     assert await store.read_snapshot(AWKWARD, "inverse:0.9:1e-05") is None
     assert await store.is_deleted(AWKWARD)
     assert not await store.is_deleted("mail")

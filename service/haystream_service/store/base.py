@@ -233,10 +233,6 @@ class Store(Protocol):
         """The number of items in the collection's log, also those withdrawn."""
         ...
 
-    async def has_item(self, collection: str, item_id: str) -> bool:
-        """Whether the collection's log holds the item."""
-        ...
-
     async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
         """All that is known of the item; None where nothing is."""
         ...

@@ -120,10 +120,6 @@ class MemoryStore(Store):
         return len(self._logs[collection].known)
 
     @override
-    async def has_item(self, collection: str, item_id: str) -> bool:
-        return item_id in self._logs[collection].known
-
-    @override
     async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
         return self._logs[collection].known.get(item_id)
 

@@ -68,10 +68,9 @@ from haystream_service.store.facts import (
     read_verdicts_on,
 )
 from haystream_service.store.keys import Keys
-from haystream_service.store.redis_calls import RedisCalls, Script
+from haystream_service.store.redis_calls import RedisCalls, Script, answers_of
 from haystream_service.store.redis_claims import LEASE_PARTS, RedisClaims
 from haystream_service.store.redis_log import RedisLog
-from haystream_service.store.refusals import is_of_another_type
 from haystream_service.store.tables import fingerprint, packed, table, whole_table
 from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
 
@@ -170,10 +169,6 @@ class RedisStore(Store):
         return await self._log.items(collection)
 
     @override
-    async def has_item(self, collection: str, item_id: str) -> bool:
-        return await self._log.has(collection, item_id)
-
-    @override
     async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
         return (await self._log.find(collection, [item_id]))[0]
 
@@ -189,7 +184,7 @@ class RedisStore(Store):
 
     @override
     async def is_deleted(self, collection: str) -> bool:
-        return await self.has_item(collection, "")
+        return await self._log.deleted(collection)
 
     @override
     async def save_snapshot(self, collection: str, name: str, raw: bytes, *, seconds: int | None = None) -> None:
@@ -239,10 +234,7 @@ class RedisStore(Store):
             async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
                 for query_id in some:
                     pipeline.hgetall(self._keys.query(query_id, "meta"))
-                answers = await pipeline.execute(raise_on_error=False)
-                for answer in answers:
-                    if isinstance(answer, Exception) and not is_of_another_type(answer):
-                        raise answer
+                answers = await answers_of(pipeline, of_another_type=True)
             heads += (_head(query_id, meta) for query_id, meta in zip(some, answers, strict=True))
         return heads
 
@@ -345,10 +337,7 @@ class RedisStore(Store):
         async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
             for query_id in query_ids:
                 pipeline.hget(self._keys.query(query_id, "meta"), "revision")
-            found = await pipeline.execute(raise_on_error=False)
-            for answer in found:
-                if isinstance(answer, Exception) and not is_of_another_type(answer):
-                    raise answer
+            found = await answers_of(pipeline, of_another_type=True)
         damaged = (UNREADABLE if isinstance(answer, Exception) else answer for answer in found)
         return [None if revision is None else int(revision) for revision in damaged]
 
@@ -449,9 +438,7 @@ class RedisStore(Store):
             pipeline.srem(stopped, query_id)
             for key in unknown:
                 pipeline.hdel(key, query_id)
-            for answer in await pipeline.execute(raise_on_error=False):
-                if isinstance(answer, Exception):
-                    raise answer
+            await answers_of(pipeline)
 
     @override
     async def quarantine(self, query_id: str, partition: int, why: Quarantine) -> None:
@@ -577,10 +564,7 @@ class RedisStore(Store):
                 async with self._redis.pipeline(transaction=False) as pipeline:
                     for key in batch:
                         pipeline.execute_command("UNLINK", key)
-                    # Raised by the pipeline, an answer's code would be hidden in the middle of its text.
-                    for answer in await pipeline.execute(raise_on_error=False):
-                        if isinstance(answer, Exception):
-                            raise answer
+                    await answers_of(pipeline)
 
     @override
     async def ping(self) -> None:

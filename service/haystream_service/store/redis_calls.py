@@ -84,3 +84,16 @@ class RedisCalls:
                 # A replica now, to which this connection leads for ever: the address may be another's by now.
                 await self.redis.connection_pool.disconnect(inuse_connections=False)
             raise try_again from error
+
+
+async def answers_of(pipeline: Any, *, of_another_type: bool = False) -> list[Any]:
+    """The answer of each command of a pipeline; raises the first that is an error.
+
+    With `of_another_type` that of a key which holds something else is among the answers instead. Raised by the
+    pipeline, an answer's code would be hidden in the middle of its text.
+    """
+    answers: list[Any] = await pipeline.execute(raise_on_error=False)
+    for answer in answers:
+        if isinstance(answer, Exception) and not (of_another_type and is_of_another_type(answer)):
+            raise answer
+    return answers

@@ -119,13 +119,13 @@ class RedisLog:
         _, ids = self._names(collection)
         async with self._calls.answering(ids):
             count = int(await self._calls.redis.hlen(ids))
-        return 0 if count == 1 and await self.has(collection, "") else count
+        return 0 if count == 1 and await self.deleted(collection) else count
 
-    async def has(self, collection: str, item_id: str) -> bool:
-        """`Store.has_item`; the empty id: whether the collection was deleted."""
+    async def deleted(self, collection: str) -> bool:
+        """`Store.is_deleted`: then there is an item with an empty id."""
         _, ids = self._names(collection)
         async with self._calls.answering(ids):
-            return bool(await self._calls.redis.hexists(ids, item_id))
+            return bool(await self._calls.redis.hexists(ids, ""))
 
     async def find(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
         """`Store.find_items`, in one script."""
