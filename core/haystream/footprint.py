@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from haystream.arrays import Growing
-from haystream.blank import Blank
 from haystream.collection import Collection
 from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.originals import Original
 
 SAMPLE = 64
 """Of many Python objects of a kind, so many are looked at."""
@@ -37,7 +37,7 @@ def bytes_of(collection: Collection) -> int:
     ]
     shared = collection.shared
     known += map(_arrays, list(shared.get(GraphPrecision, {}).values()))
-    known += (blank.nbytes + _arrays(blank.rankings) for blank in list(shared.get(Blank, {}).values()))
+    known += (original.nbytes + _arrays(original.rankings) for original in list(shared.get(Original, {}).values()))
     return int(sum(known))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import Ints, union
-from haystream.blank import Blank, Blanks, without_watch_list
 from haystream.collection import Collection
 from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
@@ -25,6 +24,7 @@ from haystream.item_sets import share_of
 from haystream.leases import Leases
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
+from haystream.originals import KeptOriginals, Original, without_watch_list
 from haystream.posterior_tables import Changes, Size, Writer
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
@@ -354,14 +354,14 @@ class QueryState:
         prior = self.settings.prior
         if self.better_at_once(len(self._holding)):
             return 0, 0
-        blank = Blanks(self.collection).get(prior, self._tolerance)
-        self._engine = blank.engine()
-        self._queue = Queue(self.collection, self.settings.policy, blank.rankings)
+        original = KeptOriginals(self.collection).get(prior, self._tolerance)
+        self._engine = original.engine()
+        self._queue = Queue(self.collection, self.settings.policy, original.rankings)
         if prior.participants:
             self._engine.watch(prior)
-        return blank.items, blank.withdrawn
+        return original.items, original.withdrawn
 
-    def original(self, verdicts: int, *, ahead: bool = False) -> Blank | None:
+    def original(self, verdicts: int, *, ahead: bool = False) -> Original | None:
         """What the query is to begin as a copy of, with so many verdicts, where that is still to be made; then hand
         it to `begin_with`. Else the first `settle` makes it, which may take long, and nobody else can work with the
         collection meanwhile.
@@ -370,16 +370,17 @@ class QueryState:
         """
         if not len(self.collection) or self.better_at_once(verdicts):
             return None
-        return Blanks(self.collection).begun(self.settings.prior, self._tolerance, ahead=ahead)
+        return KeptOriginals(self.collection).begun(self.settings.prior, self._tolerance, ahead=ahead)
 
     @property
     def original_due(self) -> bool:
         """Whether what queries with this prior begin as copies of is better made anew before the next one opens."""
-        return not self.better_at_once(0) and Blanks(self.collection).due(self.settings.prior, self._tolerance)
+        kept = KeptOriginals(self.collection)
+        return not self.better_at_once(0) and kept.due(self.settings.prior, self._tolerance)
 
-    def begin_with(self, made: Blank) -> None:
+    def begin_with(self, made: Original) -> None:
         """Have the original that was made kept for this query, and for others that open soon."""
-        Blanks(self.collection).take(self.settings.prior, self._tolerance, made)
+        KeptOriginals(self.collection).take(self.settings.prior, self._tolerance, made)
 
     def better_at_once(self, verdicts: int) -> bool:
         """Whether a query that has so many verdicts at its start is computed sooner as a whole than one by one."""

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
 
-from haystream import blank
-from haystream.blank import MOST_PRIORS
+from haystream import originals
 from haystream.collection import Collection
 from haystream.copies import Template, held_bytes
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
@@ -22,6 +21,7 @@ from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Ve
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.common import Common
+from haystream.originals import MOST_PRIORS
 from haystream.query_state import QueryState
 from haystream.ranking import prior_rankings
 from haystream.ranking.prior_rankings import PriorRankings
@@ -152,7 +152,10 @@ def test_a_query_that_opens_late_equals_one_that_was_there(
         step(state, item(f"new{number}", f"p{number:03d}", f"p{3 * number % 41:03d}" if number % 3 else "hub"))
         step(state, verdict(number, f"i{number}", Outcome.RELEVANT if number % 3 else Outcome.IRRELEVANT))
         state.queries["first"].finish()
-    with mock.patch.object(blank, "MOST_MOVED", most_moved), mock.patch.object(blank, "MOST_ITEMS", most_items):
+    with (
+        mock.patch.object(originals, "MOST_MOVED", most_moved),
+        mock.patch.object(originals, "MOST_ITEMS", most_items),
+    ):
         step(state, Query("late", prior=prior))
         query = state.queries["late"]
         query.finish()

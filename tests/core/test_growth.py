@@ -8,7 +8,7 @@ import pytest
 from support.dense import dense_of
 from support.histories import MODELS, item, verdict
 
-from haystream import blank
+from haystream import originals
 from haystream.arrays import Floats
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
@@ -176,7 +176,7 @@ def test_a_wide_prior_is_followed_more_closely() -> None:
 def test_what_lags_in_an_original_is_made_exact_once_and_is_no_copys_own() -> None:
     rng = np.random.default_rng(3)
     collection = collection_of(600, rng)
-    with mock.patch.multiple(blank, MOST_MOVED=0.0, MOST_ITEMS=0, EDGES_PER_ITEM=10**9):
+    with mock.patch.multiple(originals, MOST_MOVED=0.0, MOST_ITEMS=0, EDGES_PER_ITEM=10**9):
         first = settled(collection, "rates")
         for _ in range(10):
             grow(collection, rng)

@@ -83,7 +83,7 @@ def computed_at_once(others: Others) -> QueryState:
 def test_it_is_what_it_would_be_if_nobody_else_were_there(
     seed: int, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:
-    monkeypatch.setattr("haystream.blank.MOST_ITEMS", 10)
+    monkeypatch.setattr("haystream.originals.MOST_ITEMS", 10)
     others = Others(seed)
     others.grow(50)
     prior = Prior(mean=0.3) if first else Prior()  # the other query's is that of most queries

@@ -10,10 +10,10 @@ from support.dense import TIGHT, assert_agrees
 from support.equality import assert_same
 from support.histories import MODELS, facts, fold, item, items, line, more_of, queries, verdict
 
-from haystream.blank import Blanks
 from haystream.collection import Collection
 from haystream.events import Event, Item, ModelName, Outcome, Query, Withdrawal
 from haystream.fold import State, step
+from haystream.originals import KeptOriginals
 from haystream.query_state import QueryState
 from haystream.ranking.policies import POLICIES
 from haystream.report import report
@@ -97,15 +97,15 @@ def test_a_lease_on_what_is_withdrawn_holds_nothing() -> None:
 def test_the_original_that_queries_share_takes_in_what_was_withdrawn(
     news: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haystream.blank.MOST_ITEMS", 100)
-    monkeypatch.setattr("haystream.blank.MOST_FOLLOWED", 1.0)
+    monkeypatch.setattr("haystream.originals.MOST_ITEMS", 100)
+    monkeypatch.setattr("haystream.originals.MOST_FOLLOWED", 1.0)
     collection, settings = Collection("default"), Query("q")
     for each in line(2000):
         collection.add(each)
-    first = Blanks(collection).get(settings.prior, 1e-9)
+    first = KeptOriginals(collection).get(settings.prior, 1e-9)
     for number in range(news):
         collection.add(Withdrawal(f"i{3 * number}", "default"))
-    second = Blanks(collection).get(settings.prior, 1e-9)
+    second = KeptOriginals(collection).get(settings.prior, 1e-9)
     assert (second is first) == (news == 1)
     assert second.withdrawn == (0 if news == 1 else news)
     query = QueryState(settings, collection, tolerance=1e-9)

@@ -5,28 +5,28 @@ import asyncio
 import pytest
 from support.world import Process, World
 
-from haystream.blank import Blank
 from haystream.events import Event, Item, Query
+from haystream.originals import Original
 from haystream_service.worker import originals
 
 pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Blank]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Original]:
     """All that were made; one is outdated by ten items, and it is looked for one all the time."""
-    monkeypatch.setattr("haystream.blank.MOST_ITEMS", 10)
+    monkeypatch.setattr("haystream.originals.MOST_ITEMS", 10)
     monkeypatch.setattr(originals, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(originals, "REST", 0.0)
     monkeypatch.setattr(originals, "REST_UNUSED", 0.0)
-    every: list[Blank] = []
-    whole = Blank.make
+    every: list[Original] = []
+    whole = Original.make
 
     def make(self, *arguments):
         whole(self, *arguments)
         every.append(self)
 
-    monkeypatch.setattr(Blank, "make", make)
+    monkeypatch.setattr(Original, "make", make)
     return every
 
 
@@ -42,7 +42,7 @@ async def up_to_date(process: Process, query_id: str) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_it_is_made_ahead_as_the_collection_grows(world: World, made: list[Blank]) -> None:
+async def test_it_is_made_ahead_as_the_collection_grows(world: World, made: list[Original]) -> None:
     process = await world.process()
     world.say(*ring(0, 100))
     world.say(Query("q"))
@@ -59,7 +59,7 @@ async def test_it_is_made_ahead_as_the_collection_grows(world: World, made: list
 
 
 async def test_another_is_made_ahead_soon_only_once_somebody_has_begun_with_the_last(
-    world: World, made: list[Blank], monkeypatch: pytest.MonkeyPatch
+    world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = await world.process()
     world.say(*ring(0, 100))
@@ -81,7 +81,7 @@ async def test_another_is_made_ahead_soon_only_once_somebody_has_begun_with_the_
 
 
 async def test_who_opens_begins_with_one_that_is_a_little_old(
-    world: World, made: list[Blank], monkeypatch: pytest.MonkeyPatch
+    world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(originals.Originals, "make_ahead", lambda *_: None)
     process = await world.process()
@@ -98,7 +98,7 @@ async def test_who_opens_begins_with_one_that_is_a_little_old(
 
 
 async def test_where_it_cannot_be_made_the_worker_goes_on(
-    world: World, made: list[Blank], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = await world.process()
     world.say(*ring(0, 100))
@@ -109,7 +109,7 @@ async def test_where_it_cannot_be_made_the_worker_goes_on(
         raise ArithmeticError("no such thing")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Blank, "make", fail)
+        broken.setattr(Original, "make", fail)
         world.say(*ring(100, 140))
         await process.settled()
         while "no such thing" not in caplog.text:  # noqa: ASYNC110

@@ -91,7 +91,7 @@ class Row:
     """Bytes of the process, less those without any query open. Of more than IN_TURN all are slim but those that
     were judged last, of the ones that this number has more than the one before, IN_TURN at most."""
     shared_bytes: int
-    """Beside these, what all of them share: above all what they began as copies of (`blank`), newer ones too."""
+    """Beside these, what all of them share: above all the originals that they are copies of, newer ones too."""
     slim_per_query: float
     """The same when all are slim (`QueryState.slim`), as those are that nothing comes for."""
     stored_per_query: float

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 
-from haystream.blank import Blank
 from haystream.errors import QueryFailed
+from haystream.originals import Original
 from haystream.query_state import QueryState
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.shared import Shared
@@ -49,7 +49,7 @@ class Originals:
         self._used = True
         await self._make(state, partial(state.original, verdicts))
 
-    async def _make(self, state: QueryState, begun: Callable[[], Blank | None]) -> None:
+    async def _make(self, state: QueryState, begun: Callable[[], Original | None]) -> None:
         async with self._one:
             # Also where it is ahead, at rest: somebody may be waiting to open a query by now.
             original = await self._exclusive(begun, in_thread=True, turn=Turn.GROWTH)

@@ -1,5 +1,5 @@
-"""Queries that nobody has judged anything in are their prior: their engine is made once, and copied; a
-query's ranking is that of the prior where nothing differs."""
+"""What queries begin as copies of. One that nobody has judged anything in is its prior: the engine of that is made
+once, the original, and copied; a query's ranking is that of the prior where nothing differs."""
 
 from collections.abc import Hashable
 from dataclasses import fields, replace
@@ -36,7 +36,7 @@ MOST_PRIORS = 4
 these do."""
 
 
-class Blank:
+class Original:
     """A prior without a watch-list on a collection as it was at some moment, to be copied once it is made.
 
     Copies share its memory where they have not changed it. A newer original shares nothing with an older one's
@@ -44,7 +44,11 @@ class Blank:
     """
 
     def __init__(
-        self, collection: Collection, precision: GraphPrecision, engine: LocalEngine, before: "Blank | None" = None
+        self,
+        collection: Collection,
+        precision: GraphPrecision,
+        engine: LocalEngine,
+        before: "Original | None" = None,
     ) -> None:
         """`engine` has that precision, knows the items that the one `before` knows, or none, and is used up."""
         items, withdrawn, rankings = (before.items, before.withdrawn, before.rankings) if before else (0, 0, None)
@@ -82,7 +86,7 @@ class Blank:
         if policy is not None and POLICIES[policy.name].moves is Moves.NEVER:
             self.rankings.at(policy, engine.readings.rounded_common())
 
-    def finish(self) -> "Blank":
+    def finish(self) -> "Original":
         """This one, to be copied from now on."""
         engine = self._engine
         engine.move(self._collection.graph, self._precision)
@@ -104,39 +108,41 @@ class Blank:
 
     def outdated(self, times: float = 1.0) -> bool:
         """Whether the collection has got so many times as much as it gets before a newer one is made ahead."""
-        collection, original = self._collection, self._engine
+        collection, engine = self._collection, self._engine
         news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
         most = max(times * MOST_ITEMS, collection.graph.edges // EDGES_PER_ITEM)
-        return news > most or original.behind > times * MOST_MOVED * len(collection.graph)
+        return news > most or engine.behind > times * MOST_MOVED * len(collection.graph)
 
 
-class Blanks:
+class KeptOriginals:
     """The originals of a collection that are kept, by what their copies have in common: all but the watch-list."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self._known: dict[Hashable, Blank] = collection.shared.setdefault(Blank, {})
+        self._known: dict[Hashable, Original] = collection.shared.setdefault(Original, {})
 
     def due(self, prior: Prior, tolerance: float) -> bool:
         """Whether there is one that is outdated."""
-        blank = self._known.get(without_watch_list(prior, tolerance))
-        return blank is not None and blank.outdated()
+        original = self._known.get(without_watch_list(prior, tolerance))
+        return original is not None and original.outdated()
 
-    def begun(self, prior: Prior, tolerance: float, *, ahead: bool = False) -> Blank | None:
+    def begun(self, prior: Prior, tolerance: float, *, ahead: bool = False) -> Original | None:
         """One that is still to be made, and then to be handed to `take`; None where there is one that will do.
 
         `ahead`: nobody waits for it.
         """
-        of_all, blank = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))
-        if blank is not None and not blank.outdated(1.0 if ahead else MOST_FOLLOWED):
+        of_all, original = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))
+        if original is not None and not original.outdated(1.0 if ahead else MOST_FOLLOWED):
             return None
         collection = self._collection
         precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, tolerance))
-        if blank is not None:
-            return Blank(collection, precision, blank.engine(laid_over=False), blank)
-        return Blank(collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance))
+        if original is not None:
+            return Original(collection, precision, original.engine(laid_over=False), original)
+        return Original(
+            collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance)
+        )
 
-    def take(self, prior: Prior, tolerance: float, made: Blank) -> Blank:
+    def take(self, prior: Prior, tolerance: float, made: Original) -> Original:
         """Keep one that is made, unless somebody else's knows more by now; return the one that is kept."""
         key = without_watch_list(prior, tolerance)
         known = self._known.get(key)
@@ -144,19 +150,19 @@ class Blanks:
             self._known[key] = made.finish()
         return self._used(key)
 
-    def get(self, prior: Prior, tolerance: float) -> Blank:
-        """One that will do, which is made now unless there is one. Raises as `Blank.make`."""
+    def get(self, prior: Prior, tolerance: float) -> Original:
+        """One that will do, which is made now unless there is one. Raises as `Original.make`."""
         begun = self.begun(prior, tolerance)
         if begun is None:
             return self._used(without_watch_list(prior, tolerance))
         begun.make()
         return self.take(prior, tolerance, begun)
 
-    def _used(self, key: Hashable) -> Blank:
-        blank = self._known[key] = self._known.pop(key)  # the last to be let go
+    def _used(self, key: Hashable) -> Original:
+        original = self._known[key] = self._known.pop(key)  # the last to be let go
         for oldest in list(self._known)[:-MOST_PRIORS]:
             del self._known[oldest]
-        return blank
+        return original
 
 
 def without_watch_list(prior: Prior, tolerance: float) -> tuple[Hashable, ...]:
