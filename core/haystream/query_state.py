@@ -5,7 +5,7 @@ ranking are functions of them, kept up to date incrementally. The order in which
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,32 +13,30 @@ from numpy.typing import NDArray
 from haystream.arrays import Ints, union
 from haystream.collection import Collection
 from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
+from haystream.engine_choice import check_size, check_supported, make_engine
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
-from haystream.engines.local.prior_inverse import ExplicitPrecision, prior_tolerance, shared_precision
-from haystream.engines.reference import ReferenceEngine
-from haystream.errors import Code, QueryFailed, Rejected
+from haystream.errors import Code, Rejected
 from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.item_sets import share_of
 from haystream.leases import Leases
 from haystream.models import MODELS
-from haystream.models.ranges import check_ranges
 from haystream.originals import KeptOriginals, Original, without_watch_list
-from haystream.posterior_tables import Changes, Size, Writer
+from haystream.posterior_tables import Changes, Size
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
 from haystream.ranking.unreached import Unreached, at_most
+from haystream.unsaved_rows import MovedRows, UnsavedRows
 from haystream.watchers import Standing, Watcher, Watchers
 
 EDGES_PER_VERDICT = 700
 """A verdict takes about as long as computing so many edges afresh, with everybody near: a query that starts with
 many computes all of them at once."""
 
-MOST_FOR_REFERENCE = 1000
-"""Participants, or pairs, of a query with the engine `reference`: it is dense, and takes some ten seconds a verdict
-with so many pairs."""
+SCREENED = (Outcome.RELEVANT, Outcome.IRRELEVANT)
+"""What counts as screened; any other verdict leaves its item without data."""
 
 MOST_NOTED = 64
 """Of so many settlings, at most, it is noted whom they moved, where that is one in so many at most; else everybody
@@ -46,10 +44,6 @@ is looked at instead."""
 
 MOST_UNTOLD = 128
 """At so many participants, about, `tend` undoes drift before readers are told of it."""
-
-MOST_UNASKED = 100
-"""Rows that are written with a verdict, where the graph has grown, without the question whether they are as the
-prior says: to ask it of more takes less time than to write them."""
 
 
 class QueryState:
@@ -85,10 +79,7 @@ class QueryState:
         """Whom settlings have moved since the query last rested; None where that may be anybody."""
         self._unsettled: bool
         """Whether facts wait for `settle`, or what it took in of growth may be by estimates."""
-        self._moved = _Moved()
-        self._tended = _Moved()
-        self._not_left = _Moved()
-        """What was drained without having been asked whether it is as the prior says."""
+        self._unsaved: UnsavedRows
         self._made_up = False
         """Whether scores that were late have been made since the last `ranking`."""
         self._start_engine()
@@ -129,7 +120,6 @@ class QueryState:
     def begin_anew(self, collection: Collection) -> None:
         """Compute everything from the facts once more, on that collection of the same items or others."""
         self.collection, self._kind_of = collection, (None, None)
-        self._moved, self._tended, self._not_left = _Moved(), _Moved(), _Moved()
         self._start_engine()
         self.cursor = self._items = self._withdrawn = self.screened = self.found = 0
         self.catch_up()
@@ -401,8 +391,8 @@ class QueryState:
             return
         edges = self._edges_of(item)
         share = share_of(len(edges))
-        screened = _counts(after)[0] - _counts(before)[0]
-        found = _counts(after)[1] - _counts(before)[1]
+        screened = (after in SCREENED) - (before in SCREENED)
+        found = (after == Outcome.RELEVANT) - (before == Outcome.RELEVANT)
         offered = (after == Outcome.RETRACTED) - (before == Outcome.RETRACTED)
         pending = offered != 0 and self.collection.item_ids[item] in self.pending
         if pending and offered < 0:
@@ -437,7 +427,7 @@ class QueryState:
 
     def _start_engine(self) -> None:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)
-        self._writer, self._size, self._drained = Writer(), Size(0, 0), Size(0, 0)
+        self._unsaved, self._size = UnsavedRows(), Size(0, 0)
         self._queue = Queue(self.collection, self.settings.policy)
         self._watcher = Watchers.of(self.collection).watch(self.settings.query_id)
         for item_id in (*self._holding, *self.pending):
@@ -463,18 +453,16 @@ class QueryState:
 
     def settle(self) -> None:
         """Bring the posterior and the scores up to date with the facts; cheap where nothing changed."""
-        self._settle(self._moved)
+        self._settle(self._unsaved.settled)
 
-    def _settle(self, rows: "_Moved") -> None:
+    def _settle(self, rows: MovedRows) -> None:
         self.catch_up()
         check_size(self.settings, self.collection)
         self._watcher.begin()
         moved = self._engine.settle()
         self._size = Size(len(self.collection.graph), self.collection.graph.edges)
         self.touched = len(moved.participants)
-        if len(moved.participants) or len(moved.edges):
-            rows.participants.append(moved.participants)
-            rows.edges.append(moved.edges)
+        rows.add(moved.participants, moved.edges)
         if moved is not NOTHING_MOVED:
             self._note(moved.participants)
         # Where all is computed at once, it is the next settling that says whether that was of estimates.
@@ -513,11 +501,9 @@ class QueryState:
         if self.behind or not self._engine.untold:
             return
         self._watcher.wake()
-        self._settle(self._tended)
+        self._settle(self._unsaved.tended)
         if not self._engine.waiting:
-            rows = union(*self._tended.participants), union(*self._tended.edges)
-            if not self._writer.concerned(self._engine, *rows):
-                self._tended = _Moved()
+            self._unsaved.drop_needless(self._engine)
 
     @property
     def _waits(self) -> bool:
@@ -553,8 +539,7 @@ class QueryState:
         """Whether `tend` has moved the ranking, or rows that a store has, or has to have, or what these are read
         with, and that was in no `ranking` or `drain` since.
         """
-        rows = self._tended.participants or self._tended.edges
-        return self._made_up or bool(rows) or self._writer.outdated(self._engine, TOLD_FACTOR * self._tolerance)
+        return self._made_up or self._unsaved.outdated(self._engine, TOLD_FACTOR * self._tolerance)
 
     def slim(self) -> None:
         """Give up memory for what is computed again, in some milliseconds, when anything is said of the query. That
@@ -610,73 +595,10 @@ class QueryState:
         is the question whether a row is as the prior says, so that a store may do without it. Where the graph has
         grown it is asked of many rows all the same: most of those are so.
         """
-        everything = tended or not self._writer.begun
-        parts = [self._moved, self._tended, self._not_left] if everything else [self._moved]
-        people = union(*(rows for part in parts for rows in part.participants))
-        edges = union(*(rows for part in parts for rows in part.edges))
-        for part in parts:
-            part.participants.clear()
-            part.edges.clear()
-        may_leave = self._engine.may_leave
-        many = len(people) + len(edges) > MOST_UNASKED
-        asked = may_leave and (everything or (many and self._size != self._drained))
-        changes = self._writer.changes(self._engine, self._size, people, edges, leaving=asked)
-        self._drained = self._size
-        if everything:
-            self._engine.may_leave = False
-        elif may_leave and not asked:
-            self._not_left.participants.append(people)
-            self._not_left.edges.append(edges)
-        return changes
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """Rows that moved, by occasion: participants and edges, each ascending."""
-
-    participants: list[NDArray[np.int32]] = field(default_factory=list)
-    edges: list[NDArray[np.int32]] = field(default_factory=list)
-
-
-def _counts(outcome: Outcome) -> tuple[int, int]:
-    return int(outcome in (Outcome.RELEVANT, Outcome.IRRELEVANT)), int(outcome == Outcome.RELEVANT)
+        return self._unsaved.drain(self._engine, self._size, tended=tended)
 
 
 def check_same(known: Verdict, verdict: Verdict) -> None:
     """Raise Rejected(VERDICT_CONFLICT) unless the verdict is the one known by its id."""
     if known != verdict:
         raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
-
-
-def check_supported(settings: Query) -> None:
-    """Raise Rejected, UNSUPPORTED or OUT_OF_RANGE, unless this version can serve the settings."""
-    if settings.policy.name not in POLICIES:
-        known = ", ".join(POLICIES)
-        raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
-    if settings.prior.model not in MODELS:
-        raise Rejected(Code.UNSUPPORTED, f"model {settings.prior.model!r} is not one of {', '.join(MODELS)}")
-    if settings.prior.covariance is not None and "covariance" not in MODELS[settings.prior.model].settings:
-        raise Rejected(Code.UNSUPPORTED, f"prior.covariance is no setting of the model {settings.prior.model}")
-    check_ranges(settings.prior, MODELS[settings.prior.model].ranges)
-
-
-def check_size(settings: Query, collection: Collection) -> None:
-    """Raise QueryFailed(TOO_MUCH_WORK) where the collection's graph is too large for the engine."""
-    people, pairs = len(collection.graph), collection.graph.edges
-    if settings.engine == "reference" and max(people, pairs) > MOST_FOR_REFERENCE:
-        raise QueryFailed(
-            Code.TOO_MUCH_WORK,
-            f"the engine reference takes up to {MOST_FOR_REFERENCE:,} participants and as many pairs, and"
-            f" collection {collection.name!r} has {people:,} and {pairs:,}: use the engine local",
-        )
-
-
-def make_engine(settings: Query, collection: Collection, tolerance: float) -> Engine:
-    """The engine that the settings ask for, on the collection's graph."""
-    prior, graph = settings.prior, collection.graph
-    if settings.engine == "reference":
-        return ReferenceEngine(graph, prior)
-    if prior.covariance is not None:
-        return LocalEngine(graph, prior, ExplicitPrecision(graph, prior.covariance), tolerance=tolerance)
-    precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, tolerance))
-    return LocalEngine(graph, prior, precision, tolerance=tolerance)

@@ -10,6 +10,7 @@ import pytest
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
+from haystream.engine_choice import MOST_FOR_REFERENCE
 from haystream.engines.local import solve
 from haystream.errors import Code, QueryFailed
 from haystream.events import Item, ModelName, Outcome, Query
@@ -17,7 +18,6 @@ from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models import MODELS as KNOWN
 from haystream.models.ranges import Range
-from haystream.query_state import MOST_FOR_REFERENCE
 
 
 def regular(people: int) -> list[Item]:

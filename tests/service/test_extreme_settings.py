@@ -63,7 +63,7 @@ async def test_settings_that_an_earlier_version_took_stop_their_query_until_it_h
 
 
 async def test_a_graph_that_outgrows_the_dense_engine_stops_its_query_alone(world: World) -> None:
-    with mock.patch("haystream.query_state.MOST_FOR_REFERENCE", 3):
+    with mock.patch("haystream.engine_choice.MOST_FOR_REFERENCE", 3):
         process = await world.process()
         world.say(Query("q", policy=Policy("greedy")), Query("dense", engine="reference"), *ITEMS, verdict(1))
         await process.settled()

@@ -6,9 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
+from haystream.engine_choice import check_supported
 from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query
-from haystream.query_state import QueryState, check_supported
+from haystream.query_state import QueryState
 from haystream_service.store.base import Position, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.collections import Follower, Followers, Listener
