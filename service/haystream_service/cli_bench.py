@@ -13,6 +13,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Sizes = Annotated[
+    list[int] | None,
+    typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
+]
+Graph = Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")]
+ItemsPerEdge = Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Tolerance = Annotated[
     float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
@@ -21,14 +27,9 @@ Tolerance = Annotated[
 
 @app.command("engine")
 def bench_engine(
-    edges: Annotated[
-        list[int] | None,
-        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
-    ] = None,
-    graph: Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")] = (
-        GraphName.PREFERENTIAL
-    ),
-    items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
+    edges: Sizes = None,
+    graph: Graph = GraphName.PREFERENTIAL,
+    items_per_edge: ItemsPerEdge = 5,
     seconds: Annotated[float, typer.Option(min=0, help="The budget of each operation, at each size.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the search and the truth.")] = 0,
     tolerance: Tolerance = None,
@@ -151,18 +152,13 @@ def bench_recipients(
 
 @app.command("queries")
 def bench_queries(
-    edges: Annotated[
-        list[int] | None,
-        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
-    ] = None,
+    edges: Sizes = None,
     queries: Annotated[
         list[int] | None,
         typer.Option(min=1, max=10_000, help="A number of open queries; may be given several times."),
     ] = None,
-    graph: Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")] = (
-        GraphName.PREFERENTIAL
-    ),
-    items_per_edge: Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")] = 5,
+    graph: Graph = GraphName.PREFERENTIAL,
+    items_per_edge: ItemsPerEdge = 5,
     verdicts: Annotated[int, typer.Option(min=60, help="In each query.")] = 100,
     seconds: Annotated[float, typer.Option(min=0, help="For new items, and for new edges, at each number.")] = 5,
     memory: Annotated[float, typer.Option(min=0, help="GiB that the process may take.")] = 8,
@@ -247,10 +243,7 @@ def bench_analysts(
 
 @app.command("pipeline")
 def bench_pipeline(
-    edges: Annotated[
-        list[int] | None,
-        typer.Option(min=100, max=10_000_000, help="A size to measure at; may be given several times."),
-    ] = None,
+    edges: Sizes = None,
     queries: Annotated[
         list[int] | None,
         typer.Option(

@@ -135,7 +135,6 @@ def synthetic(
     edges: int = 750,
     rho: float = 0.9,
     items_per_edge: float = ITEMS_PER_EDGE,
-    collection: str = "default",
 ) -> SyntheticSource:
     """The network of sections 5.2.1 and 5.1.3: a relaxed caveman graph of about so many edges, relevance that
     neighbours share with probability `rho`, and Poisson(`items_per_edge`) items an edge, sent in random order.
@@ -151,7 +150,7 @@ def synthetic(
     width = len(str(len(graph) - 1))
     return SyntheticSource(
         name=f"simulated network (relaxed caveman graph, infection {rho:g}, seed {seed})",
-        collection=collection,
+        collection="default",
         pairs=tuple((f"p{u:0{width}}", f"p{v:0{width}}") for u, v in links.tolist()),
         relevance=relevance,
         edge=edge,

@@ -51,7 +51,7 @@ async def claim_items(
     that it has are answered first. With `with=text` each lease has its item, with what that says as far as an
     answer has room for it and Kafka answers.
     """
-    body = await body_of(ClaimBody, request, desk)
+    body = await body_of(ClaimBody, request)
     analyst = caller.name(body.analyst)
     if opened.settings.status != Status.OPEN:
         raise Problem(ApiCode.QUERY_NOT_OPEN, f"query {opened.query_id!r} is {opened.settings.status}")
@@ -92,7 +92,7 @@ async def extend_lease(
     opened: QueryLately, lease_id: PathId, request: Request, caller: CallerOf, desk: DeskOf, analyst: Analyst = None
 ) -> Response:
     """Keep an item for so long from now."""
-    body = await body_of(ExtendBody, request, desk)
+    body = await body_of(ExtendBody, request)
     try:
         lease = await desk.claims.extend(opened.query_id, lease_id, caller.name(analyst), body.seconds)
     except ClaimRefused as refused:

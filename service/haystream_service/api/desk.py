@@ -20,7 +20,6 @@ from haystream_service.api.watching import Watching
 from haystream_service.store.base import Head, Store
 from haystream_service.store.claims import Claims
 from haystream_service.wire import encode_query
-from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 HEAD_SECONDS = 1.0
 """For how long a query's settings are believed where that saves a question: the worker checks what is written."""
@@ -53,7 +52,6 @@ class Desk:
     outbox: Outbox
     graphs: Graphs
     watching: Watching
-    limits: Limits = DEFAULT_LIMITS
     now: Callable[[], float] = time
     """Seconds since the epoch."""
     body_bytes: int = 16 << 20

@@ -14,7 +14,7 @@ from haystream_service.api.desk import Desk
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, answer
 from haystream_service.api.messages import Ingested, ItemAnswer, RejectedLine
 from haystream_service.api.problems import ApiCode, Problem, not_found, unavailable
-from haystream_service.wire import ItemRecord, encode_record, read_record, times
+from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, encode_record, read_record, times
 from haystream_service.wire.decoding import to_item_fact
 from haystream_service.wire.records import ErrorRecord
 from haystream_service.worker.records import BrokerUnavailable
@@ -47,7 +47,7 @@ async def send_items(collection: PathId, request: Request, caller: CallerOf, des
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                record = _item(line, collection, desk)
+                record = _item(line, collection)
             except Rejected as problem:
                 error = ErrorRecord(code=problem.code, detail=problem.detail)
                 rejected.append(RejectedLine(line=number, error=error))
@@ -103,11 +103,11 @@ def as_answer(item: Item, contents: Contents | None = None) -> ItemAnswer:
     )
 
 
-def _item(line: bytes, collection: str, desk: Desk) -> ItemRecord:
+def _item(line: bytes, collection: str) -> ItemRecord:
     """The item on the line, in this collection. Raises `Rejected`."""
-    record = read_record(ItemRecord, line, limit=desk.limits.message_bytes)
+    record = read_record(ItemRecord, line, limit=DEFAULT_LIMITS.message_bytes)
     if "collection" in record.model_fields_set and record.collection != collection:
         raise Rejected(Code.INVALID_VALUE, f"collection: the path says {collection!r}")
     record = record.model_copy(update={"collection": collection})
-    to_item_fact(record, limits=desk.limits)
+    to_item_fact(record)
     return record

@@ -29,7 +29,7 @@ from haystream_service.api.messages import (
 )
 from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.store.base import Head, Hold, Note, StoreUnavailable
-from haystream_service.wire import decode_query, encode_query, times
+from haystream_service.wire import DEFAULT_LIMITS, decode_query, encode_query, times
 from haystream_service.wire.fields import Id
 
 router = APIRouter(tags=["queries"])
@@ -81,7 +81,7 @@ async def open_query(
 
     201: it is opened. 200: it was there. 202: the worker has not taken it in yet.
     """
-    settings = _settings(query_id, _object(await request.body(), desk), desk)
+    settings = _settings(query_id, _object(await request.body()))
     if settings.status == Status.DELETED:
         raise Problem(Code.INVALID_VALUE, "status: a query is deleted with DELETE")
     caller.check(settings.collection)
@@ -125,11 +125,11 @@ async def change_query(
     """
     if wanted not in {None, "*", etag(opened.settings)}:
         raise Problem(ApiCode.SETTINGS_CHANGED, f"the settings of query {opened.query_id!r} are not those any more")
-    patch = _object(await request.body(), desk)
+    patch = _object(await request.body())
     if patch.get("status") == Status.DELETED:
         raise Problem(Code.INVALID_VALUE, "status: a query is deleted with DELETE")
     patched = _merged(orjson.loads(encode_query(opened.settings)), patch)
-    settings = _settings(opened.query_id, patched, desk)
+    settings = _settings(opened.query_id, patched)
     if settings.collection != opened.collection:
         raise Problem(Code.COLLECTION_CHANGED, f"query {opened.query_id!r} is on collection {opened.collection!r}")
     if settings.scope != opened.settings.scope:
@@ -163,12 +163,11 @@ async def release_query(opened: QueryOf, desk: DeskOf) -> Response:
     return answer(Released(query_id=opened.query_id, released=note.quarantine is not None))
 
 
-def _object(body: bytes, desk: Desk) -> dict[str, Any]:
+def _object(body: bytes) -> dict[str, Any]:
     """The JSON object that the body is. Raises a `Problem`."""
-    if len(body) > desk.limits.message_bytes:
-        raise Problem(
-            Code.TOO_LARGE, f"the body has {len(body)} bytes, at most {desk.limits.message_bytes} are taken"
-        )
+    most = DEFAULT_LIMITS.message_bytes
+    if len(body) > most:
+        raise Problem(Code.TOO_LARGE, f"the body has {len(body)} bytes, at most {most} are taken")
     try:
         value = from_json(body or b"{}", allow_inf_nan=True)
     except ValueError as error:
@@ -178,12 +177,12 @@ def _object(body: bytes, desk: Desk) -> dict[str, Any]:
     return value
 
 
-def _settings(query_id: str, value: dict[str, Any], desk: Desk) -> Settings:
+def _settings(query_id: str, value: dict[str, Any]) -> Settings:
     """Raises a `Problem` where the wire would reject them."""
     if value.setdefault("query_id", query_id) != query_id:
         raise Problem(Code.KEY_MISMATCH, f"query_id: the path says {query_id!r}")
     try:
-        return decode_query(to_json(value, inf_nan_mode="constants"), query_id.encode(), limits=desk.limits)
+        return decode_query(to_json(value, inf_nan_mode="constants"), query_id.encode())
     except (ValueError, ValidationError) as error:
         if isinstance(error, Rejected):
             raise

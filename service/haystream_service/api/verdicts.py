@@ -55,7 +55,7 @@ async def give_verdict(
     To change one's mind is another verdict on the item, later, under an id of its own. 201: Kafka has it. 200: it
     was there. 202: Kafka has it, and the ranking that was to be waited for did not come in time.
     """
-    body = await body_of(VerdictBody, request, desk)
+    body = await body_of(VerdictBody, request)
     verdict = to_verdict(
         VerdictRecord(
             verdict_id=verdict_id,

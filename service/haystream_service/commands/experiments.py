@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,13 @@ from haystream_service.experiments import calibration, caveman, enron, figures, 
 from haystream_service.experiments.names import Experiment
 from haystream_service.experiments.summary import mean_se
 
+SIZED: dict[Experiment, ModuleType] = {
+    Experiment.TANZANIA: tanzania,
+    Experiment.CAVEMAN: caveman,
+    Experiment.ENRON: enron,
+    Experiment.CALIBRATION: calibration,
+}
+"""Those that are run at one of two sizes, in several processes."""
 WIDTH = 130
 """Of tables in a file or a pipe: none of them is wrapped."""
 
@@ -44,29 +52,13 @@ def run(experiment: Experiment, *, out: Path, quick: bool, seed: int, processes:
 def _run(
     experiment: Experiment, *, quick: bool, seed: int, processes: int
 ) -> tuple[dict[str, Any], Callable[[dict[str, Any], Path], list[Path]]]:
-    match experiment:
-        case Experiment.LINE:
-            return line.run(), line.draw
-        case Experiment.TANZANIA:
-            size = tanzania.QUICK if quick else tanzania.FULL
-            with progress("tanzania", size.tasks) as bar:
-                made = tanzania.run(size=size, seed=seed, processes=processes, advance=bar.advance)
-            return made, tanzania.draw
-        case Experiment.CAVEMAN:
-            caves = caveman.QUICK if quick else caveman.FULL
-            with progress("caveman", caves.tasks) as bar:
-                made = caveman.run(size=caves, seed=seed, processes=processes, advance=bar.advance)
-            return made, caveman.draw
-        case Experiment.ENRON:
-            mails = enron.QUICK if quick else enron.FULL
-            with progress("enron", mails.tasks) as bar:
-                made = enron.run(size=mails, seed=seed, processes=processes, advance=bar.advance)
-            return made, enron.draw
-        case Experiment.CALIBRATION:
-            asked = calibration.QUICK if quick else calibration.FULL
-            with progress("calibration", asked.tasks) as bar:
-                made = calibration.run(size=asked, seed=seed, processes=processes, advance=bar.advance)
-            return made, calibration.draw
+    if experiment == Experiment.LINE:
+        return line.run(), line.draw
+    module = SIZED[experiment]
+    size = module.QUICK if quick else module.FULL
+    with progress(experiment, size.tasks) as bar:
+        made = module.run(size=size, seed=seed, processes=processes, advance=bar.advance)
+    return made, module.draw
 
 
 def _print(tables: list[Table]) -> None:

@@ -16,7 +16,7 @@ from haystream_service.study import plots, report
 from haystream_service.study.finish import finish
 from haystream_service.study.markdown import write_markdown
 from haystream_service.study.network import Network, read_network, read_topics
-from haystream_service.study.plan import Given, Plan, plan
+from haystream_service.study.plan import Given, plan
 from haystream_service.study.simulation import PERCENTILES, Searches, check
 
 RELEVANT = "relevant"
@@ -47,7 +47,7 @@ def run(
         networks = _read(items, topics, two_party=two_party)
     planned, searches = plan(models, policies, networks, runs, given), Searches(networks, steps, seed)
     check(planned, searches)
-    _introduce(planned, searches)
+    _introduce(searches)
     finished = finish(planned, searches, processes=processes, out=out)
     several = len(networks) > 1
     result = (report.topics_as_json if several else report.as_json)(planned, searches, finished)
@@ -69,7 +69,7 @@ def _read(items: Path, topics: Sequence[str] | None, *, two_party: bool) -> dict
     return {query: network for queries in by_column.values() for query, network in queries.items()}
 
 
-def _introduce(planned: Plan, searches: Searches) -> None:
+def _introduce(searches: Searches) -> None:
     network = next(iter(searches.networks.values()))
     if network.skipped:
         codes = ", ".join(f"{count} {code}" for code, count in network.skipped.most_common())

@@ -61,9 +61,8 @@ class KafkaServer(LocalServer):
         fast_start: bool = False,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
-        start_seconds: float = 60.0,
     ) -> None:
-        super().__init__(data_dir=data_dir, start_seconds=start_seconds)
+        super().__init__(data_dir=data_dir, start_seconds=60.0)
         self._jars = jars
         self._controller_port = free_port()
         self._settings = dict(settings or {})

@@ -17,16 +17,13 @@ NO_VALKEY = (
 class ValkeyServer(LocalServer):
     """Valkey (or Redis) on a free port; `url` is what clients need.
 
-    `fsync` is the server's appendfsync: a killed process loses nothing with any of them, a machine may.
+    Where its process is killed nothing is lost; where the machine fails, the last second may be.
     """
 
     name = "Valkey"
 
-    def __init__(
-        self, *, data_dir: Path | None = None, fsync: str = "everysec", start_seconds: float = 30.0
-    ) -> None:
-        super().__init__(data_dir=data_dir, start_seconds=start_seconds)
-        self._fsync = fsync
+    def __init__(self, *, data_dir: Path | None = None) -> None:
+        super().__init__(data_dir=data_dir, start_seconds=30.0)
 
     @property
     def url(self) -> str:
@@ -43,7 +40,7 @@ class ValkeyServer(LocalServer):
             "port": str(self.port),
             "dir": str(self.data_dir),
             "appendonly": "yes",
-            "appendfsync": self._fsync,
+            "appendfsync": "everysec",
             "save": "",
         }
         return [binary, *(part for name, value in options.items() for part in (f"--{name}", value))]

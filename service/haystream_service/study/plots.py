@@ -33,7 +33,7 @@ def draw(result: dict[str, Any], folder: Path) -> list[Path]:
 def _curves(result: dict[str, Any]) -> "Figure":
     """Found against screened: a panel a policy, a line a model, with a band of one standard error."""
     policies = _distinct(result, "policy_label")
-    figure, panels = _panels(len(policies), width=4.2, height=3.6)
+    figure, panels = _panels(len(policies))
     colours = _colours(result)
     for axes, policy in zip(panels, policies, strict=True):
         for row in _of(result, policy):
@@ -112,11 +112,11 @@ def _title(result: dict[str, Any]) -> str:
     )
 
 
-def _panels(count: int, *, width: float, height: float) -> tuple["Figure", list["Axes"]]:
+def _panels(count: int) -> tuple["Figure", list["Axes"]]:
     from matplotlib.figure import Figure
 
     across, down = min(count, COLUMNS), -(-count // COLUMNS)
-    figure = Figure(figsize=(width * across + 2.2, height * down + 0.5), layout="constrained")
+    figure = Figure(figsize=(4.2 * across + 2.2, 3.6 * down + 0.5), layout="constrained")
     panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel().tolist()
     for unused in panels[count:]:
         unused.remove()

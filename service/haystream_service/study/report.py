@@ -38,7 +38,7 @@ def as_json(plan: Plan, searches: Searches, finished: Finished) -> dict[str, Any
         **_what(plan, searches, network),
         "relevant": int(network.relevant.sum()),
         "rates": {f"p{p}": level for p, level in zip(PERCENTILES, thresholds(network), strict=True)},
-        "results": [_result(plan, finished, pair, network) for pair in plan.pairs],
+        "results": [_result(plan, finished, pair) for pair in plan.pairs],
     }
 
 
@@ -150,7 +150,7 @@ def _named(model: Setting, policy: Setting) -> dict[str, Any]:
     }
 
 
-def _result(plan: Plan, finished: Finished, pair: tuple[Setting, Setting], network: Network) -> dict[str, Any]:
+def _result(plan: Plan, finished: Finished, pair: tuple[Setting, Setting]) -> dict[str, Any]:
     outcomes = [finished[Task(*pair, plan.queries[0], run)] for run in range(plan.runs)]
     curves = np.array([_curve(outcome) for outcome in outcomes])
     spread = curves.std(axis=0, ddof=1) / np.sqrt(plan.runs) if plan.runs > 1 else np.zeros(curves.shape[1])

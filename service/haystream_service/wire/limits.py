@@ -1,4 +1,4 @@
-"""How large an event may be: bounds that an operator may move, unlike the ranges that the fields have."""
+"""How large an event may be. These are bounds of ours, unlike the ranges that the fields themselves have."""
 
 from dataclasses import dataclass
 
