@@ -5,8 +5,7 @@ it). There is no global registry: the composition root makes one with `new_regis
 """
 
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar, overload
 
@@ -19,14 +18,11 @@ from prometheus_client import (
 )
 
 from haystream.errors import Code
+from haystream_service.labelled_gauges import QueryGauges
 from haystream_service.process_memory import OwnProcess
 
 Kind = TypeVar("Kind", bound=Counter | Gauge | Histogram)
 
-OTHER = "other"
-LABELLED_COLLECTIONS = 20
-"""So many have a series of their own: those that take most."""
-"""The `query` label that stands for all queries without a series of their own."""
 OBJECTIVE_SECONDS = 0.25
 """What is promised: of the verdicts of 30 days 99 % are ranked within this time (docs/operations.md)."""
 SERVERS = ("kafka", "redis")
@@ -386,7 +382,9 @@ class Metrics(MetricsTable):
         for kind in EVENT_KINDS:
             for outcome in EVENT_OUTCOMES:
                 self.events.labels(kind, outcome)
-        self.queries = QueryGauges(self, limit=labelled_queries)
+        self.queries = QueryGauges(
+            self.query_screened, self.query_found, self.query_discrepancy, self.drift, limit=labelled_queries
+        )
 
 
 class ApiMetrics(MetricsTable):
@@ -443,68 +441,6 @@ def _build() -> tuple[str, str]:
 
 TABLE: tuple[Metric[Any], ...] = tuple(dict.fromkeys((*table(Metrics), *table(ApiMetrics))))
 """All metrics, in the order they are documented in."""
-
-
-def show_largest(gauge: Gauge, values: Mapping[str, float], *, limit: int) -> None:
-    """Show the largest values by name, at most `limit` of them and no others; the rest add up to `other`."""
-    gauge.clear()
-    # One that is itself called "other" must not write over the sum of the others.
-    largest = sorted(values.keys() - {OTHER}, key=lambda name: (-values[name], name))[:limit]
-    for name in largest:
-        gauge.labels(name).set(values[name])
-    gauge.labels(OTHER).set(sum(value for name, value in values.items() if name not in largest))
-
-
-@dataclass(frozen=True, slots=True)
-class QueryNumbers:
-    """What the per-query gauges show of one query."""
-
-    screened: int
-    found: int
-    discrepancy: float
-    drift: float
-
-
-class QueryGauges:
-    """The gauges with a `query` label: at most `limit` queries have their own series, the rest share `other`.
-
-    First come, first served. A query that is forgotten frees its place for the next one that reports.
-    """
-
-    def __init__(self, metrics: Metrics, *, limit: int) -> None:
-        self._gauges = (metrics.query_screened, metrics.query_found, metrics.query_discrepancy, metrics.drift)
-        self._limit = limit
-        self._labelled: set[str] = set()
-        self._others: dict[str, QueryNumbers] = {}
-        screened, found, discrepancy, drift = (gauge.labels(OTHER) for gauge in self._gauges)
-        screened.set_function(lambda: sum(numbers.screened for numbers in self._unlabelled()))
-        found.set_function(lambda: sum(numbers.found for numbers in self._unlabelled()))
-        discrepancy.set_function(lambda: max((numbers.discrepancy for numbers in self._unlabelled()), default=0.0))
-        drift.set_function(lambda: max((numbers.drift for numbers in self._unlabelled()), default=0.0))
-
-    def report(self, query_id: str, numbers: QueryNumbers) -> None:
-        """Show the query's numbers from now on."""
-        if query_id not in self._labelled:
-            # A query that is itself called "other" must not write over the sum of the others.
-            if len(self._labelled) >= self._limit or query_id == OTHER:
-                self._others[query_id] = numbers
-                return
-            self._others.pop(query_id, None)
-            self._labelled.add(query_id)
-        values = numbers.screened, numbers.found, numbers.discrepancy, numbers.drift
-        for gauge, value in zip(self._gauges, values, strict=True):
-            gauge.labels(query_id).set(value)
-
-    def forget(self, query_id: str) -> None:
-        """Show the query no more: this worker does not own it any longer."""
-        self._others.pop(query_id, None)
-        if query_id in self._labelled:
-            self._labelled.remove(query_id)
-            for gauge in self._gauges:
-                gauge.remove(query_id)
-
-    def _unlabelled(self) -> list[QueryNumbers]:
-        return list(self._others.values())  # a copy: a scrape may come from another thread
 
 
 def new_registry() -> CollectorRegistry:

@@ -19,13 +19,13 @@ from prometheus_client import Histogram, generate_latest
 from haystream.errors import Code
 from haystream_service.cli import app
 from haystream_service.demo.stage import Stage
+from haystream_service.labelled_gauges import QueryNumbers
 from haystream_service.metrics import (
     OBJECTIVE_SECONDS,
     TABLE,
     ApiMetrics,
     Metrics,
     MetricsTable,
-    QueryNumbers,
     new_registry,
     table,
 )

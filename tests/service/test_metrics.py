@@ -11,16 +11,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 from haystream.copies import Template
 from haystream.errors import Code
+from haystream_service.labelled_gauges import OTHER, QueryNumbers, show_largest
 from haystream_service.metrics import (
     OBJECTIVE_SECONDS,
-    OTHER,
     TABLE,
     ApiMetrics,
     Metric,
     Metrics,
-    QueryNumbers,
     new_registry,
-    show_largest,
     table,
 )
 from haystream_service.settings import Settings

@@ -6,7 +6,7 @@ from functools import partial
 from haystream.errors import Code, QueryFailed
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
-from haystream_service.metrics import QueryNumbers
+from haystream_service.labelled_gauges import QueryNumbers
 from haystream_service.store.base import Change, Deletion, StoreDamaged
 from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query

@@ -11,7 +11,8 @@ from haystream.errors import Rejected
 from haystream.events import Status
 from haystream.footprint import bytes_of
 from haystream.query_state import QueryState
-from haystream_service.metrics import LABELLED_COLLECTIONS, Metrics, show_largest
+from haystream_service.labelled_gauges import LABELLED_COLLECTIONS, show_largest
+from haystream_service.metrics import Metrics
 from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
 from haystream_service.worker.collections import Followers
