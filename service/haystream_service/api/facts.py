@@ -1,21 +1,19 @@
 """How facts get to Kafka, and how a query's are read from there once more."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka import TopicPartition
+from aiokafka.errors import MessageSizeTooLargeError
 
 from haystream.errors import Code
 from haystream_service.api.problems import Problem
-from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.kafka_producer import Parcel, Producer, correlated
 from haystream_service.logs import CORRELATION
 from haystream_service.settings import Settings
 from haystream_service.store.claims import Outgoing
-from haystream_service.worker.records import BrokerUnavailable
-
-READ_MS = 1000
+from haystream_service.worker.stretches import WHOLE, stretch
 
 
 class At(NamedTuple):
@@ -80,21 +78,11 @@ class KafkaFacts:
 
     async def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
         """As `Facts` says."""
-        at, name = TopicPartition(self._settings.topic(topic), partition), key.encode()
-        consumer = AIOKafkaConsumer(**consumer_arguments(self._settings))
-        try:
-            await consumer.start()
-            end = (await consumer.end_offsets([at]))[at]
-            consumer.assign([at])
-            await consumer.seek_to_beginning(at)
-            while await consumer.position(at) < end:
-                for record in (await consumer.getmany(at, timeout_ms=READ_MS)).get(at, []):
-                    if record.offset < end and record.key == name and record.value is not None:
-                        yield record.value
-        except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"Kafka did not answer: {error!r}") from error
-        finally:
-            await consumer.stop()
+        name, spans = key.encode(), {TopicPartition(self._settings.topic(topic), partition): WHOLE}
+        async with aclosing(stretch(self._settings, spans)) as records:
+            async for record in records:
+                if record.key == name and record.value is not None:
+                    yield record.value
 
 
 def _too_large(topic: str) -> Problem:

@@ -16,6 +16,9 @@ from haystream_service.worker.missed import Tell
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record, restates
 
 POLL_MS = 1000
+NO_END = 1 << 62
+"""Where a stretch ends that goes to wherever its partition ends now."""
+WHOLE = 0, NO_END
 
 
 async def stretch(
@@ -117,7 +120,7 @@ def _no_ack() -> None:
 async def whole(settings: Settings, name: str) -> AsyncGenerator[ConsumerRecord, None]:
     """All that one of our topics holds now. Raises `BrokerUnavailable`."""
     partitions = await kafka.partitions_of(settings, name)
-    spans = {TopicPartition(settings.topic(name), p): (0, 1 << 62) for p in partitions}
+    spans = {TopicPartition(settings.topic(name), p): WHOLE for p in partitions}
     async with aclosing(stretch(settings, spans)) as records:
         async for record in records:
             yield record
@@ -139,7 +142,7 @@ async def since(settings: Settings, name: str, timestamp: int) -> AsyncGenerator
         raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
     finally:
         await consumer.stop()
-    spans = {tp: (begin.offset, 1 << 62) for tp, begin in begins.items() if begin is not None}
+    spans = {tp: (begin.offset, NO_END) for tp, begin in begins.items() if begin is not None}
     if spans:
         async with aclosing(stretch(settings, spans)) as records:
             async for record in records:
