@@ -17,7 +17,7 @@ from haystream_service import cli_bench as bench
 from haystream_service import cli_collection as collection
 from haystream_service import cli_dead_letters as dead_letters
 from haystream_service import cli_query as query
-from haystream_service.cli_bench import Json
+from haystream_service.cli_options import HELP, Config, Json
 from haystream_service.errors import UserError
 from haystream_service.experiments.names import Experiment
 
@@ -27,18 +27,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 app.add_typer(bench.app, name="bench")
 app.add_typer(collection.app, name="collection")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(query.app, name="query")
-
-Config = Annotated[
-    Path | None,
-    typer.Option(help="A TOML file of settings. The environment (HAYSTREAM_…) wins over it.", metavar="FILE"),
-]
 
 
 class Kind(StrEnum):

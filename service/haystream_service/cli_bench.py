@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from haystream_service.bench.names import GraphName
+from haystream_service.cli_options import HELP, Json
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Measure what haystream costs on this machine, beside what others cost.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 Sizes = Annotated[
@@ -19,7 +20,6 @@ Sizes = Annotated[
 ]
 Graph = Annotated[GraphName, typer.Option(help="The last two are read from HAYSTREAM_DATA.")]
 ItemsPerEdge = Annotated[int, typer.Option(min=1, help="Items on an edge in the mean.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Tolerance = Annotated[
     float | None, typer.Option(min=1e-12, max=0.01, help="How exactly the engine solves; default: its own.")
 ]

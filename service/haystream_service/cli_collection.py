@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from haystream_service.cli_bench import Json
-from haystream_service.cli_dead_letters import Config
+from haystream_service.cli_options import HELP, Config, Json
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Delete the items of a collection.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 

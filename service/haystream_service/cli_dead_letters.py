@@ -1,23 +1,17 @@
 """What the commands of `haystream dead-letters` are called and take; what they do is in `commands.dead_letters`."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from haystream_service.cli_bench import Json
+from haystream_service.cli_options import HELP, Config, Json
 
 app = typer.Typer(
     no_args_is_help=True,
     help="See what was rejected and why, and send it again.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
-
-Config = Annotated[
-    Path | None,
-    typer.Option(help="A TOML file of settings. The environment (HAYSTREAM_…) wins over it.", metavar="FILE"),
-]
 
 
 class Topic(StrEnum):
