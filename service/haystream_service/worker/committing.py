@@ -7,12 +7,13 @@ from haystream.errors import Code, QueryFailed
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
 from haystream_service.labelled_gauges import QueryNumbers
-from haystream_service.store.base import Change, Deletion, StoreDamaged
+from haystream_service.store.base import Change, Deletion, Fenced, Position, StoreDamaged
 from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Folded, Loaded
-from haystream_service.worker.records import Kind, partition_name
+from haystream_service.worker.records import NOTHING, OWNED, Kind, partition_name
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,20 @@ class Committing:
         value = await shared.retry(lambda: shared.store.read_ranking(self._query_id))
         if value is not None:
             await self._publish(value)
+
+    async def go_back(self, fenced: Fenced) -> None:
+        """Have records of the query read again from where the store has gone back to. Raises `StateBack`."""
+        shared, store = self._shared, self._shared.store
+        await shared.check_not_lost()
+        stored = await shared.retry(lambda: store.load_query(self._query_id), until_mended=True)
+        position = stored.position if stored is not None else Position()
+        last = position.queries_offset, position.verdicts_offset, position.leases_offset
+        ends = {partition_name(kind, self._partition): offset + 1 for kind, offset in zip(OWNED, last, strict=True)}
+        noted = await shared.retry(lambda: store.read_up_to(ends))
+        moves = {name: (noted.get(name, NOTHING), min(noted.get(name, 0), end)) for name, end in ends.items()}
+        await shared.retry(lambda: store.move_up_to(moves))
+        await shared.retry(shared.written.end)
+        raise StateBack(f"{fenced}: the store has gone back to an earlier state; reading again from there")
 
     async def _tell_rejected(self, batch: Batch) -> None:
         for delivery, error in batch.rejected.items():

@@ -14,12 +14,11 @@ from haystream_service.store.base import Fenced, Head, Note, Position, StoreDama
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
-from haystream_service.worker.endings import StateBack
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
-from haystream_service.worker.records import NOTHING, OWNED, Kind, Record, partition_name
+from haystream_service.worker.records import OWNED, Kind, Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
@@ -288,31 +287,10 @@ class QueryOwner:
     async def _tried(self, batch: Batch) -> bool:
         """Whether the batch is dealt with; else it has to be done again, from the stored state."""
         try:
-            passed = None
-            known = self._loaded is not None or self._elsewhere is not None or self.deleted
-            if not known and batch.deletion is None:
-                passed = await self._get_hold(batch)
-                self._wanted = False
-                if not self.deleted:
-                    self.away = None
-            if batch.deletion is not None and self._elsewhere is None:
-                await self._delete(batch, batch.deletion)
-                return True
-            loaded = self._loaded
-            if loaded is None:
-                await self._refuse(batch)
-                return True
-            for part in batch.parts(self._shared.limits.max_batch):
-                first_new = loaded.saved.cursor + 1 if loaded.published else None
-                with self._shared.timed("settle"):
-                    folded = await self._fold(loaded, part)
-                await self._committing.commit(loaded, part, folded)
-                self._time_items(first_new, loaded.saved.cursor)
-            if passed is not None:
-                await self._troubles.taken_up(passed, loaded.revision)
+            loaded = await self._taken_in(batch)
         except Fenced as fenced:
             if fenced.stored < fenced.expected:
-                await self._go_back(fenced)
+                await self._committing.go_back(fenced)
             self._shared.metrics.fenced_writes.inc()
             log.warning("%s; loading it again", fenced)
             return False
@@ -328,6 +306,8 @@ class QueryOwner:
         except Broken as bug:
             await self._troubles.raised(bug)
             return False
+        if loaded is None:
+            return True
         await self._troubles.went_well(loaded.saved)
         if (due := loaded.put_off) is not None:
             self._wake_after(max(LEAST_SECONDS, due - self._shared.clock.monotonic()))
@@ -336,19 +316,31 @@ class QueryOwner:
             self._left.set()
         return True
 
-    async def _go_back(self, fenced: Fenced) -> None:
-        """The store has the query as it was before: have its records since then read again. Raises `StateBack`."""
-        shared, store = self._shared, self._shared.store
-        await shared.check_not_lost()
-        stored = await shared.retry(lambda: store.load_query(self.query_id), until_mended=True)
-        position = stored.position if stored is not None else Position()
-        last = position.queries_offset, position.verdicts_offset, position.leases_offset
-        ends = {partition_name(kind, self.partition): offset + 1 for kind, offset in zip(OWNED, last, strict=True)}
-        noted = await shared.retry(lambda: store.read_up_to(ends))
-        moves = {name: (noted.get(name, NOTHING), min(noted.get(name, 0), end)) for name, end in ends.items()}
-        await shared.retry(lambda: store.move_up_to(moves))
-        await shared.retry(shared.written.end)
-        raise StateBack(f"{fenced}: the store has gone back to an earlier state; reading again from there")
+    async def _taken_in(self, batch: Batch) -> Loaded | None:
+        """The query in memory, with the batch folded in, saved and published; None where it is not taken in."""
+        passed = None
+        known = self._loaded is not None or self._elsewhere is not None or self.deleted
+        if not known and batch.deletion is None:
+            passed = await self._get_hold(batch)
+            self._wanted = False
+            if not self.deleted:
+                self.away = None
+        if batch.deletion is not None and self._elsewhere is None:
+            await self._delete(batch, batch.deletion)
+            return None
+        loaded = self._loaded
+        if loaded is None:
+            await self._refuse(batch)
+            return None
+        for part in batch.parts(self._shared.limits.max_batch):
+            first_new = loaded.saved.cursor + 1 if loaded.published else None
+            with self._shared.timed("settle"):
+                folded = await self._fold(loaded, part)
+            await self._committing.commit(loaded, part, folded)
+            self._time_items(first_new, loaded.saved.cursor)
+        if passed is not None:
+            await self._troubles.taken_up(passed, loaded.revision)
+        return loaded
 
     async def _get_hold(self, batch: Batch) -> Note | None:
         """Load or open the query, if it can be, and add to the batch what was passed over; the note of that.
