@@ -97,7 +97,7 @@ class Follower:
         self._last: ItemFact | None = None
         """The last entry that was added."""
         # What it logs is not about the query that came first.
-        self._task = asyncio.create_task(self._follow(), context=Context())
+        self._task = asyncio.create_task(shared.telling_bugs(self._follow), context=Context())
 
     async def reach(self, count: int) -> None:
         """Return when the first `count` entries of the log are read, or it is followed no further."""
@@ -148,13 +148,10 @@ class Follower:
         self.exclusive.close()
 
     async def _follow(self) -> None:
-        try:
-            while not self._closed and not self.left_behind:
-                await self._read_on()
-            self._ended = True
-            self._grown.set()
-        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
-            self._shared.on_bug(bug)
+        while not self._closed and not self.left_behind:
+            await self._read_on()
+        self._ended = True
+        self._grown.set()
 
     async def _read_on(self) -> None:
         collection = self.collection

@@ -46,8 +46,8 @@ class Residents:
         self._shared = shared
         self._followers = followers
         self._owners = owners
-        work = self._watch(), self._slim(), self._refresh()
-        self._tasks = [asyncio.create_task(each) for each in work]
+        work = self._watch, self._slim, self._refresh
+        self._tasks = [asyncio.create_task(shared.telling_bugs(each)) for each in work]
 
     def close(self) -> None:
         """Leave everything as it is."""
@@ -57,13 +57,10 @@ class Residents:
     # ---- away ----
 
     async def _watch(self) -> None:
-        try:
-            while True:
-                await asyncio.sleep(LOOK_SECONDS)
-                for owner in self._leaving():
-                    owner.put_away()
-        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
-            self._shared.on_bug(bug)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for owner in self._leaving():
+                owner.put_away()
 
     def _leaving(self) -> list[QueryOwner]:
         """Those nobody has touched for `idle_seconds`, or for less while that took much work; more, the longest
@@ -86,21 +83,18 @@ class Residents:
     # ---- slim ----
 
     async def _slim(self) -> None:
-        shared = self._shared
-        try:
-            while True:
-                await asyncio.sleep(LOOK_SECONDS)
+        clock = self._shared.clock
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._short:
+                await self._make_room()
+                continue
+            for owner in self._resting(self._shared.limits.slim_seconds):
                 if self._short:
-                    await self._make_room()
-                    continue
-                for owner in self._resting(shared.limits.slim_seconds):
-                    if self._short:
-                        break
-                    began = shared.clock.monotonic()
-                    await owner.slim(Turn.REST)
-                    await asyncio.sleep(REST * (shared.clock.monotonic() - began))
-        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
-            shared.on_bug(bug)
+                    break
+                began = clock.monotonic()
+                await owner.slim(Turn.REST)
+                await asyncio.sleep(REST * (clock.monotonic() - began))
 
     @property
     def _short(self) -> bool:
@@ -125,13 +119,10 @@ class Residents:
     # ---- and back ----
 
     async def _refresh(self) -> None:
-        try:
-            while True:
-                await asyncio.sleep(self._shared.limits.refresh_seconds)
-                for owner in await self._behind():
-                    await self._bring_back(owner)
-        except Exception as bug:  # noqa: BLE001 - a bug, whatever it is: told, never swallowed
-            self._shared.on_bug(bug)
+        while True:
+            await asyncio.sleep(self._shared.limits.refresh_seconds)
+            for owner in await self._behind():
+                await self._bring_back(owner)
 
     async def _behind(self) -> list[QueryOwner]:
         """The queries that are put away and are to be saved anew: those that are outdated, and open ones whose

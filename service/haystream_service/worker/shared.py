@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -90,6 +90,13 @@ class Shared:
     """Held while a query is loaded: an assignment brings many at once, and each may be large."""
     shows: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHOWS_AT_ONCE))
     """Held while the ranking of a query that is put away is published again: an assignment has many."""
+
+    async def telling_bugs(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what a task does that nobody awaits: what it raises is a bug, whatever it is, and told."""
+        try:
+            await work()
+        except Exception as bug:  # noqa: BLE001 - told, never swallowed
+            self.on_bug(bug)
 
     def timed(self, stage: str) -> AbstractContextManager[object]:
         """Within it a batch is in this stage (`haystream_stage_seconds`)."""
