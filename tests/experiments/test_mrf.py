@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.pyagrum_field import inferred
 
 from haystream.events import TABLE_1, TABLE_2, Conditional, Item
 from haystream.models.relevance import conditional_table, edge_posterior
@@ -46,23 +47,23 @@ def test_the_junction_tree_equals_enumeration(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_pyagrum_equals_enumeration(seed):
-    pytest.importorskip("pyagrum", reason="needs the extra mrf")
+    pytest.importorskip("pyagrum")
     rng = np.random.default_rng(seed)
     pairs = some_graph(rng)
     factors = some_factors(rng, pairs)
-    exact, other = mrf.enumerated(7, pairs, factors), mrf.inferred(7, pairs, factors)
+    exact, other = mrf.enumerated(7, pairs, factors), inferred(7, pairs, factors)
     np.testing.assert_allclose(other.mean, exact.mean, atol=1e-12)
     np.testing.assert_allclose(other.joint, exact.joint, atol=1e-12)
 
 
 def test_the_junction_tree_equals_pyagrum_where_nothing_can_be_enumerated():
-    pytest.importorskip("pyagrum", reason="needs the extra mrf")
+    pytest.importorskip("pyagrum")
     rng = np.random.default_rng(7)
     chain = np.column_stack([np.arange(59), np.arange(1, 60)])
     pairs = np.unique(np.vstack([chain, np.sort(rng.choice(60, (12, 2)), axis=1)]), axis=0)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     factors = some_factors(rng, pairs)
-    tree, other = JunctionTree(60, pairs), mrf.inferred(60, pairs, factors)
+    tree, other = JunctionTree(60, pairs), inferred(60, pairs, factors)
     np.testing.assert_allclose(tree.means(factors), other.mean, atol=1e-12)
     np.testing.assert_allclose(tree.joints(factors), other.joint, atol=1e-12)
 

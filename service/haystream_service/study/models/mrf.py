@@ -2,16 +2,13 @@
 
 The joint of Z given the counts is proportional to the product, over edges, of the clique factor φ(z_u, z_v) and the
 beta-binomial likelihood of the edge's counts under Beta(a(z_u, z_v), b(z_u, z_v)). Exact, and exponential in the
-graph's tree width. The junction tree is ours; pyAgrum (the optional extra `mrf`) and, for tiny graphs, enumeration
-are what it is held to.
+graph's tree width. The junction tree is ours; tests hold it to pyAgrum and, on tiny graphs, to enumeration.
 
 Arrays over the pair's states have shape (…, 4), in the order z_u z_v = 00, 01, 10, 11.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,31 +98,6 @@ def enumerated(participants: int, pairs: Longs, factors: Floats) -> Marginals:
     return Marginals(weight @ z, joint)
 
 
-def inferred(participants: int, pairs: Longs, factors: Floats) -> Marginals:
-    """The marginals by pyAgrum, which takes some hundred times as long. Shapes as for `enumerated`.
-
-    Raises:
-        UserError: pyAgrum is not installed.
-    """
-    gum = _gum()
-    field = gum.MarkovRandomField()
-    for v in range(participants):
-        field.add(gum.RangeVariable(str(v), "", 0, 1))
-    for (u, v), factor in zip(pairs.tolist(), factors.tolist(), strict=True):
-        # A tensor's first variable is the one that varies fastest.
-        field.addFactor([str(v), str(u)]).fillWith(factor)
-    inference = gum.ShaferShenoyMRFInference(field)
-    for u, v in pairs.tolist():
-        inference.addJointTarget({u, v})
-    inference.makeInference()
-    joint = np.empty((len(pairs), 4))
-    for e, (u, v) in enumerate(pairs.tolist()):
-        both = inference.jointPosterior({u, v})
-        values = both.toarray()  # its axes are in the reverse of the order of its names
-        joint[e] = (values.T if both.names[0] == str(u) else values).ravel()
-    return Marginals(means_of(participants, pairs, joint), joint)
-
-
 def means_of(participants: int, pairs: Longs, joint: Floats) -> Floats:
     """P(z_v = 1), shape (participants,), from the joints of the edges; everyone is on an edge."""
     mean = np.empty(participants)
@@ -205,17 +177,3 @@ def _mrf(network: Network, options: Options) -> Model:
 MRF = Build(_mrf, {"mean": 0.25, "p11": 0.13, "table": 2, "balanced": 0})
 """`mean` and `p11`: E[Z_u] and E[Z_u Z_v] of the clique factor (section 5.2.3). The field's own moments differ:
 whoever is on many edges has as many factors, unless `balanced` is 1."""
-
-
-def _gum() -> Any:
-    try:
-        with warnings.catch_warnings():
-            # Its wrapper warns while it is loaded, and crashes the process where warnings are errors. The second
-            # part is loaded when the first of its classes is made.
-            warnings.simplefilter("ignore")
-            import pyagrum
-
-            pyagrum.MarkovRandomField()
-    except ImportError:
-        raise UserError("this needs pyAgrum: pip install 'haystream[mrf]'") from None
-    return pyagrum
