@@ -83,7 +83,7 @@ async def test_another_is_made_ahead_soon_only_once_somebody_has_begun_with_the_
 async def test_who_opens_begins_with_one_that_is_a_little_old(
     world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(originals.Originals, "make_ahead", lambda *_: None)
+    monkeypatch.setattr(originals.OriginalMaker, "make_ahead", lambda *_: None)
     process = await world.process()
     world.say(*ring(0, 100))
     world.say(Query("q"))

@@ -14,7 +14,7 @@ from haystream.watchers import Watchers
 from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.expected import Expected
-from haystream_service.worker.originals import Originals
+from haystream_service.worker.originals import OriginalMaker
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.slices import Slices
 from haystream_service.worker.snapshots import Snapshots
@@ -70,7 +70,7 @@ class Follower:
         self.collection = collection
         self.exclusive = Exclusive()
         """For whoever works with the collection, or with the state of one of its queries."""
-        self.originals = Originals(shared, self.exclusive)
+        self.originals = OriginalMaker(shared, self.exclusive)
         self.snapshots = Snapshots(self.collection, shared, self.exclusive)
         self.listeners: dict[str, Listener] = {}
         """By query."""

@@ -24,8 +24,8 @@ REST_UNUSED = 200.0
 hundred is to."""
 
 
-class Originals:
-    """Makes them, one at a time. That takes seconds on a large graph, and others go on with the collection."""
+class OriginalMaker:
+    """Makes originals, one at a time. That takes seconds on a large graph, and others go on with the collection."""
 
     def __init__(self, shared: Shared, exclusive: Exclusive) -> None:
         self._shared = shared
