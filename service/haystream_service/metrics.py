@@ -235,7 +235,7 @@ class Metrics(MetricsTable):
     load = Metric(
         Histogram,
         "haystream_load_seconds",
-        "Loading one query from Redis and settling it.",
+        "Computing one query from what Redis has of it, once its collection is read.",
         buckets=_LONG,
     )
     touched_participants = Metric(

@@ -1,6 +1,7 @@
 """How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
 
 import logging
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from haystream.errors import Code, QueryFailed
@@ -14,6 +15,7 @@ from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Folded, Loaded
 from haystream_service.worker.records import NOTHING, OWNED, Kind, partition_name
+from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -80,22 +82,29 @@ class Committing:
             self._acknowledge(batch)
         return left
 
-    async def withdraw(self) -> None:
-        """Tell readers that there is no ranking any more."""
-        await self._shared.retry(lambda: self._shared.publisher.withdraw_ranking(self._query_id))
+    async def withdraw(self, *, permit: AbstractAsyncContextManager[object] = FREE) -> None:
+        """Tell readers that there is no ranking any more, in each try under the permit."""
+        await self._shared.retry(lambda: self._shared.publisher.withdraw_ranking(self._query_id), permit=permit)
 
     def show(self, state: QueryState) -> None:
         """Bring the query's metrics up to date."""
         numbers = QueryNumbers(state.screened, state.found, state.engine.readings.discrepancy(), state.drift)
         self._shared.metrics.queries.report(self._query_id, numbers)
 
-    async def publish_again(self) -> None:
-        """Publish the ranking that was saved last once more."""
+    async def publish_again(self, *, permit: AbstractAsyncContextManager[object] = FREE) -> None:
+        """Publish the ranking that was saved last once more, in each try under the permit."""
         shared = self._shared
-        # From the store: this process's copy of the query may be older than that.
-        value = await shared.retry(lambda: shared.store.read_ranking(self._query_id))
-        if value is not None:
-            await self._publish(value)
+
+        async def published() -> bool:
+            # From the store: this process's copy of the query may be older than that.
+            value = await shared.store.read_ranking(self._query_id)
+            if value is not None:
+                with shared.timed("publish"):
+                    await shared.publisher.publish_ranking(self._query_id, value)
+            return value is not None
+
+        if await shared.retry(published, permit=permit):
+            shared.metrics.rankings_published.inc()
 
     async def go_back(self, fenced: Fenced) -> None:
         """Have records of the query read again from where the store has gone back to. Raises `StateBack`."""
@@ -150,14 +159,10 @@ class Committing:
             raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
         loaded.revision, loaded.saved = change.revision, change.position
         loaded.unsaved_settings = False
-        await self._publish(change.ranking)
-        self.show(loaded.state)
-
-    async def _publish(self, value: bytes) -> None:
-        shared = self._shared
         with shared.timed("publish"):
-            await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, value))
+            await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, change.ranking))
         shared.metrics.rankings_published.inc()
+        self.show(loaded.state)
 
     def _acknowledge(self, batch: Batch) -> None:
         metrics, now = self._shared.metrics, self._shared.clock.now()

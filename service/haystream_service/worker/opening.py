@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from haystream.engine_choice import check_supported
@@ -53,7 +54,8 @@ class Opening:
         """The query as it was saved; None where nobody has opened it."""
         shared = self._shared
         with computing():
-            stored = await shared.retry(lambda: shared.store.load_query(self._query_id))
+            load = partial(shared.store.load_query, self._query_id)
+            stored = await shared.retry(load, permit=shared.loads)
         if stored is None:
             # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
             await shared.check_not_lost()
@@ -65,8 +67,8 @@ class Opening:
         """The state that the saved facts make, with the newest settings that came while the query was stopped."""
         settings = newest(stored.settings, again)
         follower = await self._follow(settings, at_least=stored.position.cursor)
-        async with troubles.attempt(stored.position):
-            with computing():
+        async with troubles.attempt(stored.position, permit=self._shared.loads):
+            with self._shared.metrics.load.time(), computing():
                 state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
                 await follower.originals.make(state, verdicts=len(stored.verdicts))
                 parts = restore(state, stored.verdicts, stored.leases)
@@ -101,7 +103,7 @@ class Opening:
             for wait in waits:
                 wait.cancel()
 
-    async def open(self, batch: Batch) -> Loaded | None:
+    async def open(self, batch: Batch, troubles: Troubles) -> Loaded | None:
         """The new query that the first good settings in the batch ask for; bad ones are rejected in the batch."""
         for delivery in batch.of(Kind.QUERY):
             if delivery in batch.rejected:
@@ -116,10 +118,11 @@ class Opening:
                 batch.rejected[delivery] = collection_deleted(settings.collection)
                 continue
             follower = await self._follow(settings)
-            with computing():
-                state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
-                await follower.originals.make(state, verdicts=0)
-                return Loaded(state, saved=Position(history=self._shared.written.history))
+            async with troubles.attempt(Position()):
+                with computing():
+                    state = QueryState(settings, follower.collection, tolerance=self._shared.limits.tolerance)
+                    await follower.originals.make(state, verdicts=0)
+            return Loaded(state, saved=Position(history=self._shared.written.history))
         return None
 
     def leave(self) -> None:

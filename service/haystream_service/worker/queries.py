@@ -250,14 +250,12 @@ class QueryOwner:
             trouble, self._trouble = self._trouble, None
             await self._stop_tending(trouble)
         if self.deleted and self._stale_shown:
-            async with self._shared.shows:
-                await self._committing.withdraw()
+            await self._committing.withdraw(permit=self._shared.shows)
             self._stale_shown = False
         if self.away is not None and not deliveries and (self.deleted or not self._wanted):
             if not self.deleted:
                 try:
-                    async with self._shared.shows:
-                        await self._committing.publish_again()
+                    await self._committing.publish_again(permit=self._shared.shows)
                 except StoreDamaged as damaged:
                     await self._troubles.damaged(damaged)
             return
@@ -353,8 +351,7 @@ class QueryOwner:
             return None
         # What an assignment finds out while the query is read may be newer than what is read: nothing is lost then.
         seen = self.revision or 0
-        async with self._shared.loads:
-            stored = await self._opening.stored()
+        stored = await self._opening.stored()
         if stored is None:
             note = await self._open(batch, note)
         elif stored.revision < seen:
@@ -368,9 +365,7 @@ class QueryOwner:
             if self._troubles.listed:  # who opened it may have done so when the store had gone back
                 note = await self._troubles.adopt_unknown(note)
             again = await self._again(note)
-            async with self._shared.loads:
-                with self._shared.metrics.load.time():
-                    self._loaded = await self._opening.load(stored, again, self._troubles)
+            self._loaded = await self._opening.load(stored, again, self._troubles)
             self._committing.show(self._loaded.state)
             batch.add_again(again)
         return note if self._loaded and (note.passed or self._troubles.listed) else None
@@ -384,8 +379,7 @@ class QueryOwner:
         if batch.of(Kind.QUERY) or note.queries is not None:
             note = await self._troubles.adopt_unknown(note)
             batch.add_again(await self._again(note))
-            async with self._troubles.attempt(Position()):
-                self._loaded = await self._opening.open(batch)
+            self._loaded = await self._opening.open(batch, self._troubles)
         return note
 
     async def _again(self, note: Note) -> list[Delivery]:

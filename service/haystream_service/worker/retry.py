@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
 from haystream_service.metrics import Metrics
@@ -17,6 +18,9 @@ LONGEST_SECONDS = 5.0
 """A server that comes back is used again within this time; much less would be a storm from many workers."""
 
 T = TypeVar("T")
+
+FREE = nullcontext()
+"""In place of a permit, for what anybody may do at any time."""
 
 
 class Retry:
@@ -32,10 +36,17 @@ class Retry:
         """Why the calls that have no answer yet have none, each reason once."""
         return sorted(set(self._troubles.values()))
 
-    async def __call__(self, call: Callable[[], Awaitable[T]], *, until_mended: bool = False) -> T:
+    async def __call__(
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        until_mended: bool = False,
+        permit: AbstractAsyncContextManager[object] = FREE,
+    ) -> T:
         """The answer of the first call that gets one. Waits twice as long each time, with full jitter.
 
         With `until_mended` it waits also where the store holds something else under a key (`StoreDamaged`).
+        Each call is made under the `permit`, which others may have meanwhile.
         """
         waited = (StoreUnavailable, BrokerUnavailable, *((StoreDamaged,) if until_mended else ()))
         delay = FIRST_SECONDS
@@ -43,7 +54,8 @@ class Retry:
         try:
             while True:
                 try:
-                    return await call()
+                    async with permit:
+                        return await call()
                 except waited as error:
                     server = "kafka" if isinstance(error, BrokerUnavailable) else "redis"
                     self._metrics.server_errors.labels(server).inc()

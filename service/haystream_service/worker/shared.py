@@ -87,7 +87,7 @@ class Shared:
     """Tells this process from those that died."""
     attempts: Turns = field(default_factory=Turns)
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
-    """Held while a query is loaded: an assignment brings many at once, and each may be large."""
+    """Held while a query is read, and while it is computed: an assignment brings many, and each may be large."""
     shows: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHOWS_AT_ONCE))
     """Held while the ranking of a query that is put away is published again: an assignment has many."""
 

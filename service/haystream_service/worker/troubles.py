@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 
 from haystream.errors import Code, QueryFailed, Rejected
@@ -13,6 +13,7 @@ from haystream_service.worker.batch import Batch
 from haystream_service.worker.collections import Stale
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
 from haystream_service.worker.records import OWNED, Kind, partition_name
+from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -74,11 +75,15 @@ class Troubles:
         return note
 
     @asynccontextmanager
-    async def attempt(self, position: Position) -> AsyncGenerator[None, None]:
+    async def attempt(
+        self, position: Position, *, permit: AbstractAsyncContextManager[object] = FREE
+    ) -> AsyncGenerator[None, None]:
         """Note that what may end the process is begun, and, where it did not, that it came to an end.
 
         Who died at the same position, died of the same. A query that somebody died of already has no other attempt
-        beside it: the next death is its own.
+        beside it: the next death is its own. What is done under the `permit` is noted under it, too.
+
+        Whoever waits for the store has neither a turn nor the permit meanwhile: others have theirs.
 
         Raises:
             QueryFailed: too many have died of it.
@@ -89,16 +94,24 @@ class Troubles:
         if deaths >= shared.limits.deaths:
             raise QueryFailed(Code.QUARANTINED, f"{deaths} processes ended while they computed it")
         mine = self._mine = where + shared.process
-        async with shared.attempts.turn(alone=deaths > 0):
-            await self._retry(lambda: shared.store.begin_attempt(self._query_id, mine))
-            try:
+
+        async def begin() -> AsyncExitStack:
+            async with AsyncExitStack() as held:
+                await held.enter_async_context(shared.attempts.turn(alone=deaths > 0))
+                await held.enter_async_context(permit)
+                await shared.store.begin_attempt(self._query_id, mine)
+                return held.pop_all()
+
+        begun = await self._retry(begin)
+        try:
+            async with begun:
                 yield
-            except asyncio.CancelledError:
-                raise  # `abandon` notes it
-            except Exception:
-                await self._end({mine})
-                raise
+        except asyncio.CancelledError:
+            raise  # `abandon` notes it
+        except Exception:
             await self._end({mine})
+            raise
+        await self._end({mine})
 
     async def abandon(self) -> None:
         """Note that the batch was broken off by ourselves, if the store answers at once."""
