@@ -529,6 +529,14 @@ async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writ
     assert await store.query_ids(4) == set()
     with pytest.raises(Fenced):
         await store.save_query(change(AWKWARD, expected=10, revision=11))
+    await store.note_withdrawn(AWKWARD)
+    await store.note_withdrawn("nobody opened it")
+    heads = await store.read_heads([AWKWARD, "nobody opened it"])
+    assert [head and head.withdrawn for head in heads] == [True, None]
+    again = await store.delete_query(AWKWARD, 3, revision=5, queries_offset=4)
+    assert again.revision > left.revision
+    (head,) = await store.read_heads([AWKWARD])
+    assert not head.withdrawn
     unheard = await store.delete_query("never opened", 1, revision=30, queries_offset=0)
     assert (unheard.partition, unheard.revision >= 30) == (1, True)
 

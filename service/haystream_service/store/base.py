@@ -57,7 +57,9 @@ class Head:
     revision: int
     position: Position
     touched: int
-    """When an event for it was last saved, in milliseconds since the epoch."""
+    """When an event for it was last saved, or when it was deleted, in milliseconds since the epoch."""
+    withdrawn: bool = False
+    """Whether the query was deleted and readers were told that there is no ranking any more."""
 
     @classmethod
     def unreadable(cls) -> "Head":
@@ -292,6 +294,10 @@ class Store(Protocol):
         `load_query` then has settings with `Status.DELETED` and no verdicts. Where another partition owns the query
         nothing is changed.
         """
+        ...
+
+    async def note_withdrawn(self, query_id: str) -> None:
+        """Note of a query that was deleted that readers were told so."""
         ...
 
     async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:

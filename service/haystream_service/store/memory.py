@@ -53,6 +53,7 @@ class _Saved:
     """The last ones."""
     participants: bytearray = field(default_factory=bytearray)
     edges: bytearray = field(default_factory=bytearray)
+    withdrawn: bool = False
 
 
 class MemoryStore(Store):
@@ -164,8 +165,8 @@ class MemoryStore(Store):
 
     @override
     async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
-        queries = [self._saved[query_id].query if query_id in self._saved else None for query_id in query_ids]
-        return [Head(q.settings, q.partition, q.revision, q.position, q.touched) if q else None for q in queries]
+        found = map(self._saved.get, query_ids)
+        return [None if saved is None else _head(saved) for saved in found]
 
     @override
     async def save_query(self, change: Change, *, claimable: bool = True) -> None:
@@ -234,6 +235,11 @@ class MemoryStore(Store):
         for noted in (self._notes, self._attempts, self._quarantined, self._changes, unknown):
             noted.pop(query_id, None)
         return Deletion(partition, revision)
+
+    @override
+    async def note_withdrawn(self, query_id: str) -> None:
+        if query_id in self._saved:
+            self._saved[query_id].withdrawn = True
 
     @override
     async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
@@ -454,3 +460,8 @@ def _patch(raw: bytearray, patch: Rows) -> None:
     for offset, run in runs(packed(patch)):
         raw.extend(bytes(max(0, offset + len(run) - len(raw))))
         raw[offset : offset + len(run)] = run
+
+
+def _head(saved: _Saved) -> Head:
+    query = saved.query
+    return Head(query.settings, query.partition, query.revision, query.position, query.touched, saved.withdrawn)

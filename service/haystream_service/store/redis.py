@@ -313,6 +313,10 @@ class RedisStore(Store):
         return deletion
 
     @override
+    async def note_withdrawn(self, query_id: str) -> None:
+        await self._run(self._set_in_meta, [self._keys.query(query_id, "meta")], ["withdrawn", "1"])
+
+    @override
     async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
         keys = [self._keys.query(query_id, part) for part in ("meta", "change")]
         answer: bytes = await self._run(self._hold, keys, [seen, name, int(1000 * seconds)])
@@ -619,7 +623,7 @@ def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None
     settings: Query | None = None
     with suppress(Rejected):  # whoever loads it is told why
         settings = decode_stored_query(meta[b"settings"], query_id.encode())
-    return Head(settings, *read_meta(meta))
+    return Head(settings, *read_meta(meta), withdrawn=b"withdrawn" in meta)
 
 
 COUNTED = b"counted/"

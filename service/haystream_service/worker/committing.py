@@ -1,7 +1,7 @@
 """How a batch is made to last: dead letters, save, publish, acknowledge, in this order."""
 
 import logging
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
 from haystream.errors import Code, QueryFailed
@@ -83,8 +83,11 @@ class Committing:
         return left
 
     async def withdraw(self, *, permit: AbstractAsyncContextManager[object] = FREE) -> None:
-        """Tell readers that there is no ranking any more, in each try under the permit."""
-        await self._shared.retry(lambda: self._shared.publisher.withdraw_ranking(self._query_id), permit=permit)
+        """Tell readers that there is no ranking any more, in each try under the permit, and note that they know."""
+        shared = self._shared
+        await shared.retry(lambda: shared.publisher.withdraw_ranking(self._query_id), permit=permit)
+        with suppress(StoreDamaged):  # then they are told again at the next start
+            await shared.retry(lambda: shared.store.note_withdrawn(self._query_id))
 
     def show(self, state: QueryState) -> None:
         """Bring the query's metrics up to date."""

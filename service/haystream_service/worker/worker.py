@@ -39,6 +39,10 @@ from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
 
+WITHDRAWN_SECONDS = 86_400.0
+"""So long after a query was deleted its owners look for rankings of it that a process which was cut off, or stood
+still, published later. Of those deleted before that, whose readers know, nobody takes notice at a start."""
+
 
 class Worker:
     """Decodes records, hands them to the mailboxes of their queries and collections, and keeps those going.
@@ -328,6 +332,7 @@ class Worker:
     async def _load(self, partitions: Collection[int]) -> None:
         shared, limits = self._shared, self._shared.limits
         lately = shared.clock.monotonic() - limits.idle_seconds
+        long_ago = 1000 * (shared.clock.now() - WITHDRAWN_SECONDS)
         found: list[tuple[QueryOwner, Head]] = []
         for partition in partitions:
             query_ids = sorted(await shared.retry(lambda p=partition: shared.store.query_ids(p)))  # type: ignore[misc]
@@ -335,7 +340,8 @@ class Worker:
             for query_id, head in zip(query_ids, heads, strict=True):
                 if head is not None and head.partition in {partition, -1}:
                     await shared.check_same_topics(query_id, partition, head.position)
-                    found.append((self._owner(query_id, partition), head))
+                    if not (head.withdrawn and head.touched < long_ago):
+                        found.append((self._owner(query_id, partition), head))
         await self._check_logs([(owner.query_id, head) for owner, head in found])
         recent = 0
         for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
