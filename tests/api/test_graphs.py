@@ -61,7 +61,11 @@ async def test_a_query_of_a_log_that_is_no_more_is_not_shown_and_is_saved_anew_t
     assert answer.status_code == 503
     assert answer.json()["code"] == "unavailable"
     await world.store.quarantine("q", 0, Quarantine("too_much_work", "a solve was given up", 0.0))
-    assert "once it is released" in (await lead.get("/v1/queries/q/participants")).text
+    stopped = await lead.get("/v1/queries/q/participants")
+    assert "once it is released" in stopped.text
+    assert (stopped.status_code, stopped.json()["code"]) == (409, "quarantined")
+    assert "retry-after" not in stopped.headers
+    assert "a solve was given up" in stopped.text
     await world.store.release("q")
     process = await world.process(idle_seconds=0.0, refresh_seconds=0.05)
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from haystream.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.errors import Code
 from haystream.events import Item, ItemFact, Query, View
 from haystream.graph import Graph
 from haystream.posterior_tables import Posterior, read
 from haystream_service.api.priors import Priors
-from haystream_service.api.problems import unavailable
+from haystream_service.api.problems import Problem, unavailable
 from haystream_service.store.base import Position, Store
 from haystream_service.worker.written import HISTORY, NONE_SAID
 
@@ -111,9 +112,13 @@ class Graphs:
             return None
         known = await self._read_up(settings.view)
         if position.history not in {NONE_SAID, known.history}:
-            stopped = (await self._store.read_note(settings.query_id)).quarantine is not None
-            when = "once it is released, since it is stopped" if stopped else "soon"
-            raise unavailable(f"Redis went back: query {settings.query_id!r} is saved anew {when}", seconds=2)
+            went_back = f"Redis went back: query {settings.query_id!r} is saved anew"
+            why = (await self._store.read_note(settings.query_id)).quarantine
+            if why is not None:  # to come again helps nobody before a person has done something
+                raise Problem(
+                    Code.QUARANTINED, f"{went_back} once it is released, which is stopped: {why.code}: {why.detail}"
+                )
+            raise unavailable(f"{went_back} soon", seconds=2)
         if position.cursor < known.left_at:
             known = await self._read_up(settings.view, position.cursor)
             if (await self._position(settings)).cursor != position.cursor:
