@@ -7,10 +7,13 @@ from support.world import Process, World, item, verdict
 from typing_extensions import override
 
 from haystream.events import Query, Status
+from haystream_service.settings import Settings
 from haystream_service.store.base import Head
 from haystream_service.store.memory import MemoryStore
-from haystream_service.worker import worker
+from haystream_service.worker import residents
 from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.rankings import OwnRankings
+from haystream_service.worker.retry import Retry
 
 pytestmark = pytest.mark.asyncio
 
@@ -43,18 +46,13 @@ def told(world: World) -> int:
     return [message.value for message in world.broker.messages("next-items")].count(None)
 
 
-async def settled(world: World, *events: Query) -> Process:
-    process = await world.process()
+async def settled(world: World, *events: Query, withdrawn_seconds: float = 0.0) -> Process:
+    """A process, when all is taken in. What was deleted so many seconds ago is no concern of it."""
+    process = await world.process(withdrawn_seconds=withdrawn_seconds)
     await process.settled()  # else it may find at its start what it has just deleted itself
     world.say(*events)
     await process.settled()
     return process
-
-
-@pytest.fixture
-def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happened before now is long ago."""
-    monkeypatch.setattr(worker, "WITHDRAWN_SECONDS", -3600.0)
 
 
 async def deleted(world: World) -> None:
@@ -64,7 +62,6 @@ async def deleted(world: World) -> None:
     await process.crash()
 
 
-@pytest.mark.usefixtures("long_ago")
 async def test_of_one_deleted_long_ago_nobody_takes_notice_until_something_comes_for_it(world: World) -> None:
     await deleted(world)
     heir = await settled(world)
@@ -77,12 +74,11 @@ async def test_of_one_deleted_long_ago_nobody_takes_notice_until_something_comes
 
 async def test_one_deleted_lately_is_watched(world: World) -> None:
     await deleted(world)
-    heir = await settled(world)
+    heir = await settled(world, withdrawn_seconds=3600.0)
     assert told(world) == 2
     assert heir.worker.revision("q") is not None
 
 
-@pytest.mark.usefixtures("long_ago")
 async def test_whose_readers_were_never_told_they_are_told_though_its_deletion_does_not_come_again(
     world: World,
 ) -> None:
@@ -95,19 +91,40 @@ async def test_whose_readers_were_never_told_they_are_told_though_its_deletion_d
     await dies.crash()
     for partition in range(world.broker.partitions):  # as where its record is compacted away
         world.broker.committed["queries", partition] = world.broker.end(("queries", partition))
-    await (await settled(world)).crash()
+    await (await settled(world, withdrawn_seconds=3600.0)).crash()
     assert told(world) == 1
     await settled(world)
     assert told(world) == 1
 
 
-@pytest.mark.usefixtures("long_ago")
 async def test_of_one_that_an_earlier_version_deleted_readers_are_told_once_more(world: World) -> None:
     world.store = Forgetful()
     await deleted(world)
     (head,) = await world.store.read_heads(["q"])
     assert isinstance(head, Head)
     assert not head.withdrawn
-    heir = await settled(world)
+    await settled(world)
     assert told(world) == 2
-    assert heir.worker.revision("q") is not None
+
+
+@pytest.mark.parametrize(("withdrawn_seconds", "left"), [(0.0, {"r"}), (3600.0, {"q", "r"})])
+async def test_what_is_long_gone_and_what_another_process_has_takes_no_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch, withdrawn_seconds: float, left: set[str]
+) -> None:
+    monkeypatch.setattr(residents, "LOOK_SECONDS", 0.01)
+    process = await settled(world, Query("q"), Query("r"), GONE, withdrawn_seconds=withdrawn_seconds)
+    worker = process.worker
+    rankings = OwnRankings(Settings(), worker, Retry(process.metrics))
+    for query_id in ("q", "r", "another process has it"):
+        rankings.landed(query_id, 0, 7)
+
+    async def let_go() -> None:
+        while worker.query_ids() != left:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    await process.wait(let_go())
+    assert (rankings.begins(), len(rankings)) == ({0: 7}, len(left))
+    await worker.revoke({0, 1})
+    assert (rankings.begins(), len(rankings)) == ({}, len(left))  # they may come back as they are
+    await worker.assign(())
+    assert (rankings.begins(), len(rankings)) == ({}, 0)

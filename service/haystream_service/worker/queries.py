@@ -149,6 +149,13 @@ class QueryOwner:
         """Whether the query is in quarantine."""
         return self._troubles.stopped is not None
 
+    @property
+    def long_gone(self) -> bool:
+        """Whether the query was deleted long ago, readers know, and nothing came for it since."""
+        untouched = self._shared.clock.monotonic() - self.touched
+        known = self.deleted and not self._stale_shown and self.mailbox.idle
+        return known and untouched >= self._shared.limits.withdrawn_seconds
+
     def deliver(self, record: Record, event: Query | Verdict | LeaseFact | Rejected) -> None:
         """Leave an event, or why a record under the query's key is none."""
         if isinstance(event, Query):
@@ -172,6 +179,7 @@ class QueryOwner:
             self.wake()
             return
         clock = self._shared.clock
+        self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         if head.settings is not None and head.settings.status == Status.DELETED:
             self._be_deleted(head.revision)
             self.publish_again()
@@ -179,7 +187,6 @@ class QueryOwner:
         if self.away is None or self.away.revision < head.revision:
             outdated = head.position.history not in {NONE_SAID, self._shared.written.history}
             self.away = replace(_away(head.settings, head.revision, head.position.cursor), outdated=outdated)
-        self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         self.mailbox.poke()
 
     def put_away(self) -> None:

@@ -40,6 +40,10 @@ class OwnRankings:
         self._positions: dict[int, int] = {}
         """By partition that is read, the offset to be read next."""
 
+    def __len__(self) -> int:
+        """The queries whose rankings are looked for."""
+        return len(self._landed)
+
     def landed(self, query_id: str, partition: int, offset: int) -> None:
         """The broker has a ranking of ours."""
         if offset >= 0:  # of a repeated message the broker may not say where the first one is
@@ -74,7 +78,7 @@ class OwnRankings:
         return consumer
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
-        begins = self._begins()
+        begins = self.begins()
         if begins.keys() != self._positions.keys():
             self._positions = {p: self._positions.get(p, begin) for p, begin in begins.items()}
             consumer.assign([TopicPartition(self._topic, p) for p in self._positions])
@@ -88,12 +92,15 @@ class OwnRankings:
                 self._look(record)
                 self._positions[tp.partition] = record.offset + 1
 
-    def _begins(self) -> Mapping[int, int]:
+    def begins(self) -> Mapping[int, int]:
         """By partition that holds a query of ours, the first offset at which such a query was published."""
         begins: dict[int, int] = {}
+        known = self._worker.query_ids()
         for query_id, (partition, offset) in list(self._landed.items()):
             # Of one that is taken away the place is kept: if it comes back, still in memory, it is not published.
-            if self._worker.revision(query_id) is not None:
+            if query_id not in known:
+                del self._landed[query_id]
+            elif self._worker.revision(query_id) is not None:
                 begins[partition] = min(offset, begins.get(partition, offset))
         return begins
 

@@ -39,13 +39,21 @@ A_PART = 8
 class Residents:
     """Makes queries slim, puts them away, and brings them back for new items.
 
-    `owners` are those of all queries of the worker.
+    `owners` are those of all queries of the worker; one is to `forget` who is long gone.
     """
 
-    def __init__(self, shared: Shared, followers: Followers, owners: Callable[[], Iterable[QueryOwner]]) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        followers: Followers,
+        owners: Callable[[], Iterable[QueryOwner]],
+        *,
+        forget: Callable[[QueryOwner], None],
+    ) -> None:
         self._shared = shared
         self._followers = followers
         self._owners = owners
+        self._forget = forget
         work = self._watch, self._slim, self._refresh
         self._tasks = [asyncio.create_task(shared.telling_bugs(each)) for each in work]
 
@@ -61,6 +69,9 @@ class Residents:
             await asyncio.sleep(LOOK_SECONDS)
             for owner in self._leaving():
                 owner.put_away()
+            for owner in self._owners():
+                if owner.long_gone:
+                    self._forget(owner)
 
     def _leaving(self) -> list[QueryOwner]:
         """Those nobody has touched for `idle_seconds`, or for less while that took much work; more, the longest

@@ -62,6 +62,9 @@ class Limits:
     computed others beside it; a kill from outside looks the same."""
     unknown: int = 10_000
     """Queries of a partition that verdicts name and nobody has opened, that are told apart."""
+    withdrawn_seconds: float = 86_400.0
+    """How long after a query was deleted its owner looks for rankings of it that somebody publishes late, who was
+    cut off. Of one whose readers know that it is gone, nobody takes notice after that."""
     release_seconds: float = 2.0
     """Between two looks whether a query that is stopped was released."""
 

@@ -39,10 +39,6 @@ from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
 
-WITHDRAWN_SECONDS = 86_400.0
-"""So long after a query was deleted its owners look for rankings of it that a process which was cut off, or stood
-still, published later. Of those deleted before that, whose readers know, nobody takes notice at a start."""
-
 
 class Worker:
     """Decodes records, hands them to the mailboxes of their queries and collections, and keeps those going.
@@ -198,7 +194,9 @@ class Worker:
         self._partitions = set(partitions)
         self._shared.ends.assign(self._partitions)
         if self._residents is None:
-            self._residents = Residents(self._shared, self._followers, lambda: list(self._owners.values()))
+            self._residents = Residents(
+                self._shared, self._followers, lambda: list(self._owners.values()), forget=self._forget
+            )
         for owner in [o for o in self._owners.values() if o.partition not in self._partitions]:
             del self._owners[owner.query_id, owner.partition]
             await owner.suspend()
@@ -299,6 +297,10 @@ class Worker:
         if (owner := self._holder(query_id)) is not None:
             owner.publish_again()
 
+    def query_ids(self) -> set[str]:
+        """The queries that this worker knows of, also where their partition is taken away, perhaps for a moment."""
+        return {query_id for query_id, _ in self._owners}
+
     def idle(self) -> bool:
         """Whether all that was taken is in the store, ranked and tended: nothing is left to do by itself."""
         busy = len(self._intake) or not all(mailbox.idle for mailbox in self._rejected.values())
@@ -332,7 +334,7 @@ class Worker:
     async def _load(self, partitions: Collection[int]) -> None:
         shared, limits = self._shared, self._shared.limits
         lately = shared.clock.monotonic() - limits.idle_seconds
-        long_ago = 1000 * (shared.clock.now() - WITHDRAWN_SECONDS)
+        long_ago = 1000 * (shared.clock.now() - limits.withdrawn_seconds)
         found: list[tuple[QueryOwner, Head]] = []
         for partition in partitions:
             query_ids = sorted(await shared.retry(lambda p=partition: shared.store.query_ids(p)))  # type: ignore[misc]
