@@ -345,6 +345,38 @@ async def test_leases_of_which_a_key_is_gone_are_looked_at_all_the_same(
     assert len(await store.claims.outbox("q", 10)) == facts
 
 
+async def test_an_item_whose_lease_somebody_deleted_is_held_until_its_time_is_over_and_no_longer(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    await store.begin("mark")
+    offered = Offers([Offer(name, 0.5, 0.25) for name in "abc"], complete=True)
+    await store.save_query(replace(change("q"), offers=offered))
+    gone, over = [(await store.claims.claim("q", "ann", 1, seconds))[0] for seconds in (0.2, 0.0)]
+    (kept,) = await store.claims.claim("q", "bo", 1, 60)
+    key = Keys(redis_prefix).query
+    await client.hdel(key("q", "leases"), gone.lease_id, over.lease_id)
+    assert (await store.claims.expire("q")).lost == 1  # of the other one nobody can say which item it is
+    assert await store.claims.claim("q", "cy", 3, 60) == []
+    await asyncio.sleep(0.2)
+    seen = await store.claims.expire("q")
+    assert (seen.expired, seen.live, seen.lost) == (0, 1, 1)
+    assert {each.item_id for each in await store.claims.claim("q", "cy", 3, 60)} == {gone.item_id, over.item_id}
+    assert kept.lease_id in {each.lease_id for each in await store.claims.live("q")}
+
+
+@pytest.mark.parametrize("parts", [("leases", "live"), ("live",), ("held",)])
+async def test_who_has_what_is_what_the_leases_say_whatever_somebody_deleted(
+    store: RedisStore, client: Any, redis_prefix: str, parts: tuple[str, ...]
+) -> None:
+    await store.begin("mark")
+    await store.save_query(replace(change("q"), offers=Offers([Offer("a", 0.5, 0.25)], complete=True)))
+    await store.claims.claim("q", "ann", 1, 60)
+    await client.delete(*(Keys(redis_prefix).query("q", part) for part in parts))
+    claimed = await store.claims.claim("q", "bo", 1, 60)
+    assert [each.analyst for each in claimed] == (["bo"] if "leases" in parts else [])
+    assert [each.analyst for each in await store.claims.live("q")] == ["bo" if "leases" in parts else "ann"]
+
+
 async def test_others_have_their_turns_while_a_query_with_many_verdicts_is_read(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

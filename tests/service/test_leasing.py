@@ -37,7 +37,12 @@ class Desk:
         self.metrics = Metrics(CollectorRegistry(), labelled_queries=0)
         self.retry = Retry(self.metrics)
         self.leasing = Leasing(
-            world.store, self.publisher, lambda: process.worker.partitions, metrics=self.metrics, retry=self.retry
+            world.store,
+            self.publisher,
+            lambda: process.worker.partitions,
+            metrics=self.metrics,
+            retry=self.retry,
+            load_again=process.worker.load_again,
         )
 
     async def published(self) -> None:
@@ -92,6 +97,31 @@ async def test_a_lease_that_runs_out_is_ended_by_the_owner_and_its_item_offered_
     assert a.item_id in at.offered
     assert at.facts()[-1] == (Action.EXPIRED, a.item_id)
     assert at.metrics.leases_expired._value.get() == 1
+
+
+async def test_an_item_whose_lease_somebody_deleted_is_offered_again_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at = await desk()
+    (a,) = await at.claims.claim("q", "kim", 1, 60)
+    await at.published()
+    assert a.item_id not in at.offered
+    held = at.claims.queries["q"]
+    del held.leases[a.lease_id], held.folded[a.lease_id], held.held[a.item_id]
+
+    async def expire(query_id: str) -> Looked:
+        return Looked(expired=0, live=0, waiting=0, age=0.0, lost=int(query_id == "q"))
+
+    monkeypatch.setattr(at.claims, "expire", expire)
+    monkeypatch.setattr(at.claims, "leased", _of_q)
+    await at.leasing.look()
+    await at.process.settled()
+    assert a.item_id in at.offered
+    assert a.item_id in {each.item_id for each in await at.claims.claim("q", "bo", 12, 60)}
+
+
+async def _of_q(partition: int) -> set[str]:
+    return {"q"}
 
 
 async def test_what_nobody_published_the_owner_does_after_a_moment() -> None:

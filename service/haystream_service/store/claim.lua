@@ -41,6 +41,11 @@ else
   end
 end
 
+-- Each lease that is not over holds one item. Where more are held, or none, somebody else was at a key.
+local items, leases = redis.call('HLEN', KEYS[3]), redis.call('ZCARD', KEYS[4])
+if items > leases or (items == 0 and leases > 0) then
+  heal()
+end
 local now = clock()
 local till = later(now, ARGV[2])
 local answer, next_id, first = {'ok'}, 5, 1

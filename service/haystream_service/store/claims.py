@@ -78,6 +78,8 @@ class Looked(NamedTuple):
     """Records in the outbox."""
     age: float
     """Seconds that the oldest of them has been there; 0 where none is, less where the clock was set back."""
+    lost: int = 0
+    """Leases whose time was over just now and of which nothing is known any more: somebody was at the store."""
 
 
 class ClaimCode(StrEnum):

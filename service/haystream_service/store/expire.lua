@@ -1,8 +1,8 @@
 -- End the leases whose time is over. KEYS: as `lease_functions`.  ARGV: 1 how many at most.
--- Answers {how many, leases that are not over, records in the outbox, since when the oldest is there, now}: the last
--- two in milliseconds.
+-- Answers {how many, leases that are not over, records in the outbox, since when the oldest is there, now, how many more
+-- there were of which nothing is known any more}: the two before the last in milliseconds.
 local now = clock()
-local expired = 0
+local expired, lost = 0, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local lease = get_lease(id)
   if lease then
@@ -11,8 +11,12 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0
     expired = expired + 1
   else  -- somebody else was at the key, or a claim was refused in the middle
     redis.call('ZREM', KEYS[4], id)
+    lost = lost + 1
   end
+end
+if lost > 0 then
+  heal()
 end
 local oldest = redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)
 local since = oldest[1] and string.match(oldest[1][1], '^%d+') or ''
-return {expired, redis.call('ZCARD', KEYS[4]), redis.call('XLEN', KEYS[5]), since, string.sub(now, 1, -4)}
+return {expired, redis.call('ZCARD', KEYS[4]), redis.call('XLEN', KEYS[5]), since, string.sub(now, 1, -4), lost}

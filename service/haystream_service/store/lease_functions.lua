@@ -51,6 +51,32 @@ local function end_lease(id, lease)
   put_lease(id, lease)
 end
 
+-- Have `held` and `live` say what the leases do, where somebody else was at a key or a claim was refused in the middle.
+-- Whose item nobody can say holds something until its time is over: until then `held` stays as it is.
+local function heal()
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+    if redis.call('HEXISTS', KEYS[2], id) == 0 then
+      return
+    end
+  end
+  local counts, all = {}, redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    local lease = read_lease(all[i + 1])
+    if lease[1] == 'live' and lease[5] and tonumber(lease[4]) then  -- else it is no lease
+      redis.call('ZADD', KEYS[4], lease[4], all[i])
+      counts[lease[5]] = (counts[lease[5]] or 0) + 1
+    end
+  end
+  for item, count in pairs(counts) do
+    redis.call('HSET', KEYS[3], item, count)
+  end
+  for _, item in ipairs(redis.call('HKEYS', KEYS[3])) do
+    if not counts[item] then
+      redis.call('HDEL', KEYS[3], item)
+    end
+  end
+end
+
 -- Put what happened into the outbox: the action, when, the lease's id, and the lease; and the correlation id of the
 -- request that did it, '' where it was none. An end is told before it is made: told twice it is one fact, and made
 -- but not told it would never be.

@@ -109,8 +109,8 @@ class RedisClaims(Claims):
     @override
     async def expire(self, query_id: str) -> Looked:
         found = await self._calls.run(self._expire, self._keys(query_id), [EXPIRED_AT_ONCE])
-        expired, live, waiting, since, now = found
-        return Looked(expired, live, waiting, (int(now) - int(since)) / 1000 if since else 0.0)
+        expired, live, waiting, since, now, lost = found
+        return Looked(expired, live, waiting, (int(now) - int(since)) / 1000 if since else 0.0, lost)
 
     @override
     async def leased(self, partition: int) -> set[str]:

@@ -43,12 +43,15 @@ class Leasing:
         *,
         metrics: Metrics,
         retry: Retry,
+        load_again: Callable[[str], None],
     ) -> None:
+        """`load_again` has the owner of a query look what the store has of it."""
         self._store = store
         self._publisher = publisher
         self._partitions = partitions
         self._metrics = metrics
         self._retry = retry
+        self._load_again = load_again
         self._listed: set[int] = set()
         """Partitions of which it is known which queries have leases."""
         self._seen: dict[int, dict[str, Looked]] = {}
@@ -110,6 +113,8 @@ class Leasing:
             with self._alone(query_id, waiting):
                 look = seen[query_id] = await claims.expire(query_id)
                 self._metrics.leases_expired.inc(look.expired)
+                if look.lost:  # no fact ends them, and the owner has them in memory still
+                    self._load_again(query_id)
                 # Where the store's clock was set back nobody can say how long a fact has been there.
                 if look.expired or not 0.0 <= look.age < ABANDONED_SECONDS:
                     left.append(query_id)

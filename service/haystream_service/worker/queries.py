@@ -95,6 +95,8 @@ class QueryOwner:
         self._stale_shown = False
         """Whether readers may see an older ranking than the newest, or one of a query that was deleted."""
         self._tending_raised = False
+        self._lacking = False
+        """Whether the store has less of the query than the state in memory."""
         self._trouble: Broken | QueryFailed | None = None
         """What was raised as the query was made slim."""
         self._timer: asyncio.TimerHandle | None = None
@@ -120,6 +122,12 @@ class QueryOwner:
             self._loaded.published = False
         self._stale_shown = True
         self.mailbox.poke()
+
+    def load_again(self) -> None:
+        """Have a state that is in memory be made anew of what the store has: it has lost something of it."""
+        if self._loaded is not None:
+            self._lacking = True
+            self.wake()
 
     def idle(self) -> bool:
         """Whether there is nothing left to do but to wait for what comes: all is saved, published and tended."""
@@ -256,6 +264,8 @@ class QueryOwner:
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             await self._stop_tending(trouble)
+        if self._lacking:
+            self._loaded = None
         if self.deleted and self._stale_shown:
             await self._committing.withdraw(permit=self._shared.shows)
             self._stale_shown = False
@@ -373,6 +383,8 @@ class QueryOwner:
                 note = await self._troubles.adopt_unknown(note)
             again = await self._again(note)
             self._loaded = await self._opening.load(stored, again, self._troubles)
+            self._loaded.finished = self._loaded.finished or self._lacking
+            self._lacking = False
             self._committing.show(self._loaded.state)
             batch.add_again(again)
         return note if self._loaded and (note.passed or self._troubles.listed) else None

@@ -109,7 +109,12 @@ class Server:
             ),
         )
         self.leasing = Leasing(
-            self.store, self.publisher, lambda: self.worker.partitions, metrics=self.metrics, retry=self.retry
+            self.store,
+            self.publisher,
+            lambda: self.worker.partitions,
+            metrics=self.metrics,
+            retry=self.retry,
+            load_again=self.worker.load_again,
         )
         self.rankings = OwnRankings(settings, self.worker, self.retry)
         self.agents: set[Kind] = set()

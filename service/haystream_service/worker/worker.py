@@ -297,6 +297,11 @@ class Worker:
         if (owner := self._holder(query_id)) is not None:
             owner.publish_again()
 
+    def load_again(self, query_id: str) -> None:
+        """Have a query that is in memory be what the store has of it, if this worker owns it."""
+        if (owner := self._holder(query_id)) is not None:
+            owner.load_again()
+
     def query_ids(self) -> set[str]:
         """The queries that this worker knows of, also where their partition is taken away, perhaps for a moment."""
         return {query_id for query_id, _ in self._owners}

@@ -104,6 +104,7 @@ class Process:
             lambda: self.worker.partitions,
             metrics=self._metrics,
             retry=retry,
+            load_again=self.worker.load_again,
         )
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
