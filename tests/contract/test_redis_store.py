@@ -22,7 +22,7 @@ from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store import redis
 from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
-from haystream_service.store.claims import Offer, Offers
+from haystream_service.store.claims import ClaimRefused, Offer, Offers
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.redis_log import _Known
@@ -323,6 +323,28 @@ async def test_of_queries_that_were_claimed_from_those_are_listed_that_have_anyt
     await claims.claim("q1", "bo", 1, 60)
     assert await claims.leased(0) == set(names)
     assert await client.smembers(keys.leased(0)) == {name.encode() for name in names}
+
+
+async def test_a_query_that_is_deleted_is_listed_until_what_was_claimed_is_published_and_then_forgotten(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    await store.begin("mark")
+    claims, leased = store.claims, Keys(redis_prefix).leased(0)
+    for name in ("gone", "there"):
+        await store.save_query(replace(change(name), offers=Offers([Offer("a", 0.5, 0.25)], complete=True)))
+        (lease,) = await claims.claim(name, "ann", 1, 60)
+        await claims.release(name, lease.lease_id, "ann")
+    await claims.published("there", [each.entry for each in await claims.outbox("there", 10)])
+    await store.delete_query("gone", 0, revision=9, queries_offset=1)
+    assert await claims.leased(0) == {"gone"}
+    assert await client.smembers(leased) == {b"gone", b"there"}
+    await claims.published("gone", [each.entry for each in await claims.outbox("gone", 10)])
+    assert await claims.leased(0) == set()
+    assert await client.smembers(leased) == {b"there"}
+    with pytest.raises(ClaimRefused):
+        await claims.claim("gone", "bo", 1, 60)
+    await claims.claim("there", "bo", 1, 60)
+    assert await claims.leased(0) == {"there"}
 
 
 @pytest.mark.parametrize("part", ["meta", "leases"])

@@ -9,6 +9,7 @@ back.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 from typing_extensions import override
@@ -117,26 +118,35 @@ class RedisClaims(Claims):
         leased = self._calls.keys.leased(partition)
         async with self._calls.answering(leased):
             members = await self._calls.redis.smembers(leased)
-        ever = sorted(member.decode() for member in members)
-        return {
-            query_id
-            for start in range(0, len(ever), QUERIES_AT_ONCE)
-            for query_id in await self._busy(ever[start : start + QUERIES_AT_ONCE])
-        }
+        ever, listed, over = sorted(member.decode() for member in members), set[str](), list[str]()
+        for start in range(0, len(ever), QUERIES_AT_ONCE):
+            some = ever[start : start + QUERIES_AT_ONCE]
+            for query_id, (live, waiting, state) in zip(some, await self._found(some), strict=True):
+                if live or waiting:
+                    listed.add(query_id)
+                elif state == b"deleted":
+                    over.append(query_id)
+        if over:
+            # Nobody claims from these any more. From all others somebody may at any moment, and the set may be on
+            # another server: one taken out between a claim's two steps would have a lease that nobody looks after.
+            async with self._calls.answering(leased):
+                await self._calls.redis.srem(leased, *over)
+        return listed
 
-    async def _busy(self, query_ids: Sequence[str]) -> list[str]:
-        """Those that have leases which are not over, or records in their outbox; or of which that cannot be said,
-        so that whoever looks at them finds out why.
+    async def _found(self, query_ids: Sequence[str]) -> list[list[Any]]:
+        """Of each query the leases that are not over, the records in its outbox, what was saved last. What cannot
+        be said is taken for something, so that whoever looks at the query finds out why.
         """
         try:
             async with self._calls.answering(), self._calls.redis.pipeline(transaction=False) as pipeline:
                 for query_id in query_ids:
                     pipeline.zcard(self._calls.keys.query(query_id, "live"))
                     pipeline.xlen(self._calls.keys.query(query_id, "outbox"))
+                    pipeline.hget(self._calls.keys.query(query_id, "meta"), "fingerprint")
                 found = await pipeline.execute(raise_on_error=False)
-        except StoreUnavailable:  # raised of all where a part of a cluster is away
-            return list(query_ids)
-        return [query_id for query_id, *each in zip(query_ids, found[::2], found[1::2], strict=True) if any(each)]
+        except StoreUnavailable as away:  # raised of all where a part of a cluster is away
+            return [[away, away, away]] * len(query_ids)
+        return [found[at : at + 3] for at in range(0, len(found), 3)]
 
     async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
         arguments = [action, lease_id, analyst, microseconds, CORRELATION.get() or ""]
