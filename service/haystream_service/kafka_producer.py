@@ -54,6 +54,7 @@ class Producer:
         self._seconds = acknowledge_seconds
         self._acknowledged = acknowledged
         self._producer: AIOKafkaProducer | None = None
+        self._closed = False
         self._starting = asyncio.Lock()
 
     async def send(
@@ -72,6 +73,7 @@ class Producer:
         Raises:
             BrokerUnavailable: it was not acknowledged in time; it may be there all the same.
             MessageSizeTooLargeError: the topic does not take so much.
+            RuntimeError: it was closed before the record was on its way.
         """
         (at,) = await self.send_all(topic, [Parcel(key, value, headers)], partition=partition)
         return at
@@ -118,7 +120,8 @@ class Producer:
         return [at for at in found if not isinstance(at, BaseException)]
 
     async def close(self) -> None:
-        """Stop; what is under way is finished first."""
+        """Stop for good; what is under way is finished first."""
+        self._closed = True
         await self._let_go(self._producer)
 
     async def _let_go(self, producer: AIOKafkaProducer | None) -> None:
@@ -131,6 +134,7 @@ class Producer:
 
     async def _started(self) -> AIOKafkaProducer:
         async with self._starting:
+            self._check_open()
             if self._producer is None:
                 producer = AIOKafkaProducer(
                     **client_arguments(self._settings),
@@ -138,5 +142,12 @@ class Producer:
                     max_request_size=RANKING_BYTES,
                 )
                 await start(producer)
+                if self._closed:  # meanwhile, by somebody who could not know of it
+                    await self._let_go(producer)
+                self._check_open()
                 self._producer = producer
             return self._producer
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this producer is closed, and sends nothing more")

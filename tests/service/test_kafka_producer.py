@@ -29,7 +29,7 @@ class Client:
         return self._closed.is_set()
 
     async def start(self) -> None:
-        pass
+        await self._broker.starts.wait()
 
     async def stop(self) -> None:
         self._closed.set()
@@ -47,6 +47,9 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clients: list[Client] = []
         self.waiting: dict[bytes, asyncio.Future[RecordMetadata]] = {}
+        self.starts = asyncio.Event()
+        """Set where it answers those who would begin."""
+        self.starts.set()
         monkeypatch.setattr(kafka_producer, "AIOKafkaProducer", lambda **_: Client(self))
 
     async def has(self, value: bytes) -> asyncio.Future[RecordMetadata]:
@@ -104,3 +107,28 @@ async def test_what_has_not_been_taken_when_a_producer_is_closed_goes_to_the_nex
     assert await several == [at(5), at(6)]
     assert [client.stopped for client in broker.clients] == [True, False]
     await producer.close()
+
+
+async def test_a_producer_that_is_closed_starts_no_other(broker: Broker) -> None:
+    producer = Producer(Settings())
+    several = asyncio.create_task(producer.send_all("leases", [Parcel(b"q", b"first"), Parcel(b"q", NO_ROOM)]))
+    first = await broker.has(b"first")
+    await producer.close()
+    first.set_result(at(5))
+    for sending in (several, producer.send("leases", b"q", b"later")):
+        with pytest.raises(RuntimeError, match="closed"):
+            await sending
+    assert [client.stopped for client in broker.clients] == [True]
+
+
+async def test_a_producer_that_is_closed_while_it_starts_is_stopped(broker: Broker) -> None:
+    broker.starts.clear()
+    producer = Producer(Settings())
+    sending = asyncio.create_task(producer.send("leases", b"q", b"first"))
+    while not broker.clients:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await producer.close()
+    broker.starts.set()
+    with pytest.raises(RuntimeError, match="closed"):
+        await sending
+    assert [client.stopped for client in broker.clients] == [True]

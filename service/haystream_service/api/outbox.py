@@ -46,5 +46,6 @@ class Outbox:
             log.warning("the leases of query %r are told by its owner: %s", query_id, error)
 
     async def close(self) -> None:
-        """Finish what is under way."""
-        await asyncio.gather(*self._telling.values(), return_exceptions=True)
+        """Finish what is under way, and what it was told of meanwhile."""
+        while self._telling:
+            await asyncio.gather(*self._telling.values(), return_exceptions=True)
