@@ -16,7 +16,7 @@ from support.world import World, item
 
 from haystream.events import Outcome, Query, Verdict
 from haystream.report import report
-from haystream_service.api import items, rankings, tokens
+from haystream_service.api import exports, items, rankings, tokens
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
@@ -402,6 +402,18 @@ async def test_decisions_are_exported_with_those_that_hold(
     table = list(csv.DictReader(io.StringIO((await lead.get("/v1/queries/q/export/decisions?format=csv")).text)))
     assert table[0]["item_id"] == "'=cmd()"
     assert [row["holds"] for row in table] == ["yes", "no", "yes", "no", "no"]
+
+
+async def test_rows_of_decisions_are_made_as_they_are_sent() -> None:
+    looked_at: list[str] = []
+
+    def counts(item_id: str) -> bool:
+        looked_at.append(item_id)
+        return True
+
+    verdicts = [Verdict(f"v{n}", "q", f"item-{n}", "kim", Outcome.RELEVANT, n) for n in range(3)]
+    rows = iter(exports._decisions(verdicts, counts))
+    assert (next(rows)["item_id"], looked_at) == ("item-0", ["item-0"])
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv"])

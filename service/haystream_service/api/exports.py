@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -69,12 +69,12 @@ async def _withdrawn(desk: Desk, collection: str, item_ids: Sequence[str]) -> se
     return gone
 
 
-def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> list[Row]:
-    """`counts`: whether verdicts on an item, by its id, count at all."""
+def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> Iterator[Row]:
+    """The verdicts as rows, by item and time; `counts`: whether those on an item, by its id, count at all."""
     ordered = sorted(verdicts, key=lambda verdict: (verdict.item_id, verdict.decided_at, verdict.verdict_id))
     last = {verdict.item_id: verdict.verdict_id for verdict in ordered}
-    return [
-        {
+    for verdict in ordered:
+        yield {
             "item_id": verdict.item_id,
             "outcome": verdict.outcome.value,
             "analyst": verdict.analyst,
@@ -84,8 +84,6 @@ def _decisions(verdicts: Iterable[Verdict], counts: Callable[[str], bool]) -> li
             and verdict.outcome != Outcome.RETRACTED
             and counts(verdict.item_id),
         }
-        for verdict in ordered
-    ]
 
 
 async def _lines(
