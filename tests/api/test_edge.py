@@ -64,6 +64,36 @@ async def test_an_origin_that_is_named_may_read_and_write(world: World, keys: Ke
         assert "access-control-allow-origin" not in (await lead.get("/v1/me", headers=theirs)).headers
 
 
+async def test_a_page_of_a_named_origin_sends_every_header_there_is_and_reads_every_answer(
+    world: World, keys: KeyFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise StoreUnavailable("no answer from Redis")
+
+    app = an_app(world.store, MemoryFacts(world.broker), keys, origins=["https://queue.example"])
+    asked = {
+        parameter["name"]
+        for path in app.openapi()["paths"].values()
+        for operation in path.values()
+        for parameter in operation.get("parameters", ())
+        if parameter.get("in") == "header"
+    }
+    assert {"If-Match", "If-None-Match", "Last-Event-ID"} <= asked
+    monkeypatch.setattr(world.store, "query_ids", broken)
+    async with listening(app) as address, calling(address, "lead") as lead:
+        ours = {"Origin": "https://queue.example"}
+        for name in sorted(asked | {"Authorization", "Content-Type", "X-Correlation-Id"}):
+            preflight = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": name}
+            assert (await lead.options("/v1/queries", headers=ours | preflight)).status_code == 200, name
+        away = await lead.get("/v1/queries", headers=ours)
+        large = await lead.put("/v1/queries/q", content=b" " * (edge.BODY_BYTES + 1), headers=ours)
+        for answer, status in ((away, 503), (large, 413)):
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == "https://queue.example"
+            assert "X-Correlation-Id" in answer.headers["access-control-expose-headers"]
+        assert "Retry-After" in away.headers["access-control-expose-headers"]
+
+
 async def test_a_body_that_is_too_large_is_not_read_to_its_end(lead: httpx.AsyncClient, world: World) -> None:
     async def endless():  # type: ignore[no-untyped-def]
         while True:

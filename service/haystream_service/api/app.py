@@ -21,6 +21,10 @@ from haystream_service.api.problems import ApiCode, Problem
 from haystream_service.metrics import ApiMetrics
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+ASKED = ("Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "X-Correlation-Id")
+"""Headers that a page of another origin may send."""
+ANSWERED = ("ETag", "Retry-After", "X-Correlation-Id")
+"""Headers that it may read."""
 router = APIRouter()
 
 
@@ -75,15 +79,15 @@ def build_app(desk: Desk, gate: Gate, metrics: ApiMetrics, *, origins: Collectio
     app.add_exception_handler(Rejected, _rejected)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(HTTPException, _http)
-    if origins:
+    app.add_middleware(Edge, metrics=metrics, origins=origins, item_bytes=desk.body_bytes)
+    if origins:  # outermost: a page is to read what the edge answers by itself, too
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
             allow_methods=["GET", "PUT", "PATCH", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "If-Match", "Last-Event-ID", "X-Correlation-Id"],
-            expose_headers=["ETag", "Retry-After", "X-Correlation-Id"],
+            allow_headers=ASKED,
+            expose_headers=ANSWERED,
         )
-    app.add_middleware(Edge, metrics=metrics, origins=origins, item_bytes=desk.body_bytes)
     return app
 
 
