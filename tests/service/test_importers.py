@@ -136,6 +136,32 @@ def test_a_quote_that_is_not_closed_takes_no_rows_with_it_in_silence(
     assert skipped.detail.startswith("not CSV from line 3 on: ")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ('"m1" ,"ann"\t,"bob"  ,"hello" ', "hello"),
+        ('"m1" ,ann,bob,"hello"', "hello"),
+        ('"m1" ,ann,bob,"hello\nx,carol,dave,bye"', "hello\nx,carol,dave,bye"),
+        ('m1,ann,bob,"one\ntwo" \t', "one\ntwo"),
+        ('"m1" ,ann,bob,"she said, ""no"" ,and ""yes"" , too"', 'she said, "no" ,and "yes" , too'),
+        ('"m1" ,ann,bob,"a,""b"" ,""c"" ,d\n,"""" ,""e"" ,"', 'a,"b" ,"c" ,d\n,"" ,"e" ,'),
+        ('"m1" ,ann,bob,she said "no" ,', None),
+    ],
+)
+def test_blanks_between_a_quote_and_the_comma_belong_to_nothing(
+    tmp_path: Path, row: str, text: str | None, end: str
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(f"item_id,sender,recipients,text\n{row}{end}", newline="")
+    (item,) = read_csv(file, Making(text=True))
+    if text is None:
+        assert isinstance(item, Skipped), "a cell too many"
+    else:
+        assert isinstance(item, ItemRecord), item
+        assert (item.item_id, item.sender, item.recipients, item.text) == ("m1", "ann", ("bob",), text)
+
+
 def test_a_column_that_is_read_is_there_once(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("item_id,sender,recipients,x,x,text,text,,\nm1,a,b,1,2,3,4,,\n")

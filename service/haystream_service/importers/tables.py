@@ -6,6 +6,7 @@ And, where there are such columns: sent_at, uri, relevant, and on request (`Maki
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -23,6 +24,8 @@ ROW = 1 << 20
 SKIMMED = 64 << 20
 """Characters of one line that are skimmed for its end. What has none by then is no table: a packed file of a few
 megabytes can hold billions of characters."""
+QUOTED_CELL = re.compile(r'((?:^|,)"(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=,|\r?\n|\Z)')
+"""With the comma before it, and blanks after it that belong to nothing; one that goes on in the next line, too."""
 COLUMNS = ("item_id", "sender", "recipients", "participants", "sent_at", "uri", "relevant")
 CONTENTS = ("subject", "text")
 TRUE, FALSE = {"1", "true", "yes", "relevant"}, {"0", "false", "no", "irrelevant"}
@@ -59,7 +62,7 @@ class Lines:
         self.number += 1
         self._of_row += len(line)
         if self._of_row < ROW:
-            return line
+            return _without_blanks_after_quotes(line, within=self.number > self.row_begins)
         skimmed, rest = ROW, line
         while rest and not rest.endswith(("\n", "\r")):
             rest = self._text.readline(ROW)
@@ -68,6 +71,13 @@ class Lines:
                 problem = f"line {self.number} has more than {SKIMMED} characters"
                 raise ImportFailed(f"{self._path} is no table: {problem}")
         raise RowTooLarge
+
+
+def _without_blanks_after_quotes(line: str, *, within: bool) -> str:
+    """The line without blanks between a cell's last quote and the comma; `within` a cell its beginning is text."""
+    if '" ' not in line and '"\t' not in line:
+        return line
+    return QUOTED_CELL.sub(r"\1", f'"{line}')[1:] if within else QUOTED_CELL.sub(r"\1", line)
 
 
 def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) -> Iterator[Imported]:
