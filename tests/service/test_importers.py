@@ -3,6 +3,7 @@ import gzip
 import os
 import tracemalloc
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from haystream_service.importers import (
     read_mbox,
 )
 from haystream_service.importers.results import Imported
-from haystream_service.wire import ItemRecord, Limits
+from haystream_service.wire import ItemRecord, Limits, times
 
 MAIL = """\
 Message-ID: <1@example.org>
@@ -272,6 +273,24 @@ def test_a_date_keeps_its_offset_however_it_is_written(tmp_path: Path, zone: str
         item = mail(tmp_path, f"From: a@x\nTo: b@x\nDate: Fri, 4 May 2001 10:00{seconds} {zone}\n\n")
         assert isinstance(item, ItemRecord)
         assert item.sent_at == "2001-05-04T10:00:00+05:30"
+
+
+@pytest.mark.parametrize(
+    ("zone", "offset"),
+    [("EST", "-05:00"), ("edt", "-04:00"), ("CST", "-06:00"), ("CDT", "-05:00"), ("MST", "-07:00")]
+    + [("MDT", "-06:00"), ("PST", "-08:00"), ("PDT", "-07:00"), ("GMT", "+00:00"), ("UT", "+00:00")]
+    + [(zone, "+00:00") for zone in ("CET", "IST", "A", "-0000", "")],
+)
+def test_a_zone_by_name_is_what_rfc_5322_says_and_a_table_takes_none(
+    tmp_path: Path, zone: str, offset: str
+) -> None:
+    item = mail(tmp_path, f"From: a@x\nTo: b@x\nDate: Fri, 4 May 2001 10:00:00 {zone}\n\n")
+    assert isinstance(item, ItemRecord)
+    assert item.sent_at is not None
+    assert times.parse(item.sent_at) == datetime.fromisoformat(f"2001-05-04T10:00:00{offset}")
+    if zone.isalpha():
+        (tmp_path / "t.csv").write_text(f"item_id,sender,recipients,sent_at\nm1,a,b,2001-05-04 10:00:00 {zone}\n")
+        assert bad(list(read_csv(tmp_path / "t.csv"))) == [("t.csv:2", "invalid_value")]
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
