@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from support.pipeline import Silent
 
 from haystream.errors import Code, Rejected
 from haystream.events import Item, Outcome, Query, Verdict
@@ -16,6 +17,7 @@ from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.wire import encode_dead_letter, encode_item, encode_query, encode_verdict
 from haystream_service.worker import kafka as kafka_module
+from haystream_service.worker.repartitioning import Repartition
 from haystream_service.worker.stretches import whole
 
 pytestmark = pytest.mark.kafka
@@ -211,6 +213,43 @@ def test_what_stays_rejected_is_sent_again_only_where_it_is_named(letters, code,
     capfdbinary.readouterr()
     assert letters.places("verdicts") == []
     assert letters.replay(sources=(source,))["sent"] == [source]
+
+
+def test_what_was_sent_again_is_known_in_the_topics_of_a_repartition(letters, monkeypatch):
+    good = encode_verdict(VERDICT)
+
+    async def put(count: int) -> Any:
+        async with AIOKafkaProducer(bootstrap_servers=letters.settings.kafka) as producer:
+            for _ in range(count):
+                at = await producer.send_and_wait(letters.settings.topic("verdicts"), good, key=b"q")
+        return at
+
+    async def copy(wider: Settings) -> None:
+        repartition = Repartition(letters.settings, wider)
+        await kafka_module.ensure_topics(wider)
+        await repartition.run(lambda *_: Silent())
+
+    def as_rejected(value: bytes, key: bytes) -> list[str]:
+        return [
+            letters.reject("verdicts", *at, value, Code.WRONG_PARTITION, key) for at in letters.places("verdicts")
+        ]
+
+    asyncio.run(put(2))
+    last = asyncio.run(put(1))
+    source = letters.reject("verdicts", last.partition, last.offset, good, Code.WRONG_PARTITION, b"q")
+    gone = letters.source("verdicts", 0, 7)
+    assert set(letters.replay(topic="verdicts")["sent"]) == {source, gone}
+    wider = letters.settings.model_copy(
+        update={"topic_prefix": f"{letters.settings.topic_prefix}-3", "partitions": 3}
+    )
+    asyncio.run(copy(wider))
+    monkeypatch.setenv("HAYSTREAM_TOPIC_PREFIX", wider.topic_prefix)
+    monkeypatch.setattr(dead_letters, "CLOCKS_MS", 0)
+    letters.settings = wider
+    first, second, third, *sent_again = as_rejected(good, b"q")
+    assert len(sent_again) == 2
+    said = letters.replay(topic="verdicts")
+    assert (set(said["sent"]), set(said["answered"])) == ({first, second}, {third, *sent_again})
 
 
 @pytest.mark.parametrize("said", [None, b"", b"\xff", b"haystream"])

@@ -16,14 +16,12 @@ from haystream_service.commands.console import notes, shown, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings, load
 from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
-from haystream_service.worker.records import SOURCES, BrokerUnavailable
+from haystream_service.worker.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays
 
 SHOWN = 200
 """Bytes of a payload that a list shows."""
-REPLAYS = "haystream-replays"
-"""The header of a record that a replay has sent: the `source` of the letter that it answers."""
 CLOCKS_MS = 60 * 60 * 1000
-"""How far the clocks of those who write letters and of those who answer them may differ."""
+"""How far the clocks of those who write records and letters and of those who answer them may differ."""
 LASTING = {
     Code.ITEM_CONFLICT,
     Code.VERDICT_CONFLICT,
@@ -49,9 +47,9 @@ class Letter:
 
     @property
     def source(self) -> str:
-        """Where the record lies: `topic/partition/offset`. No two records share it."""
+        """Where the record lies: `topic/partition/offset`."""
         source = self.letter.source
-        return _place(source.topic, source.partition, source.offset)
+        return place(source.topic, source.partition, source.offset)
 
     @property
     def complete(self) -> bool:
@@ -228,19 +226,39 @@ async def _replays(settings: Settings, letters: Sequence[Letter]) -> set[str]:
     from haystream_service.worker.stretches import since
 
     found: set[str] = set()
-    if not letters:
-        return found
-    earliest = max(0, min(letter.timestamp for letter in letters) - CLOCKS_MS)
     topics = {letter.letter.source.topic for letter in letters}
     for name in (name for name in SOURCES.values() if settings.topic(name) in topics):
+        earliest = await _earliest(settings, name, letters)
         async with aclosing(since(settings, name, earliest)) as records:
             async for record in records:
-                answers = [
-                    said.decode(errors="replace") for name, said in record.headers if name == REPLAYS and said
-                ]
-                if answers:
-                    found |= {*answers, _place(record.topic, record.partition, record.offset)}
+                if answers := replays(record.headers):
+                    found |= {*answers, place(record.topic, record.partition, record.offset)}
     return found
+
+
+async def _earliest(settings: Settings, name: str, letters: Sequence[Letter]) -> int:
+    """Since when a topic may have replays of its letters, in milliseconds since the epoch.
+
+    Of what is read again, or was copied (`haystream repartition`), the letter may be later than its replay, but not
+    the record.
+    """
+    from aiokafka import TopicPartition
+
+    from haystream_service.worker import kafka
+    from haystream_service.worker.stretches import stretch
+
+    ours = [letter for letter in letters if letter.letter.source.topic == settings.topic(name)]
+    firsts: dict[int, int] = {}
+    for source in (letter.letter.source for letter in ours):
+        firsts[source.partition] = min(source.offset, firsts.get(source.partition, source.offset))
+    if firsts.keys() - set(await kafka.partitions_of(settings, name)):
+        return 0
+    spans = {TopicPartition(settings.topic(name), p): (first, first + 1) for p, first in firsts.items()}
+    async with aclosing(stretch(settings, spans)) as records:
+        times: list[int] = [record.timestamp async for record in records]
+    if len(times) < len(firsts):  # a record is gone, and nobody knows when it came
+        return 0
+    return max(0, min(*times, *(letter.timestamp for letter in ours)) - CLOCKS_MS)
 
 
 def _check_unnamed(settings: Settings, wanted: Wanted, letter: Letter) -> None:
@@ -300,10 +318,6 @@ async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | No
         raise UserError(f"Kafka at {settings.kafka} did not take the records: {error!r}") from None
     finally:
         await producer.stop()
-
-
-def _place(topic: str, partition: int, offset: int) -> str:
-    return f"{topic}/{partition}/{offset}"
 
 
 def _is_of_a_query(letter: Letter, settings: Settings) -> bool:

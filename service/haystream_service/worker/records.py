@@ -130,9 +130,21 @@ CaughtUp = Callable[[int], Awaitable[None]]
 """Returns when a partition of the queries topic was read (handed to `Worker.on_record`) as far as it goes now."""
 RESTATES = "haystream-restates"
 """The header of a record that bears `Record.restates`, in decimal."""
+REPLAYS = "haystream-replays"
+"""The header of what `haystream dead-letters replay` has sent: the `place` of the record that it stands for."""
 
 
 _OFFSET = re.compile(rb"[0-9]{1,19}")
+
+
+def place(topic: str, partition: int, offset: int) -> str:
+    """Where a record lies. No two records share it."""
+    return f"{topic}/{partition}/{offset}"
+
+
+def replays(headers: Iterable[tuple[str, bytes | None]] | None) -> set[str]:
+    """What a record's headers, which anybody may write, say of the places of those that it stands for."""
+    return {said.decode(errors="replace") for name, said in headers or () if name == REPLAYS and said}
 
 
 def restates(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None) -> int | None:

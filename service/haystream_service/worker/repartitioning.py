@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
 
 from haystream.errors import Rejected
 from haystream.events import ItemFact, Status
@@ -23,12 +24,24 @@ from haystream_service.wire import decode_item, decode_query, encode_item
 from haystream_service.worker import kafka
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.rebuilding import Counter
-from haystream_service.worker.records import OWNED, RESTATES, SOURCES, BrokerUnavailable, Kind, restates
+from haystream_service.worker.records import (
+    OWNED,
+    REPLAYS,
+    RESTATES,
+    SOURCES,
+    BrokerUnavailable,
+    Kind,
+    place,
+    replays,
+    restates,
+)
 from haystream_service.worker.stretches import stretch, whole
 
 AT_ONCE = 1000
 """Records under way before their acknowledgement is awaited."""
 THE_END = 1 << 62
+GONE = "gone"
+"""In place of a place: what a replay has sent stands for a record that was not copied."""
 
 
 class Repartition:
@@ -46,8 +59,10 @@ class Repartition:
         """The ids of queries that were deleted."""
         self._withdrawn: set[tuple[str, str]] = set()
         """Collection and id of the items that were taken back."""
-        self._moved: dict[tuple[int, int], int] = {}
-        """Of settings, by partition and offset where they were, the offset where they are now."""
+        self._answered: set[str] = set()
+        """The places of the records that replays have stood for."""
+        self._moved: dict[str, RecordMetadata] = {}
+        """Of settings, and of what replays stand for, by the place where it was, where it is now."""
 
     async def check(self) -> None:
         """Create the new topics. Raises `UserError` where copying must not begin, or Kafka does not answer."""
@@ -85,24 +100,28 @@ class Repartition:
         )
         try:
             await producer.start()
-            async with aclosing(whole(self._source, SOURCES[Kind.QUERY])) as records:
-                self._deleted = {record.key async for record in records if _deletes(record)}
-            self._withdrawn = await self._taken_back()
+            await self._look()
             return sum([await self._copy(kind, producer, progress) for kind in (*OWNED, Kind.ITEM)])
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"Kafka did not take a record: {error!r}") from error
         finally:
             await producer.stop()
 
-    async def _taken_back(self) -> set[tuple[str, str]]:
+    async def _look(self) -> None:
+        """Read all of it once, for what has to be known before the first record is copied."""
         named: set[tuple[str, str]] = set()
-        async with aclosing(whole(self._source, SOURCES[Kind.ITEM])) as records:
-            async for record in records:
-                fact = _fact(record)
-                if fact is not None and fact.withdrawn:
-                    named.add((fact.collection, fact.item_id))
-        if not named:
-            return named
+        for kind in (*OWNED, Kind.ITEM):
+            async with aclosing(whole(self._source, SOURCES[kind])) as records:
+                async for record in records:
+                    self._answered |= replays(record.headers)
+                    if kind is Kind.QUERY and _deletes(record):
+                        self._deleted.add(record.key)
+                    elif kind is Kind.ITEM and (fact := _fact(record)) is not None and fact.withdrawn:
+                        named.add((fact.collection, fact.item_id))
+        if named:
+            self._withdrawn = await self._taken_back(named)
+
+    async def _taken_back(self, named: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         # A record that names other people than the first one does is rejected, and takes nothing back.
         known: dict[tuple[str, str], ItemFact] = {}
         async with aclosing(whole(self._source, SOURCES[Kind.ITEM])) as records:
@@ -114,7 +133,7 @@ class Repartition:
         return {item for item, fact in known.items() if fact.withdrawn}
 
     async def _copy(self, kind: Kind, producer: AIOKafkaProducer, progress: Callable[[str, int], Counter]) -> int:
-        copied, under_way = 0, list[asyncio.Future[object]]()
+        copied, under_way = 0, list[asyncio.Future[RecordMetadata]]()
         partitions = [
             TopicPartition(self._source.topic(SOURCES[kind]), p)
             for p in await kafka.partitions_of(self._source, SOURCES[kind])
@@ -131,8 +150,9 @@ class Repartition:
                     timestamp_ms=record.timestamp,
                     headers=self._headers(record),
                 )
-                if kind is Kind.QUERY:
-                    self._moved[record.partition, record.offset] = (await sent).offset
+                was = place(record.topic, record.partition, record.offset)
+                if kind is Kind.QUERY or was in self._answered:
+                    self._moved[was] = await sent
                 under_way.append(sent)
                 copied += 1
                 counter.advance()
@@ -158,13 +178,17 @@ class Repartition:
         return encode_item(fact) if fact is not None and taken_back else value
 
     def _headers(self, record: ConsumerRecord) -> list[tuple[str, bytes]]:
-        """The record's headers; where they name the offset of an earlier record, its new one."""
-        headers = [(name, value) for name, value in record.headers or () if name != RESTATES]
+        """The record's headers; where they name an earlier record, where that lies now."""
+        headers = [(name, value) for name, value in record.headers or () if name not in {RESTATES, REPLAYS}]
         earlier = restates(record.headers)
         if earlier is not None:
             # Retention may have taken that record: then these are settings like any others.
-            moved = self._moved.get((record.partition, earlier))
-            headers += [] if moved is None else [(RESTATES, str(moved).encode())]
+            moved = self._moved.get(place(record.topic, record.partition, earlier))
+            headers += [] if moved is None else [(RESTATES, str(moved.offset).encode())]
+        for answered in sorted(replays(record.headers)):
+            moved = self._moved.get(answered)
+            now = GONE if moved is None else place(moved.topic, moved.partition, moved.offset)
+            headers.append((REPLAYS, now.encode()))
         return headers
 
 
