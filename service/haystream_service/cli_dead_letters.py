@@ -95,7 +95,9 @@ def replay(
     With --all, what was sent again before is left out, and so is what stays
     rejected whatever is sent: conflicts, and what is for a query or collection
     that was deleted, or would move one. Settings are sent with --topic queries.
-    What is named is sent all the same.
+    What is named is sent all the same. It is an error (exit code 2) where some are
+    asked for, by name, code, topic or query, and none can be sent; with --all alone
+    that only says that nothing is left to be done.
 
     \b
     haystream dead-letters replay haystream.verdicts/3/120

@@ -252,6 +252,15 @@ def test_what_was_sent_again_is_known_in_the_topics_of_a_repartition(letters, mo
     assert (set(said["sent"]), set(said["answered"])) == ({first, second}, {third, *sent_again})
 
 
+def test_where_of_all_nothing_is_left_that_can_be_sent_all_is_well(letters):
+    lasting = letters.reject("verdicts", 0, 8, encode_verdict(VERDICT), Code.VERDICT_CONFLICT, b"q")
+    assert len(letters.replay()["sent"]) == 2
+    for _ in range(2):
+        said = letters.replay()
+        assert (said["sent"], len(said["answered"])) == ([], 2)
+        assert said["refused"].keys() == {lasting, letters.source("queries", 0, 3), letters.source("items", 0, 9)}
+
+
 @pytest.mark.parametrize("said", [None, b"", b"\xff", b"haystream"])
 def test_a_header_of_ours_that_is_anybodys_hides_no_letter(letters, said):
     async def put() -> None:

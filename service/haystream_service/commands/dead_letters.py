@@ -142,7 +142,7 @@ def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: 
     """Send letters' records again, or one corrected record in place of the letter's. Raises `UserError`.
 
     `corrected` names a file; `-` is standard input. What would be rejected again is not sent, nor, unless it is
-    named, what a replay has sent before.
+    named, what a replay has sent before. Where some are asked for, and none can be sent, that is an error.
     """
     value = None if corrected is None else _read(corrected)
     if value is not None and (wanted.sources is None or len(wanted.sources) != 1):
@@ -157,7 +157,7 @@ def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: 
             notes.print(f"{len(answered)} left out that a replay has sent before; name them to send them once more")
         for source, why in refused.items():
             notes.print(f"  {escape(source)} not: {escape(why)}")
-    if not sent and refused:
+    if not sent and refused and wanted != Wanted():  # of all of them, nothing is left that can be sent
         raise UserError("nothing was sent: " + next(iter(refused.values())))
 
 
