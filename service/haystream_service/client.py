@@ -9,6 +9,8 @@ A call that gets no answer, or is told to come again, is made again with the sam
 
 import json
 import random
+import re
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -54,6 +56,8 @@ ITEM_LINES = 5000
 ITEM_BYTES = 8 << 20
 """Of one request's items together, unless one alone has more: the API takes twice as many by default."""
 
+TOKEN = re.compile(r"[!-~]+")
+"""What a header takes, and every token is."""
 AROUND = 20
 """Characters of what was given that are shown on either side of one that is wrong."""
 
@@ -75,7 +79,10 @@ class ApiUnavailable(UserError):  # noqa: N818 - as StoreUnavailable
 
 
 class Haystream:
-    """The API at an address. A context manager."""
+    """The API at an address. A context manager.
+
+    Raises `UserError` where the address, the token or the file of certificates is none.
+    """
 
     def __init__(
         self,
@@ -88,14 +95,25 @@ class Haystream:
         pause: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
+        if not TOKEN.fullmatch(token):
+            raise UserError(
+                "the API's token is empty, or no token: HAYSTREAM_API_TOKEN_FILE (or HAYSTREAM_API_TOKEN)"
+            )
         self._address = address
-        self._client = httpx.Client(
-            base_url=address,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=timeout,
-            transport=transport,
-            verify=str(ca_file) if ca_file else True,
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=address,
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=timeout,
+                transport=transport,
+                verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
+            )
+        except httpx.InvalidURL as error:
+            raise UserError(f"{address} is no address of an API (HAYSTREAM_API): {error}") from None
+        except OSError as error:
+            raise UserError(
+                f"the certificates in {ca_file} cannot be used (HAYSTREAM_API_CA_FILE): {error}"
+            ) from None
         self._pause = pause
         self._rng = rng or random.Random()
         self._leases: dict[str, set[str]] = {}

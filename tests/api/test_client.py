@@ -223,6 +223,21 @@ async def test_an_api_that_stays_away_is_said_to(monkeypatch: pytest.MonkeyPatch
     assert len(set(pauses)) == len(pauses)
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"token": ""}, "HAYSTREAM_API_TOKEN"),
+        ({"token": "é"}, "HAYSTREAM_API_TOKEN"),
+        ({"token": "a\nb"}, "HAYSTREAM_API_TOKEN"),
+        ({"address": "http://[::1"}, "HAYSTREAM_API"),
+        ({"ca_file": Path(__file__)}, "HAYSTREAM_API_CA_FILE"),
+    ],
+)
+async def test_what_no_api_can_be_asked_with_is_named(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=rf"\b{named}\b"):
+        Haystream(**{"address": "https://x", "token": "t"} | given)
+
+
 async def test_a_server_that_is_none_of_ours_is_said_to_be() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"<html>"))
     with (
