@@ -3,6 +3,7 @@
 A command's module is imported when the command runs, so that --help does not wait for numpy or Faust.
 """
 
+import errno
 import io
 import os
 import sys
@@ -34,6 +35,10 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(collection.app, name="collection")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(query.app, name="query")
+
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What a file, which standard output may be, refuses more with. Of files that they write, commands say the name."""
 
 
 class Kind(StrEnum):
@@ -537,6 +542,9 @@ def _names(text: str) -> list[str]:
 
 def main() -> NoReturn:
     """Run the command that the arguments name. Exit code 2: it was used in a way that cannot work."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed (>&-): nobody wants to know
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As standard error is: an encoding without some letter of a result must not lose the result.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -548,6 +556,8 @@ def main() -> NoReturn:
             raise
         for line in str(error).splitlines():
             typer.echo(f"haystream: {line}", err=True)
+        if isinstance(error, OSError):  # or Python would try once more to write what is left, and end with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
     sys.exit(0)
 
@@ -564,7 +574,7 @@ def _check_arguments(arguments: list[str]) -> None:
 
 def _for_the_user(error: Exception) -> bool:
     """Whether the error's text is all that a user needs; everything else is a bug and keeps its traceback."""
-    if isinstance(error, UserError):
+    if isinstance(error, UserError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
         return True
     from haystream_service.local import ServerUnavailable
     from haystream_service.store.base import StoreDamaged, StoreUnavailable

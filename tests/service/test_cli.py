@@ -121,6 +121,19 @@ def test_what_standard_output_has_no_letter_for_is_written_as_its_code(monkeypat
     assert written.getvalue().decode("latin-1") == "José \\u2192 \\u674e\n"
 
 
+@pytest.mark.parametrize("command", ["--version", "--help", "import csv TABLE"])
+@pytest.mark.parametrize(("redirected", "code"), [("> /dev/full", 2), (">&-", 0), (">&- 2>&-", 0)])
+def test_where_results_have_no_room_that_is_said_and_where_nobody_wants_them_all_is_well(
+    tmp_path: Path, command: str, redirected: str, code: int
+) -> None:
+    (tmp_path / "TABLE").write_text(TABLE)
+    program = f"{sys.executable} -c 'from haystream_service.cli import main; main()' {command} {redirected}"
+    ran = subprocess.run(program, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == code, ran.stderr
+    assert ("No space left" in ran.stderr) == (code == 2)
+    assert "Traceback" not in ran.stderr
+
+
 def test_bugs_keep_their_traceback(monkeypatch):
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
