@@ -134,6 +134,22 @@ def test_where_results_have_no_room_that_is_said_and_where_nobody_wants_them_all
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (("query", "list"), "HAYSTREAM_REDIS"),
+        (("dead-letters", "list"), "HAYSTREAM_KAFKA"),
+        (("repartition", "--to", "other", "--partitions", "2", "--yes"), "HAYSTREAM_KAFKA"),
+    ],
+)
+def test_a_server_that_is_not_there_is_named_with_its_setting_once(haystream, monkeypatch, command, named):
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("HAYSTREAM_REDIS", "redis://127.0.0.1:1")
+    code, out, err = haystream(*command)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert named in err
+
+
 def test_bugs_keep_their_traceback(monkeypatch):
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError

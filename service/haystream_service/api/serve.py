@@ -199,4 +199,5 @@ async def _end(tasks: set[asyncio.Future[object]]) -> None:
 
 def _taken(host: str, port: int, variable: str, error: OSError | None) -> UserError:
     why = f": {error.strerror}" if error else ""
-    return UserError(f"cannot serve on {host}:{port}{why}. Name another port with {variable}")
+    way_out = f"Name another address with HAYSTREAM_HOST, or another port with {variable}"
+    return UserError(f"cannot serve on {host}:{port}{why}. {way_out}")

@@ -14,6 +14,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream_service.commands.console import notes, shown, write_json
 from haystream_service.errors import UserError
+from haystream_service.logs import quiet
 from haystream_service.settings import Settings, load
 from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
 from haystream_service.worker.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays
@@ -162,11 +163,14 @@ def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: 
 
 
 def _answer(config: Path | None, ask: Callable[[Settings], Awaitable[T]]) -> T:
+    settings = load(config)
+
     async def asked() -> T:
-        return await ask(load(config))
+        return await ask(settings)
 
     try:
-        return asyncio.run(asked())
+        with quiet():
+            return asyncio.run(asked())
     except BrokerUnavailable as error:
         raise UserError(str(error)) from None
 

@@ -73,7 +73,7 @@ def unavailable(error: Exception) -> StoreUnavailable | None:
     if not isinstance(error, RedisError):
         # A cluster's client, and the sockets, have errors of their own.
         known = isinstance(error, RedisClusterException | OSError)
-        return StoreUnavailable(f"Redis cannot be reached: {error}") if known else None
+        return StoreUnavailable(f"Redis cannot be reached (HAYSTREAM_REDIS): {error}") if known else None
     word = code(error)
     meaning = CODES.get(word)
     if meaning is None and isinstance(error, AuthenticationError):
@@ -83,5 +83,5 @@ def unavailable(error: Exception) -> StoreUnavailable | None:
         kind = StoreRefused if meaning is Meaning.REFUSED else StoreUnavailable
         return kind(f"{meaning.value}: {said}")
     if isinstance(error, RedisConnectionError | RedisTimeoutError | ClusterError):
-        return StoreUnavailable(f"Redis cannot be reached: {error}")
+        return StoreUnavailable(f"Redis cannot be reached (HAYSTREAM_REDIS): {error}")
     return None

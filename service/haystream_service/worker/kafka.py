@@ -54,7 +54,9 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     except (KafkaError, OSError) as error:
         if (why := await refusal(settings)) is not None:
             raise BrokerRefused(why) from error
-        raise BrokerUnavailable(f"Kafka at {settings.kafka} does not answer: {error!r}") from error
+        raise BrokerUnavailable(
+            f"Kafka at {settings.kafka} (HAYSTREAM_KAFKA) does not answer: {error!r}"
+        ) from error
     finally:
         with suppress(KafkaError, OSError):
             await admin.close()

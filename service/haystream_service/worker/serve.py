@@ -263,7 +263,7 @@ async def _serve_probes(server: Server, stack: AsyncExitStack) -> None:
     except OSError as error:
         raise UserError(
             f"cannot serve /metrics on {settings.host}:{settings.port}: {error.strerror}. "
-            "Name another port with HAYSTREAM_PORT"
+            "Name another address with HAYSTREAM_HOST, or another port with HAYSTREAM_PORT"
         ) from None
     stack.push_async_callback(server.probes.stop)
     log.info("serving /metrics, /healthz and /readyz on %s:%d", settings.host, server.probes.port)
