@@ -10,7 +10,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
+from haystream_service.store.base import Fenced, Head, Note, StoreDamaged
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
