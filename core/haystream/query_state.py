@@ -6,6 +6,7 @@ ranking are functions of them, kept up to date incrementally. The order in which
 
 from collections.abc import Hashable
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ class QueryState:
         self._tolerance = tolerance
         self._seen = Mark()
         """Up to where nothing of the collection concerns the query that is not folded in."""
-        self._kind_of: tuple[Query | None, int | None] = None, None
+        self._kind_of: tuple[Query | None, _Kind | None] = None, None
         self._holding: dict[str, Verdict] = {}
         self._engine: Engine
         self._watcher: Watcher
@@ -321,19 +322,21 @@ class QueryState:
         watcher.rest(standing, people, unreached.heights(mean, reach), listed)
 
     @property
-    def _kind(self) -> int | None:
-        """A number that queries of the collection share which score alike what their data have not reached; None of
-        one of which it cannot be said whether news concern it."""
+    def _kind(self) -> "_Kind | None":
+        """What queries of the collection share which score alike what their data have not reached; None of one of
+        which it cannot be said whether news concern it."""
         if self._kind_of[0] is not self.settings:
-            self._kind_of = self.settings, self._number_of_kind()
+            self._kind_of = self.settings, self._shared_kind()
         return self._kind_of[1]
 
-    def _number_of_kind(self) -> int | None:
+    def _shared_kind(self) -> "_Kind | None":
         prior, policy = self.settings.prior, self.settings.policy
         if prior.covariance is not None or POLICIES[policy.name].moves is not Moves.NEVER:
             return None
-        kinds: dict[Hashable, int] = self.collection.shared.setdefault(Query, {})
-        return kinds.setdefault((without_watch_list(prior, self._tolerance), replace(policy, seed=0)), len(kinds))
+        shared = self.collection.shared.setdefault(_Kind, {})
+        kinds: WeakValueDictionary[Hashable, _Kind] = shared.setdefault(None, WeakValueDictionary())
+        # Kept by whoever is of it alone: settings may change any number of times.
+        return kinds.setdefault((without_watch_list(prior, self._tolerance), replace(policy, seed=0)), _Kind())
 
     def _start_from_prior(self) -> tuple[int, int]:
         """Take an engine and a queue that know the collection's first items, and return how many these are, and how
@@ -596,6 +599,12 @@ class QueryState:
         grown it is asked of many rows all the same: most of those are so.
         """
         return self._unsaved.drain(self._engine, self._size, tended=tended)
+
+
+class _Kind:
+    """Those that score alike what their data have not reached: compared by who it is."""
+
+    __slots__ = ("__weakref__",)
 
 
 def check_same(known: Verdict, verdict: Verdict) -> None:

@@ -101,6 +101,7 @@ class Watcher:
         watchers, column = self._watchers, self.begin()
         watchers.lift(column, people, heights)
         if listed is not self.listed:
+            watchers.expect_no_more(column, (self.listed or {}).keys() - listed.keys())
             watchers.await_people(column, listed, known=len(people))
         if standing.first is not self._first:
             watchers.lead(column, self._first, standing.first)
@@ -290,6 +291,11 @@ class Watchers:
             elif participant >= known:
                 self._people[participant, column] |= HEIGHT
 
+    def expect_no_more(self, column: int, names: Iterable[str]) -> None:
+        """Take that these are on its watch-list no more: nobody need wait for those who have not come."""
+        for name in names:
+            self._forget_waiting(self._names, name, column)
+
     def _meet_who_came(self, now: Mark) -> None:
         """Have those who wait for an item, or for somebody, that came since the mark know now who that is."""
         if self._items:
@@ -320,7 +326,12 @@ class Watchers:
             self._people[:, column : column + 1] = 0
             for waiting in (self._items, self._names):
                 for key in [key for key, columns in waiting.items() if column in columns]:
-                    waiting[key].discard(column)
-                    if not waiting[key]:
-                        del waiting[key]
+                    self._forget_waiting(waiting, key, column)
             self._free.append(column)
+
+    @staticmethod
+    def _forget_waiting(waiting: dict[str, set[int]], key: str, column: int) -> None:
+        if (columns := waiting.get(key)) is not None:
+            columns.discard(column)
+            if not columns:
+                del waiting[key]

@@ -1,5 +1,6 @@
 """Whom a collection does not ask is whoever would say that what came is no concern of his."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from gc import collect
 
@@ -391,3 +392,22 @@ def test_what_no_query_scores_by_any_more_is_forgotten() -> None:
     world.item("far", "away")
     assert Watchers.of(world.collection).to_ask() == []
     assert not stays.concerned()
+
+
+def test_settings_that_no_query_has_any_more_are_forgotten() -> None:
+    """However often a query gets others: numbers to score by, and people on its watch-list who never come."""
+    world = World(5)
+    watchers, state = Watchers.of(world.collection), resting(world.collection, settings("q"))
+    for number in range(3 * LEAST_ALIKE):
+        policy, listed = Policy(horizon=1 + number), {f"nobody{number}": 0.4, "p1": 0.2, "always": 0.3}
+        prior = replace(state.settings.prior, participants=listed)
+        state.apply_settings(replace(state.settings, prior=prior, policy=policy))
+        rest(state)
+        assert watchers.to_ask() == []
+    collect()
+    assert watchers._names.keys() == {f"nobody{number}", "always"}
+    shared = list(world.collection.shared.values())
+    within = [known for of in shared for known in of.values() if isinstance(known, Mapping)]
+    assert max(map(len, shared + within)) <= LEAST_ALIKE + 1
+    same = QueryState(replace(state.settings, query_id="same"), world.collection)
+    assert same._kind is state._kind
