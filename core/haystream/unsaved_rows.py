@@ -8,6 +8,9 @@ MOST_UNASKED = 100
 """Rows that are written with a verdict, where the graph has grown, without the question whether they are as the
 prior says: to ask it of more takes less time than to write them."""
 
+MOST_OCCASIONS = 64
+"""On which rows moved, that are kept apart until a store is told of these."""
+
 
 class MovedRows:
     """Rows that moved: participants and edges."""
@@ -19,9 +22,12 @@ class MovedRows:
         return bool(self._moved)
 
     def add(self, participants: Ints, edges: Ints) -> None:
-        """Take some more, each ascending."""
+        """Take some more, each ascending. Nobody may ask for long, or ever, and it is the same rows again and again.
+        """
         if len(participants) or len(edges):
             self._moved.append((participants, edges))
+        if len(self._moved) > MOST_OCCASIONS:
+            self._moved = [self.united()]
 
     def take(self) -> list[tuple[Ints, Ints]]:
         """All of them, which are then forgotten."""

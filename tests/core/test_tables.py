@@ -17,6 +17,7 @@ from haystream.events import Covariance, Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query_state import QueryState
+from haystream.unsaved_rows import MOST_OCCASIONS
 
 
 def stale(stored: Stored) -> float:
@@ -200,6 +201,27 @@ def test_without_a_common_mean_nothing_is_shared(history: list[Event]) -> None:
     common = changes.common
     assert (common.mean_shift, common.variance, common.scale) == (0.0, 0.0, 1.0)
     assert not changes.participants.rows[:, 1].any()
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_rows_that_nobody_asks_for_take_no_more_memory_with_each_verdict(saves: bool) -> None:
+    """As where a query is never saved, or never with all that there is to save."""
+    state, query, said = extremes("rates", tolerance=TIGHT)
+    query.finish()
+    stored = Stored(query, tolerance=TIGHT)
+    stored.save()
+    for number in range(3 * MOST_OCCASIONS):
+        outcome = Outcome.RELEVANT if number % 3 else Outcome.RETRACTED
+        step(state, verdict(number, said[number % 7][0], outcome))
+        query.settle()
+        if saves:
+            stored.save(tended=False)
+        query.tend(10)
+    kept = query._unsaved.settled, query._unsaved.tended, query._unsaved._not_asked
+    assert max(len(part._moved) for part in kept) <= MOST_OCCASIONS
+    query.finish()
+    stored.save()
+    assert_reads(stored, query, 1e-9)
 
 
 def test_rows_hold_what_later_moves_are_compared_with() -> None:
