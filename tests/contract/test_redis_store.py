@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from support.changes import rows, tables
 from support.in_a_row import InARow
 
-from haystream.events import Item, ItemFact, Outcome, Query, Verdict, Withdrawal
+from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, Verdict, Withdrawal
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store import redis
@@ -345,6 +345,23 @@ async def test_a_query_that_is_deleted_is_listed_until_what_was_claimed_is_publi
         await claims.claim("gone", "bo", 1, 60)
     await claims.claim("there", "bo", 1, 60)
     assert await claims.leased(0) == {"there"}
+
+
+@pytest.mark.parametrize("saved_with", [True, False], ids=["with a save", "beside it"])
+async def test_a_query_that_nobody_claimed_from_and_the_topic_tells_leases_of_is_listed(
+    store: RedisStore, client: Any, redis_prefix: str, saved_with: bool
+) -> None:
+    """As after a rebuild, or where somebody else hands items out: its owner has to end them all the same."""
+    fact = LeaseFact("l", "q", "item-1", "ann", Action.CLAIMED, 1_700_000_000_000_000, 1_700_000_001_000_000)
+    await store.save_query(replace(change("q"), leases=[fact] if saved_with else []))
+    if not saved_with:
+        assert await client.smembers(Keys(redis_prefix).leased(0)) == set()
+        await store.keep_leases("q", 0, [fact])
+    assert await store.claims.leased(0) == {"q"}
+    assert (await store.claims.expire("q")).expired == 1
+    assert [decode_lease(out.value, out.key).action for out in await store.claims.outbox("q", 9)] == [
+        Action.EXPIRED
+    ]
 
 
 @pytest.mark.parametrize("part", ["meta", "leases"])

@@ -278,8 +278,11 @@ class Store(Protocol):
         """
         ...
 
-    async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
-        """Take in facts that change nothing that is ranked, beside what is saved. They may come in any order."""
+    async def keep_leases(self, query_id: str, partition: int, facts: Sequence[LeaseFact]) -> None:
+        """Take in facts that change nothing that is ranked, beside what is saved. They may come in any order.
+
+        `partition` is the query's.
+        """
         ...
 
     async def let_claim(self, query_id: str, allowed: bool) -> None:

@@ -1,16 +1,13 @@
 -- Lease the best items that nobody has. KEYS: as `lease_functions`, then 6 offers, 7 ranking.
--- ARGV: 1 analyst, 2 for how long (microseconds), 3 '1' where the query is in its partition's set of those that are
---       claimed from, 4 the request's correlation id, then an id for each lease that is asked for.
+-- ARGV: 1 analyst, 2 for how long (microseconds), 3 '1' where the query is in its partition's set of those that
+--       have leases, 4 the request's correlation id, then an id for each lease that is asked for.
 -- Answers {a code of `ClaimCode`} or {'index', partition} where 3 has to be done first, or {'ok', id, lease, …}.
 local refused = refusal()
 if refused then
   return {refused}
 end
-if redis.call('HEXISTS', KEYS[1], 'leased') == 0 then
-  if ARGV[3] ~= '1' then
-    return {'index', redis.call('HGET', KEYS[1], 'partition')}
-  end
-  redis.call('HSET', KEYS[1], 'leased', '1')
+if not is_listed(true, ARGV[3]) then
+  return {'index', redis.call('HGET', KEYS[1], 'partition')}
 end
 
 -- {item, score, mean} by rank, some at once, and whether there are no more.

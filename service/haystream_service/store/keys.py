@@ -23,7 +23,7 @@
 | `P:partitions` | set | the partitions that have keys of their own |
 | `P:partition:N` | set | ids of the queries saved from partition N of the queries topic |
 | `P:quarantined:N` | set | ids of the queries of partition N that are stopped, or were and have to be taken up |
-| `P:leased:N` | set | ids of the queries of partition N that were ever claimed from, but for those deleted |
+| `P:leased:N` | set | ids of the queries of partition N that ever had leases, but for those deleted |
 | `P:unknown:N` | hash | query_id → `first last`, offsets of verdicts for queries that nobody has opened |
 | `P:unknown-leases:N` | hash | the same of leases |
 | `P:up-to` | hash | `TOPIC/PARTITION` → the offset before which all is in the store, a moment behind the truth |
@@ -133,7 +133,7 @@ class Keys:
         return f"{self.prefix}:unknown-leases:{partition}"
 
     def leased(self, partition: int) -> str:
-        """The set of queries of a partition that were ever claimed from and are not deleted."""
+        """The set of queries of a partition that ever had leases and are not deleted."""
         return f"{self.prefix}:leased:{partition}"
 
     def is_shared(self, key: str) -> bool:

@@ -30,6 +30,18 @@ local function held_by(item)
   return tonumber(redis.call('HGET', KEYS[3], item) or '0')
 end
 
+-- Whether the query is in its partition's set of those that have leases, by which its owner looks after them: the set
+-- lies elsewhere, so whoever puts a query into it says so, and before a lease is stored. `any`: whether one is to be.
+local function is_listed(any, said)
+  if any and redis.call('HEXISTS', KEYS[1], 'leased') == 0 then
+    if said ~= '1' then
+      return false
+    end
+    redis.call('HSET', KEYS[1], 'leased', '1')
+  end
+  return true
+end
+
 -- Store a new lease that is not over.
 local function begin_lease(id, lease)
   local held = held_by(lease[5])

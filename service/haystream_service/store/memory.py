@@ -207,7 +207,7 @@ class MemoryStore(Store):
         _patch(saved.edges, tables.edges)
 
     @override
-    async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
+    async def keep_leases(self, query_id: str, partition: int, facts: Sequence[LeaseFact]) -> None:
         if (held := self.claims.queries.get(query_id)) is not None:  # else the store has gone back
             for fact in facts:
                 held.merge(fact)

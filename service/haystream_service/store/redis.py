@@ -69,7 +69,7 @@ from haystream_service.store.facts import (
 )
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis_calls import RedisCalls, Script, answers_of
-from haystream_service.store.redis_claims import LEASE_PARTS, RedisClaims
+from haystream_service.store.redis_claims import LEASE_PARTS, NOT_LISTED, RedisClaims
 from haystream_service.store.redis_log import RedisLog
 from haystream_service.store.tables import fingerprint, packed, table, whole_table
 from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
@@ -269,7 +269,9 @@ class RedisStore(Store):
             "1" if change.tables.whole else "",
             f"{change.tables.size.participants} {change.tables.size.edges}",
             position.history,
+            "",
         ]
+        listed = len(arguments) - 1
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))
         for fact in change.leases:
@@ -279,13 +281,21 @@ class RedisStore(Store):
             arguments += (f"{item_id}\n{score!r}\n{mean!r}" for item_id, score, mean in offers.items)
         keys = [self._keys.query(query_id, part) for part in SAVED_PARTS]
         stored = await self._run(self._save, keys, arguments)
+        if stored == NOT_LISTED:
+            # Before a lease is stored: the owner is sure to look at it then.
+            await self._list(query_id, change.partition, self._keys.leased(change.partition))
+            arguments[listed] = "1"
+            stored = await self._run(self._save, keys, arguments)
         if stored is not None:
             raise Fenced(query_id, change.expected, int(stored))
 
     @override
-    async def keep_leases(self, query_id: str, facts: Sequence[LeaseFact]) -> None:
+    async def keep_leases(self, query_id: str, partition: int, facts: Sequence[LeaseFact]) -> None:
         keys = [self._keys.query(query_id, part) for part in LEASE_PARTS]
-        await self._run(self._keep_leases, keys, [text for fact in facts for text in encode_fact(fact)])
+        arguments = ["", *(text for fact in facts for text in encode_fact(fact))]
+        if await self._run(self._keep_leases, keys, arguments) == NOT_LISTED:
+            await self._list(query_id, partition, self._keys.leased(partition))
+            await self._run(self._keep_leases, keys, ["1", *arguments[1:]])
 
     @override
     async def let_claim(self, query_id: str, allowed: bool) -> None:

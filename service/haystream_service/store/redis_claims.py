@@ -31,6 +31,9 @@ QUERIES_AT_ONCE = 500
 LEASE_PARTS = ("meta", "leases", "held", "live", "outbox")
 """The keys of a query that every script about leases is given first, in this order."""
 
+NOT_LISTED = b"index"
+"""What a script answers that would store a lease of a query which is not in the set of those that have any."""
+
 _WHY = {
     ClaimCode.UNKNOWN_QUERY: "nobody has opened it",
     ClaimCode.QUERY_DELETED: "it was deleted, for good",
@@ -59,7 +62,7 @@ class RedisClaims(Claims):
         keys = self._keys(query_id, "offers", "ranking")
         arguments = [analyst, math.floor(seconds * SECOND), "", CORRELATION.get() or "", *ids]
         code, *found = await self._calls.run(self._claim, keys, arguments)
-        if code == b"index":
+        if code == NOT_LISTED:
             # Before anything is claimed: the owner is sure to look into the outbox then.
             leased = self._calls.keys.leased(int(found[0]))
             async with self._calls.answering(leased):

@@ -6,10 +6,11 @@
 --       10 what all rows share (JSON), 11 ranking, 12 participants' patch, 13 edges' patch, 14 leases
 --       offset, 15 '1' where nothing may be claimed, 16 how many verdicts, 17 how many facts about leases, 18 how many
 --       leases ended with a verdict, 19 the offers' head ('' = none are kept), 20 '1' where no other rows are to stay
---       than those given, 21 how many participants and edges the tables are of, 22 the store's history, then (verdict
---       id, wire JSON) for each new verdict, (lease id, '1' where it is over, lease) for each fact, the ids of those that
---       ended, the offers.
--- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), else the stored revision.
+--       than those given, 21 how many participants and edges the tables are of, 22 the store's history, 23 '1' where the
+--       query is in its partition's set of those that have leases, then (verdict id, wire JSON) for each new verdict,
+--       (lease id, '1' where it is over, lease) for each fact, the ids of those that ended, the offers.
+-- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), 'index' where 23 has to be
+-- done first, else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
 if stored ~= ARGV[1] then
@@ -17,6 +18,9 @@ if stored ~= ARGV[1] then
     return nil
   end
   return stored
+end
+if not is_listed(ARGV[17] ~= '0', ARGV[23]) then
+  return 'index'
 end
 
 local function furthest(field, value)
@@ -40,7 +44,7 @@ end
 -- A script that is refused in the middle stays as far as it came, and is sent again. So the revision, which says that
 -- the change is stored, comes last, and all before it may be done twice: first what is computed, so that who claims
 -- meanwhile is offered nothing that was judged, then facts.
-local first_lease = 23 + 2 * ARGV[16]
+local first_lease = 24 + 2 * ARGV[16]
 local first_ended = first_lease + 3 * ARGV[17]
 local first_offer = first_ended + ARGV[18]
 redis.call('SET', KEYS[7], ARGV[11])
@@ -65,7 +69,7 @@ for at = first_ended, first_offer - 1 do
     end_lease(ARGV[at], lease)
   end
 end
-for at = 23, first_lease - 1, 2 do
+for at = 24, first_lease - 1, 2 do
   redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
 end
 local said = {'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],

@@ -138,7 +138,7 @@ class Committing:
         leases = (d for d in batch.of(Kind.LEASE) if d not in without and d not in batch.rejected)
         facts = [delivery.event for delivery in leases if isinstance(delivery.event, LeaseFact)]
         if facts:
-            keep = partial(shared.store.keep_leases, self._query_id, facts)
+            keep = partial(shared.store.keep_leases, self._query_id, self._partition, facts)
             await shared.written.counted(self._counted, keep)
 
     async def _restate(self, loaded: Loaded, batch: Batch) -> None:
