@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 from support.equality import assert_is_the_fold
+from support.forked import ForkedWorker
 from support.pipeline import Pipeline, Silent, rebuild, until
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
@@ -120,6 +122,47 @@ class Away:
     async def publish_leases(self, records: Sequence[Outgoing]) -> None:
         self.asked.set()
         raise BrokerUnavailable("Kafka did not acknowledge")
+
+
+SLOW_TO_LOAD = """
+import asyncio
+from haystream_service.store.redis import RedisStore
+load = RedisStore.load_query
+
+async def slowly(store, query_id):
+    await asyncio.sleep(5.0)
+    return await load(store, query_id)
+
+RedisStore.load_query = slowly
+"""
+"""As a query that has very many verdicts."""
+
+
+async def test_what_was_judged_while_nobody_worked_is_served_to_nobody_though_its_lease_ran_out(
+    pipeline: Pipeline,
+) -> None:
+    worker = await pipeline.worker_after(EVENTS)
+    worker.kill()
+    (lease,) = await claimed(pipeline, "kim", 1, seconds=1)
+    said = Verdict("v", "q", lease.item_id, "kim", Outcome.SKIPPED, lease.at + 1)
+    await pipeline.say(said)
+    await asyncio.sleep(1.0)  # its time is over, by the store's clock
+    heir = ForkedWorker(pipeline.environment(), first=SLOW_TO_LOAD)
+    starting = asyncio.create_task(asyncio.to_thread(heir.start))
+    served: set[str] = set()
+    try:
+        while not starting.done():
+            with suppress(ClaimRefused):
+                for other in await pipeline.store.claims.claim("q", "bo", 1, 600):
+                    served.add(other.item_id)
+                    await pipeline.store.claims.release("q", other.lease_id, "bo")
+            await asyncio.sleep(0.02)
+        await starting
+        assert lease.item_id not in served
+        assert served
+        await at_rest(pipeline)
+    finally:
+        await asyncio.to_thread(heir.close)
 
 
 async def test_after_a_rebuild_that_is_interrupted_nobody_works_until_one_has_ended(pipeline: Pipeline) -> None:

@@ -188,10 +188,10 @@ async def test_what_one_query_waits_for_holds_up_no_other(monkeypatch: pytest.Mo
     ]
     expire, publish, back = at.claims.expire, at.publisher.publish_leases, asyncio.Event()
 
-    async def expiring(query_id: str) -> Looked:
+    async def expiring(query_id: str, by: int | None = None) -> Looked:
         if query_id == first and away == "store" and not back.is_set():
             raise StoreUnavailable("its server is away")
-        return await expire(query_id)
+        return await expire(query_id, by)
 
     async def publishing(records: Sequence[Outgoing]) -> None:
         if records[0].partition == partitions[first] and away != "store" and not back.is_set():

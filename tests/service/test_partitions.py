@@ -1,6 +1,7 @@
 """What a worker knows of its partitions: how far they are read, what stands still, and why."""
 
 import asyncio
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker import partitions as module
 from haystream_service.worker.app import Flow
-from haystream_service.worker.partitions import Partitions
+from haystream_service.worker.partitions import STALL_SECONDS, Partitions
 from haystream_service.worker.records import Kind, Record
 
 pytestmark = pytest.mark.asyncio
@@ -137,6 +138,42 @@ async def test_a_partition_that_stands_still_is_told_and_how_much_of_it_is_in_ha
     one.ack()
     await mine.look()
     assert (mine.stalled, acked) == ([], [4])
+
+
+async def test_verdicts_are_waited_for_until_they_are_acknowledged_or_the_partition_stands_still() -> None:
+    clock, acked = Clock(), list[int]()
+    consumer = Consumer({QUERIES: 0, VERDICTS: 2}, {QUERIES: 0, VERDICTS: 2})
+    mine = partitions(consumer, clock)
+    assert mine.behind(0) == math.inf
+    # It has fetched two, which are in nobody's hands yet: of that look alone nothing can be said.
+    await mine.look()
+    assert mine.behind(0) == math.inf
+    first, second = (record(mine, Kind.VERDICT, VERDICTS, offset, acked) for offset in range(2))
+    clock.time += 1
+    await mine.look()
+    assert mine.behind(0) == math.inf
+    first.ack()
+    clock.time += 1
+    await mine.look()
+    assert mine.behind(0) == math.inf
+    second.ack()
+    clock.time += 1
+    await mine.look()
+    assert mine.behind(0) == 3  # when it was asked first where the partition ends
+    clock.time += 1
+    await mine.look()
+    assert mine.behind(0) == 1
+    consumer.ends[VERDICTS], consumer.positions[VERDICTS] = 3, 3
+    record(mine, Kind.VERDICT, VERDICTS, 2, acked)
+    for passed in (2, 3):
+        clock.time += 1
+        await mine.look()
+        assert mine.behind(0) == passed - 1
+    clock.time += STALL_SECONDS + 1
+    await mine.look()
+    assert mine.behind(0) < STALL_SECONDS + 3
+    mine.revoke({VERDICTS})
+    assert mine.behind(0) == math.inf
 
 
 async def test_what_is_revoked_is_neither_acknowledged_nor_measured() -> None:

@@ -78,6 +78,8 @@ class Looked(NamedTuple):
     """Records in the outbox."""
     age: float
     """Seconds that the oldest of them has been there; 0 where none is, less where the clock was set back."""
+    now: int = 0
+    """The store's clock, in microseconds."""
     lost: int = 0
     """Leases whose time was over just now and of which nothing is known any more: somebody was at the store."""
 
@@ -150,8 +152,11 @@ class Claims(Protocol):
         """Up to `most` records that are not confirmed yet, the oldest first; none of a query that is not there."""
         ...
 
-    async def expire(self, query_id: str) -> "Looked":
-        """End the leases whose time is over, with their facts in the outbox. For the query's owner alone."""
+    async def expire(self, query_id: str, by: int | None = None) -> "Looked":
+        """End the leases whose time is over, with their facts in the outbox. For the query's owner alone.
+
+        Those stay that end after `by`, in microseconds on the store's clock, where that is given.
+        """
         ...
 
     async def leased(self, partition: int) -> set[str]:

@@ -1,9 +1,14 @@
--- End the leases whose time is over. KEYS: as `lease_functions`.  ARGV: 1 how many at most.
+-- End the leases whose time is over. KEYS: as `lease_functions`.  ARGV: 1 how many at most, 2 '' or, in microseconds,
+-- how late they may have ended: those that end later stay.
 -- Answers {how many, leases that are not over, records in the outbox, since when the oldest is there, now, how many more
--- there were of which nothing is known any more}: the two before the last in milliseconds.
+-- there were of which nothing is known any more}: when in milliseconds, now in microseconds.
 local now = clock()
+local by = now
+if ARGV[2] ~= '' and tonumber(ARGV[2]) < tonumber(now) then
+  by = ARGV[2]
+end
 local expired, lost = 0, 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, ARGV[1])) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', by, 'LIMIT', 0, ARGV[1])) do
   local lease = get_lease(id)
   if lease then
     tell('expired', now, id, lease, '')
@@ -19,4 +24,4 @@ if lost > 0 then
 end
 local oldest = redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)
 local since = oldest[1] and string.match(oldest[1][1], '^%d+') or ''
-return {expired, redis.call('ZCARD', KEYS[4]), redis.call('XLEN', KEYS[5]), since, string.sub(now, 1, -4), lost}
+return {expired, redis.call('ZCARD', KEYS[4]), redis.call('XLEN', KEYS[5]), since, now, lost}

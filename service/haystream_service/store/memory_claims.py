@@ -153,14 +153,16 @@ class MemoryClaims(Claims):
         ]
 
     @override
-    async def expire(self, query_id: str) -> Looked:
+    async def expire(self, query_id: str, by: int | None = None) -> Looked:
         query, now = self.queries.get(query_id, Held()), self.clock()
-        over = [lease for lease in await self.live(query_id) if lease.until <= now]
+        over = [
+            lease for lease in await self.live(query_id) if lease.until <= (now if by is None else min(by, now))
+        ]
         for lease in over:
             query.end(lease.lease_id)
             query.tell(lease, Action.EXPIRED, now)
         oldest = min((fact.at for fact, _ in query.outbox.values()), default=now)
-        return Looked(len(over), len(await self.live(query_id)), len(query.outbox), (now - oldest) / SECOND)
+        return Looked(len(over), len(await self.live(query_id)), len(query.outbox), (now - oldest) / SECOND, now)
 
     @override
     async def leased(self, partition: int) -> set[str]:

@@ -111,10 +111,12 @@ class RedisClaims(Claims):
                 await self._calls.redis.xdel(outbox, *entries)
 
     @override
-    async def expire(self, query_id: str) -> Looked:
-        found = await self._calls.run(self._expire, self._keys(query_id), [EXPIRED_AT_ONCE])
+    async def expire(self, query_id: str, by: int | None = None) -> Looked:
+        arguments = [EXPIRED_AT_ONCE, "" if by is None else by]
+        found = await self._calls.run(self._expire, self._keys(query_id), arguments)
         expired, live, waiting, since, now, lost = found
-        return Looked(expired, live, waiting, (int(now) - int(since)) / 1000 if since else 0.0, lost)
+        age = (int(now) // 1000 - int(since)) / 1000 if since else 0.0
+        return Looked(expired, live, waiting, age, int(now), lost)
 
     @override
     async def leased(self, partition: int) -> set[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,11 +16,14 @@ from haystream_service.worker.retry import Retry
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two looks at the leases: by so much later than it says does a lease end, at most."""
+"""Between two looks at the leases. One ends some looks later than it says: all verdicts of before are read."""
 LIST_SECONDS = 15.0
 """Between two looks at which queries have leases, and at those that could not be looked at."""
 ABANDONED_SECONDS = 1.0
 """Whoever claims publishes at once: a fact that is in the outbox for so long was left there."""
+
+SECOND = 1_000_000
+"""In microseconds."""
 
 NOTHING_SEEN = Looked(0, 0, 0, 0.0)
 
@@ -43,12 +47,18 @@ class Leasing:
         *,
         metrics: Metrics,
         retry: Retry,
+        behind: Callable[[int], float] = lambda _: 0.0,
         load_again: Callable[[str], None],
     ) -> None:
         """`load_again` has the owner of a query look what the store has of it."""
         self._store = store
         self._publisher = publisher
         self._partitions = partitions
+        self._behind = behind
+        """For how many seconds verdicts of a partition may have been in Kafka that are not in the store."""
+        self._by: dict[str, int] = {}
+        """By query in `_seen`, until when leases may have run out: all verdicts of before that are in the store.
+        On the store's clock, as it was at the look before."""
         self._metrics = metrics
         self._retry = retry
         self._load_again = load_again
@@ -84,6 +94,8 @@ class Leasing:
         partitions = set(self._partitions())
         self._listed &= set() if every else partitions
         self._seen = {partition: seen for partition, seen in self._seen.items() if partition in partitions}
+        known = {query_id for seen in self._seen.values() for query_id in seen}
+        self._by = {query_id: by for query_id, by in self._by.items() if query_id in known}
         begun = {
             partition: asyncio.create_task(self._retry(partial(self._look_at, partition)))
             for partition in sorted(partitions - self._looking.keys())
@@ -111,7 +123,11 @@ class Leasing:
         waiting: list[StoreUnavailable] = []
         for query_id in sorted(seen.keys() - self._failed):
             with self._alone(query_id, waiting):
-                look = seen[query_id] = await claims.expire(query_id)
+                # Whoever judged in time ended the lease, though nobody has read that yet: nobody else is served it.
+                by = self._by.get(query_id, 0) if self._behind(partition) else None
+                look = seen[query_id] = await claims.expire(query_id, by)
+                if math.isfinite(behind := self._behind(partition)):
+                    self._by[query_id] = look.now - math.ceil(behind * SECOND)
                 self._metrics.leases_expired.inc(look.expired)
                 if look.lost:  # no fact ends them, and the owner has them in memory still
                     self._load_again(query_id)

@@ -99,6 +99,10 @@ class Partitions:
         self._items_anew: set[TopicPartition] = set()
         self._waiting = Waiting(metrics, clock)
         self._verdict_at = float("-inf")
+        self._mark: dict[TopicPartition, tuple[int, float]] = {}
+        """Where each partition of verdicts ended at an earlier look, and when that was asked for."""
+        self._abreast: dict[TopicPartition, float] = {}
+        """When all that there was of such a partition was what is dealt with by now."""
 
     @property
     def since_verdict(self) -> float:
@@ -154,6 +158,8 @@ class Partitions:
             for gauge in (self._metrics.consumer_lag, self._metrics.consumer_offset):
                 _remove(gauge, tp)
             self._waiting.forget(tp)
+            self._mark.pop(tp, None)
+            self._abreast.pop(tp, None)
 
     def record(
         self, kind: Kind, message: Any, timestamp: float, *, release: Callable[[], object] = lambda: None
@@ -226,6 +232,22 @@ class Partitions:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
+    def behind(self, partition: int) -> float:
+        """For how many seconds verdicts of the partition may have been in Kafka that are not dealt with.
+
+        Infinite where that is not known yet.
+        """
+        abreast = self._abreast.get(TopicPartition(self._topics[Kind.VERDICT], partition), float("-inf"))
+        return self._clock.monotonic() - abreast
+
+    def _look_how_far_behind(self, tp: TopicPartition, done: int, end: int, asked: float, *, stalled: bool) -> None:
+        """Note since when verdicts may wait. A partition that stands still is waited for until that is told."""
+        # What was fetched is not in hand at once, but is at the next look.
+        done = self.acknowledged(tp) if len(self._acks.get(tp, ())) else done
+        mark, then = self._mark.setdefault(tp, (end, asked))
+        if then < asked and (done >= mark or stalled):
+            self._mark[tp], self._abreast[tp] = (end, asked), then
+
     async def ends(self, partitions: Iterable[int]) -> dict[int, Offsets]:
         """By partition, the offsets that its next query, its next verdict and its next lease will get."""
         those = {p: [TopicPartition(self._topics[kind], p) for kind in OWNED] for p in partitions}
@@ -235,6 +257,7 @@ class Partitions:
     async def look(self) -> None:
         """Bring the lag metrics and `stalled` up to date. Raises `BrokerUnavailable`."""
         dealt_with = {tp: self._missed.next(tp) for tp in self._consumers}
+        asked = self._clock.monotonic()
         ends = await self._end_offsets(list(dealt_with)) if dealt_with else {}
         now = self._clock.monotonic()
         stalled, read = [], set()
@@ -247,6 +270,8 @@ class Partitions:
             self._metrics.consumer_offset.labels(tp.topic, tp.partition).set(done)
             if tp.topic == self._topics[Kind.VERDICT]:
                 self._waiting.look(tp, done, ends[tp])
+                stood = lag > 0 and now - moved > STALL_SECONDS
+                self._look_how_far_behind(tp, done, ends[tp], asked, stalled=stood)
             if lag == 0:
                 self._done[tp] = (done, now)
                 read.add(tp)

@@ -114,6 +114,7 @@ class Server:
             lambda: self.worker.partitions,
             metrics=self.metrics,
             retry=self.retry,
+            behind=self.partitions.behind,
             load_again=self.worker.load_again,
         )
         self.rankings = OwnRankings(settings, self.worker, self.retry)
