@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from support.world import Process, World, item, story, verdict
 from typing_extensions import override
 
 from haystream.collection import Collection
+from haystream.engines.local import prior_inverse
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
@@ -21,8 +24,11 @@ from haystream_service.wire import decode_ranking, encode_item, encode_query, en
 from haystream_service.worker import collections, expected
 from haystream_service.worker.collections import Follower
 from haystream_service.worker.endings import StateBack
+from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.folding import Loaded
+from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.tending import Tending
 from haystream_service.worker.written import HISTORY
 
 pytestmark = pytest.mark.asyncio
@@ -339,6 +345,53 @@ async def test_a_query_that_is_not_open_offers_nothing_but_counts(world: World, 
     world.say(Query("q"))
     await process.settled()
     assert [ranked.item_id for ranked in world.rankings("q")[-1].items] == ["item-2"]
+
+
+def in_a_circle(number: int) -> Item:
+    """An item of three of twenty people, on all their pairs: other three for each number."""
+    people = {f"p{number % 20:02}", f"p{(number + 1 + number // 20) % 20:02}", f"p{(number + 9) % 20:02}"}
+    return Item(f"item-{number}", "default", None, tuple(sorted(people)))
+
+
+async def test_what_is_not_open_any_more_is_as_exact_as_ever_though_its_collection_grows_amid_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused when it had taken items in by estimate, and more came before that was made exact."""
+    tend, rested = Tending.until_due, asyncio.Event()
+
+    async def when_rested(tending: Tending, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any]) -> bool:
+        while not (rested.is_set() or mailbox.due):
+            await mailbox.until_due(0.01)
+        return False if mailbox.due else await tend(tending, state, exclusive, mailbox)
+
+    async def until(done: Callable[[QueryState], bool]) -> None:
+        while not ((state := process.worker.state("q")) and done(state)):  # noqa: ASYNC110 - nobody says when
+            await asyncio.sleep(0.005)
+
+    monkeypatch.setattr(Tending, "until_due", when_rested)
+    monkeypatch.setattr(prior_inverse, "one_by_one", lambda *_: False)  # as where many pairs come at once
+    items = [in_a_circle(n) for n in range(54)]
+    events: list[Event] = [Query("q"), Query("open"), *items[:50]]
+    events += [verdict(n, outcome=("relevant", "irrelevant")[n % 2]) for n in range(30)]
+    world.say(*events)
+    process = await world.process()
+    rested.set()
+    await process.settled()
+    rested.clear()
+    more: list[list[Event]] = [[items[50]], [Query("q", status=Status.PAUSED)], [*items[51:]]]
+    conditions: list[Callable[[QueryState], bool]] = [
+        lambda state: state.unfinished,
+        lambda state: state.settings.status == Status.PAUSED,
+        lambda state: state.behind > 0,
+    ]
+    for said, condition in zip(more, conditions, strict=True):
+        events += said
+        world.say(*said)
+        await process.wait(until(condition))
+    rested.set()
+    await process.settled()
+    assert process.worker.state("q") is None
+    await world.check_equals_fold(events)
 
 
 @pytest.mark.parametrize("status", [Status.PAUSED, Status.CLOSED])

@@ -505,14 +505,15 @@ class QueryOwner:
             return
         self._tending_raised = False
         stays = self._stays(loaded)
-        # One that leaves does not follow its collection any more: where that has grown, this stays undone.
-        if (unfinished or state.tended) and not loaded.finished and (stays or not state.unfinished):
+        # One that leaves does not follow its collection any more: where that has grown, this stays undone until it
+        # is brought back. Nobody brings back one that is not open: that one takes in what came, and then goes on.
+        cut_short = state.unfinished and bool(state.behind) and not loaded.follows
+        if (unfinished or state.tended) and not loaded.finished and (stays or not state.unfinished or cut_short):
             # Publish again what was made with estimates, or was told of when nobody waited; a batch that comes
             # before does.
             loaded.finished, limits = True, self._shared.limits
-            self._wake_after(
-                (limits.item_publish_seconds if unfinished else limits.totals_seconds) if stays else 0.0
-            )
+            soon = limits.item_publish_seconds if unfinished and not cut_short else limits.totals_seconds
+            self._wake_after(soon if stays or cut_short else 0.0)
         follower.snapshots.keep(state.settings)
         follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
