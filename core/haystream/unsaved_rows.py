@@ -22,7 +22,7 @@ class MovedRows:
         return bool(self._moved)
 
     def add(self, participants: Ints, edges: Ints) -> None:
-        """Take some more, each ascending. Nobody may ask for long, or ever, and the same rows move again and again."""
+        """Take some more, each ascending. Nobody may ask for long, and the same rows move again and again."""
         if len(participants) or len(edges):
             self._moved.append((participants, edges))
         if len(self._moved) > MOST_OCCASIONS:
