@@ -109,7 +109,7 @@ async def test_an_item_whose_lease_somebody_deleted_is_offered_again_when_its_ti
     held = at.claims.queries["q"]
     del held.leases[a.lease_id], held.folded[a.lease_id], held.held[a.item_id]
 
-    async def expire(query_id: str) -> Looked:
+    async def expire(query_id: str, by: int | None) -> Looked:
         return Looked(expired=0, live=0, waiting=0, age=0.0, lost=int(query_id == "q"))
 
     monkeypatch.setattr(at.claims, "expire", expire)
