@@ -137,7 +137,7 @@ def test_a_quote_that_is_not_closed_takes_no_rows_with_it_in_silence(
     assert skipped.detail.startswith("not CSV from line 3 on: ")
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
 @pytest.mark.parametrize(
     ("row", "text"),
     [
@@ -161,6 +161,13 @@ def test_blanks_between_a_quote_and_the_comma_belong_to_nothing(
     else:
         assert isinstance(item, ItemRecord), item
         assert (item.item_id, item.sender, item.recipients, item.text) == ("m1", "ann", ("bob",), text)
+
+
+def test_a_header_has_such_blanks_too_wherever_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    for before in ("", "\n", "\r\n\n"):
+        file.write_text(f'{before}"item_id" ,"sender" ,"recipients"\nm1,ann,bob\n', newline="")
+        assert [item.item_id for item in good(list(read_csv(file)))] == ["m1"], repr(before)
 
 
 def test_a_column_that_is_read_is_there_once(tmp_path: Path) -> None:

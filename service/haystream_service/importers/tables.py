@@ -24,7 +24,7 @@ ROW = 1 << 20
 SKIMMED = 64 << 20
 """Characters of one line that are skimmed for its end. What has none by then is no table: a packed file of a few
 megabytes can hold billions of characters."""
-QUOTED_CELL = re.compile(r'((?:^|,)"(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=,|\r?\n|\Z)')
+QUOTED_CELL = re.compile(r'((?:^|,)"(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=[,\r\n]|\Z)')
 """With the comma before it, and blanks after it that belong to nothing; one that goes on in the next line, too."""
 COLUMNS = ("item_id", "sender", "recipients", "participants", "sent_at", "uri", "relevant")
 CONTENTS = ("subject", "text")
@@ -97,7 +97,7 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
         # Strict: a quote that nobody closes would make one cell of all that follows.
         rows = csv.reader(lines, strict=True)
         csv.field_size_limit(ROW)  # of all tables that the process reads: rows are bounded in any case
-        columns = _columns(path, rows, labels)
+        columns = _columns(path, rows, lines, labels)
         making.check(columns)
         contents = CONTENTS if making.text else ()
         read = {*COLUMNS, *contents, *labels, *(making.uri.names if making.uri else ())}
@@ -128,10 +128,10 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
             yield making.item(where, _fields(row, labels, contents=making.text), row)
 
 
-def _columns(path: Path, rows: Iterator[list[str]], labels: Sequence[str]) -> list[str]:
-    """The names in the first line."""
+def _columns(path: Path, rows: Iterator[list[str]], lines: Lines, labels: Sequence[str]) -> list[str]:
+    """The names in the first line that is not empty."""
     try:
-        columns = next(filter(None, rows), [])
+        columns = next(_filled(rows, lines), [])
     except csv.Error as error:
         raise ImportFailed(f"{path} is no table: {error}") from None
     except RowTooLarge:
@@ -148,6 +148,14 @@ def _columns(path: Path, rows: Iterator[list[str]], labels: Sequence[str]) -> li
         if label not in have:
             raise ImportFailed(f"{path} has no column {label}; it has {shown}")
     return columns
+
+
+def _filled(rows: Iterator[list[str]], lines: Lines) -> Iterator[list[str]]:
+    """The rows that have cells."""
+    for cells in rows:
+        if cells:
+            yield cells
+        lines.begin_row()
 
 
 def _fields(row: dict[str, str | None], labels: Sequence[str], *, contents: bool) -> dict[str, Any]:
