@@ -8,6 +8,7 @@ A call that gets no answer, or is told to come again, is made again with the sam
 """
 
 import json
+import os
 import random
 import re
 import ssl
@@ -58,6 +59,8 @@ ITEM_BYTES = 8 << 20
 
 TOKEN = re.compile(r"[!-~]+")
 """What a header takes, and every token is."""
+TRUSTED = "SSL_CERT_FILE"
+"""The variable that names the file of certificates that all programs are to trust."""
 AROUND = 20
 """Characters of what was given that are shown on either side of one that is wrong."""
 
@@ -106,14 +109,13 @@ class Haystream:
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=timeout,
                 transport=transport,
-                verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
+                verify=_trusting(ca_file) if ca_file else True,
             )
         except httpx.InvalidURL as error:
             raise UserError(f"{address} is no address of an API (HAYSTREAM_API): {error}") from None
         except OSError as error:
-            raise UserError(
-                f"the certificates in {ca_file} cannot be used (HAYSTREAM_API_CA_FILE): {error}"
-            ) from None
+            where, name = (ca_file, "HAYSTREAM_API_CA_FILE") if ca_file else (os.getenv(TRUSTED), TRUSTED)
+            raise UserError(f"the certificates in {where} cannot be used ({name}): {error}") from None
         self._pause = pause
         self._rng = rng or random.Random()
         self._leases: dict[str, set[str]] = {}
@@ -387,6 +389,13 @@ class _Export(AbstractContextManager[Iterator[bytes]]):
     def __exit__(self, *_: object) -> None:
         if self._response is not None:
             self._response.close()
+
+
+def _trusting(certificates: Path) -> ssl.SSLContext:
+    """What connections are checked by: certificates in a file, or in a folder by their hashes. Raises `OSError`."""
+    if certificates.is_dir():
+        return ssl.create_default_context(capath=certificates)
+    return ssl.create_default_context(cafile=certificates)
 
 
 def _problem(found: httpx.Response) -> ApiProblem:

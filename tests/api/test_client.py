@@ -238,6 +238,20 @@ async def test_what_no_api_can_be_asked_with_is_named(given: dict[str, Any], nam
         Haystream(**{"address": "https://x", "token": "t"} | given)
 
 
+async def test_certificates_may_lie_in_a_folder_by_their_hashes(tmp_path: Path) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(404))
+    with Haystream("https://x", "t", ca_file=tmp_path, transport=transport) as client, pytest.raises(ApiProblem):
+        client.me()
+
+
+async def test_certificates_that_all_programs_are_to_use_are_named_by_their_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file")
+    with pytest.raises(UserError, match=r"/no/such/file.*\(SSL_CERT_FILE\)"):
+        Haystream("https://x", "t")
+
+
 async def test_a_server_that_is_none_of_ours_is_said_to_be() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"<html>"))
     with (
