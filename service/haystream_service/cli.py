@@ -556,7 +556,9 @@ def main() -> NoReturn:
             raise
         for line in str(error).splitlines():
             typer.echo(f"haystream: {line}", err=True)
-        if isinstance(error, OSError):  # or Python would try once more to write what is left, and end with 120
+        try:
+            sys.stdout.flush()
+        except OSError:  # or Python would try once more to write what is left, and end with 120
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
     sys.exit(0)

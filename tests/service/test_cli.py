@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import random
 import subprocess
 import sys
@@ -132,6 +133,21 @@ def test_where_results_have_no_room_that_is_said_and_where_nobody_wants_them_all
     assert ran.returncode == code, ran.stderr
     assert ("No space left" in ran.stderr) == (code == 2)
     assert "Traceback" not in ran.stderr
+
+
+def test_where_another_file_has_no_room_results_before_that_are_there() -> None:
+    program = (
+        "from haystream_service import cli\n"
+        "def app(**_):\n"
+        "    print('a result')\n"
+        "    raise OSError(28, 'No space left on device', 'other')\n"
+        "cli.app = app\n"
+        "cli.main()\n"
+    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=buffered)
+    assert (ran.returncode, ran.stdout) == (2, "a result\n"), ran.stderr
+    assert "'other'" in ran.stderr
 
 
 @pytest.mark.parametrize(
