@@ -392,7 +392,7 @@ MODEL = Board(
                     "none",
                     ((summed(of("haystream_tending_backlog_queries")), "queries"),),
                 ),
-                heat("Loading a query", "From Redis, and settling it.", "haystream_load_seconds"),
+                heat("Loading a query", "Computing it from what Redis has of it.", "haystream_load_seconds"),
             ),
         ),
         (

@@ -259,7 +259,9 @@ async def _earliest(settings: Settings, name: str, letters: Sequence[Letter]) ->
         return 0
     spans = {TopicPartition(settings.topic(name), p): (first, first + 1) for p, first in firsts.items()}
     async with aclosing(stretch(settings, spans)) as records:
-        times: list[int] = [record.timestamp async for record in records]
+        times: list[int] = [
+            record.timestamp async for record in records if record.offset == firsts[record.partition]
+        ]
     if len(times) < len(firsts):  # a record is gone, and nobody knows when it came
         return 0
     return max(0, min(*times, *(letter.timestamp for letter in ours)) - CLOCKS_MS)
