@@ -176,6 +176,23 @@ async def test_verdicts_are_waited_for_until_they_are_acknowledged_or_the_partit
     assert mine.behind(0) == math.inf
 
 
+@pytest.mark.parametrize(("end", "position"), [(3, 3), (0, 0)], ids=["its last records are lost", "made anew"])
+async def test_a_partition_that_ends_sooner_than_it_did_is_waited_for_up_to_where_it_ends_now(
+    end: int, position: int
+) -> None:
+    clock = Clock()
+    consumer = Consumer({QUERIES: 0, VERDICTS: 5}, {QUERIES: 0, VERDICTS: 3})
+    mine = partitions(consumer, clock)
+    mine.begins(VERDICTS, 3)
+    await mine.look()
+    clock.time += 1
+    consumer.ends[VERDICTS], consumer.positions[VERDICTS] = end, position
+    for _ in range(3):
+        await mine.look()
+        clock.time += 1
+    assert mine.behind(0) <= 2
+
+
 async def test_what_is_revoked_is_neither_acknowledged_nor_measured() -> None:
     mine, acked = partitions(Consumer({QUERIES: 1, VERDICTS: 1}), Clock()), list[int]()
     one = record(mine, Kind.VERDICT, VERDICTS, 0, acked)

@@ -245,7 +245,8 @@ class Partitions:
         # What was fetched is not in hand at once, but is at the next look.
         done = self.acknowledged(tp) if len(self._acks.get(tp, ())) else done
         mark, then = self._mark.setdefault(tp, (end, asked))
-        if then < asked and (done >= mark or stalled):
+        # What is no more, as where the topic was made anew, does not come.
+        if then < asked and (done >= min(mark, end) or stalled):
             self._mark[tp], self._abreast[tp] = (end, asked), then
 
     async def ends(self, partitions: Iterable[int]) -> dict[int, Offsets]:
