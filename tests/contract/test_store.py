@@ -400,10 +400,12 @@ async def test_wiping_leaves_nothing(store: Any) -> None:
     await store.append_items("mail", [item(1)])
     for n in range(300):
         await store.save_query(change(f"q{n}", verdicts=[verdict(1, f"q{n}")], tables=tables(edges=rows([0]))))
+    assert await store.hold_settings("q", -1, "one", 60) is Hold.OURS
     await store.wipe()
     assert await store.generation() is None
     assert await store.query_ids() == set()
     assert await store.item_count("mail") == 0
+    assert await store.hold_settings("q", -1, "two", 60) is Hold.OURS
     assert await store.load_query("q0") is None
     await store.wipe()
 

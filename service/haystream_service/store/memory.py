@@ -429,7 +429,7 @@ class MemoryStore(Store):
         self.claims.queries.clear()
         self._snapshots.clear()
         self._deleted_collections.clear()
-        for noted in (self._notes, self._attempts, self._quarantined, self._unknown, self._rest):
+        for noted in (self._notes, self._attempts, self._quarantined, self._unknown, self._rest, self._changes):
             noted.clear()
         self._generation = None
         self._up_to.clear()
