@@ -41,6 +41,21 @@ class Forgetful(MemoryStore):
         pass
 
 
+class Slow(MemoryStore):
+    """Notes that readers were told once it `may`; `asked` when it is to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.may.set()
+
+    @override
+    async def note_withdrawn(self, query_id: str) -> None:
+        self.asked.set()
+        await self.may.wait()
+        await super().note_withdrawn(query_id)
+
+
 def told(world: World) -> int:
     """How often readers were told that a query is gone."""
     return [message.value for message in world.broker.messages("next-items")].count(None)
@@ -105,6 +120,20 @@ async def test_of_one_that_an_earlier_version_deleted_readers_are_told_once_more
     assert not head.withdrawn
     await settled(world)
     assert told(world) == 2
+
+
+async def test_a_ranking_that_lands_while_the_store_is_away_is_withdrawn_too(world: World) -> None:
+    world.store = store = Slow()
+    await deleted(world)
+    store.asked.clear()
+    store.may.clear()
+    heir = await world.process(withdrawn_seconds=3600.0)
+    await heir.wait(store.asked.wait())
+    assert told(world) == 2
+    heir.worker.publish_again("q")  # as when a ranking of the query is seen behind that
+    store.may.set()
+    await heir.settled()
+    assert told(world) == 3
 
 
 @pytest.mark.parametrize(("withdrawn_seconds", "left"), [(0.0, {"r"}), (3600.0, {"q", "r"})])

@@ -267,8 +267,8 @@ class QueryOwner:
         if self._lacking:
             self._loaded = None
         if self.deleted and self._stale_shown:
+            self._stale_shown = False  # from now on it is told anew whether one lands after that
             await self._committing.withdraw(permit=self._shared.shows)
-            self._stale_shown = False
         if self.away is not None and not deliveries and (self.deleted or not self._wanted):
             if not self.deleted:
                 try:
