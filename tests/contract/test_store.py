@@ -10,7 +10,7 @@ from support.changes import COMMON, change, rows, tables
 
 from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
 from haystream.posterior_tables import NOBODY, Size
-from haystream_service.store.base import Appended, Fenced, Head, Hold, Note, Position, Quarantine, Span
+from haystream_service.store.base import Appended, Deletion, Fenced, Head, Hold, Note, Position, Quarantine, Span
 
 pytestmark = pytest.mark.asyncio
 
@@ -514,7 +514,7 @@ async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writ
     await store.quarantine(AWKWARD, 3, Quarantine("quarantined", "it raised", 1.0))
     await store.note_unknown(3, AWKWARD, Span(1, 2), room=9)
     elsewhere = await store.delete_query(AWKWARD, 4, revision=20, queries_offset=1)
-    assert (elsewhere.partition, elsewhere.revision) == (3, 10)
+    assert elsewhere == Deletion(3, 10)
     assert (await store.load_query(AWKWARD)).verdicts == (verdict(1, AWKWARD),)
     left = await store.delete_query(AWKWARD, 3, revision=5, queries_offset=4)
     assert left.partition == 3
@@ -522,7 +522,7 @@ async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writ
     stored = await store.load_query(AWKWARD)
     assert stored.settings == Query(AWKWARD, status=Status.DELETED)
     assert (stored.partition, stored.revision, stored.verdicts) == (3, left.revision, ())
-    assert stored.position == Position(5, 7, 0)
+    assert stored.position == left.position == Position(5, 7, 0)
     assert await store.read_ranking(AWKWARD) is None
     assert await store.read_tables(AWKWARD) is None
     assert await store.read_note(AWKWARD) == Note()

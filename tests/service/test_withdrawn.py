@@ -136,6 +136,21 @@ async def test_a_ranking_that_lands_while_the_store_is_away_is_withdrawn_too(wor
     assert told(world) == 3
 
 
+async def test_what_was_accepted_before_a_deletion_and_is_read_again_gets_no_dead_letter(world: World) -> None:
+    """As where somebody sets the group's offsets back."""
+    process = await world.process(max_batch=1)
+    world.say(Query("q"), item(1), verdict(1))
+    await process.settled()
+    world.say(GONE, verdict(2), Query("q", top=7))
+    await process.settled()
+    assert [code for code, _ in world.dead_letters()] == ["query_deleted"] * 2
+    await process.crash()
+    world.broker.committed.clear()
+    heir = await world.process(max_batch=1)
+    await heir.settled()
+    assert [code for code, _ in world.dead_letters()] == ["query_deleted"] * 4  # what came later, once more
+
+
 @pytest.mark.parametrize(("withdrawn_seconds", "left"), [(0.0, {"r"}), (3600.0, {"q", "r"})])
 async def test_what_is_long_gone_and_what_another_process_has_takes_no_memory(
     world: World, monkeypatch: pytest.MonkeyPatch, withdrawn_seconds: float, left: set[str]

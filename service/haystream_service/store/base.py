@@ -8,7 +8,7 @@ is a compare-and-set on the query's revision, in one atomic step: the loser gets
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -120,6 +120,8 @@ class Deletion:
     partition: int
     """That owns the query; where it is not the one that asked for the deletion, nothing was deleted."""
     revision: int
+    position: Position = field(default_factory=Position)
+    """How far its topics were read then, the deletion included; nothing is said of one that another owns."""
 
 
 @dataclass(frozen=True, slots=True)

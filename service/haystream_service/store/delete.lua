@@ -2,7 +2,8 @@
 -- Leave nothing of a query but that it was deleted, whatever its revision is.
 -- KEYS: meta, and every other key of the query but its outbox: who has seen what is for the topic to keep.
 -- ARGV: 1 partition, 2 the least revision, 3 queries offset, 4 settings that say that it is deleted.
--- Answers {partition that owns it, revision}: where that is another partition, nothing was changed.
+-- Answers {partition that owns it, revision}, then its offsets of queries, verdicts and leases; where that is another
+-- partition, the two alone, and nothing was changed.
 local meta = KEYS[1]
 if redis.call('TYPE', meta).ok ~= 'hash' then  -- somebody has put something else there
   redis.call('DEL', meta)
@@ -21,4 +22,4 @@ redis.call('HSET', meta, 'revision', revision, 'fingerprint', 'deleted', 'partit
   'queries_offset', string.format('%.0f', queries), 'verdicts_offset', verdicts,
   'leases_offset', leases, 'cursor', '0', 'touched', ARGV[2],
   'settings', ARGV[4])
-return {owner, revision}
+return {owner, revision, string.format('%.0f', queries), verdicts, leases}

@@ -234,7 +234,7 @@ class MemoryStore(Store):
         unknown = self._unknown[partition]
         for noted in (self._notes, self._attempts, self._quarantined, self._changes, unknown):
             noted.pop(query_id, None)
-        return Deletion(partition, revision)
+        return Deletion(partition, revision, position)
 
     @override
     async def note_withdrawn(self, query_id: str) -> None:

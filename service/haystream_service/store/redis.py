@@ -46,6 +46,7 @@ from haystream_service.store.base import (
     Head,
     Hold,
     Note,
+    Position,
     Quarantine,
     Span,
     Store,
@@ -313,7 +314,9 @@ class RedisStore(Store):
         keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
-        deletion = Deletion(*map(int, answer))
+        owner, last, *offsets = map(int, answer)
+        queries, verdicts, leases = offsets or (-1, -1, -1)
+        deletion = Deletion(owner, last, Position(queries, verdicts, leases_offset=leases))
         if deletion.partition == partition:
             await self._forget(query_id, partition)
         else:

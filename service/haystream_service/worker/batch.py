@@ -8,6 +8,8 @@ from haystream_service.store.base import Position
 from haystream_service.wire import decode_lease, decode_query, decode_verdict
 from haystream_service.worker.records import OWNED, Kind, Record
 
+NOTHING_READ = Position()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
@@ -72,10 +74,12 @@ class Batch:
             part.rejected.update((d, self.rejected[d]) for d in part.deliveries if d in self.rejected)
         return parts
 
-    def reject_all(self, error: Rejected) -> None:
-        """Reject what is not rejected yet."""
+    def reject_all(self, error: Rejected, *, after: Position = NOTHING_READ) -> None:
+        """Reject what is not rejected yet, but for what was dealt with before: that is known."""
+        read = dict(zip(OWNED, (after.queries_offset, after.verdicts_offset, after.leases_offset), strict=True))
         for delivery in self.deliveries:
-            self.rejected.setdefault(delivery, error)
+            if delivery.record.offset > read[delivery.record.kind]:
+                self.rejected.setdefault(delivery, error)
 
     def of(self, kind: Kind) -> list[Delivery]:
         """The deliveries of one kind, in order."""

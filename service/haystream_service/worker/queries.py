@@ -10,7 +10,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Head, Note, StoreDamaged
+from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing
@@ -92,6 +92,8 @@ class QueryOwner:
         """The partition that owns the query, where that is another."""
         self.deleted = False
         """Whether the query was deleted: then nothing counts for it any more."""
+        self._read_before = Position()
+        """How far the topics were read when it was: that counted then, or has its dead letter."""
         self._stale_shown = False
         """Whether readers may see an older ranking than the newest, or one of a query that was deleted."""
         self._tending_raised = False
@@ -189,7 +191,7 @@ class QueryOwner:
         clock = self._shared.clock
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         if head.settings is not None and head.settings.status == Status.DELETED:
-            self._be_deleted(head.revision)
+            self._be_deleted(head.revision, head.position)
             self.publish_again()
             return
         if self.away is None or self.away.revision < head.revision:
@@ -376,7 +378,7 @@ class QueryOwner:
         elif stored.partition != self.partition:
             self._elsewhere = stored.partition
         elif stored.settings.status == Status.DELETED:
-            self._be_deleted(stored.revision)
+            self._be_deleted(stored.revision, stored.position)
             self.publish_again()  # from then on it is seen if a ranking lands after that
         else:
             if self._troubles.listed:  # who opened it may have done so when the store had gone back
@@ -422,7 +424,8 @@ class QueryOwner:
         elif self._elsewhere is not None:
             batch.reject_all(wrong_partition(self.query_id, self._elsewhere, self.partition))
         elif self.deleted:
-            batch.reject_all(Rejected(Code.QUERY_DELETED, f"query {self.query_id!r} was deleted, for good"))
+            gone = Rejected(Code.QUERY_DELETED, f"query {self.query_id!r} was deleted, for good")
+            batch.reject_all(gone, after=self._read_before)
         else:
             await self._troubles.pass_over_unknown(batch)
         await self._committing.commit(None, batch, None)
@@ -440,10 +443,11 @@ class QueryOwner:
             await self._refuse(batch)
             return
         self._troubles = Troubles(self.query_id, self.partition, self._shared)
-        self._be_deleted(left.revision)
+        self._be_deleted(left.revision, left.position)
 
-    def _be_deleted(self, revision: int) -> None:
+    def _be_deleted(self, revision: int, position: Position) -> None:
         self._let_go()
+        self._read_before = position
         self.deleted, self._stale_shown, self.away = True, False, Away(revision, cursor=0, follows=None)
         self._shared.metrics.queries.forget(self.query_id)
 
