@@ -339,12 +339,28 @@ async def test_a_query_that_is_deleted_is_listed_until_what_was_claimed_is_publi
     assert await claims.leased(0) == {"gone"}
     assert await client.smembers(leased) == {b"gone", b"there"}
     await claims.published("gone", [each.entry for each in await claims.outbox("gone", 10)])
+    assert await client.keys(Keys(redis_prefix).query("gone", "*")) == [
+        Keys(redis_prefix).query("gone", "meta").encode()
+    ]
     assert await claims.leased(0) == set()
     assert await client.smembers(leased) == {b"there"}
     with pytest.raises(ClaimRefused):
         await claims.claim("gone", "bo", 1, 60)
     await claims.claim("there", "bo", 1, 60)
     assert await claims.leased(0) == {"there"}
+
+
+async def test_an_outbox_that_has_nothing_left_goes_with_its_query(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    await store.begin("mark")
+    await store.save_query(replace(change("q"), offers=Offers([Offer("a", 0.5, 0.25)], complete=True)))
+    await store.claims.claim("q", "ann", 1, 60)
+    await store.claims.published("q", [each.entry for each in await store.claims.outbox("q", 10)])
+    outbox = Keys(redis_prefix).query("q", "outbox")
+    assert await client.exists(outbox)
+    await store.delete_query("q", 0, revision=9, queries_offset=1)
+    assert not await client.exists(outbox)
 
 
 @pytest.mark.parametrize("saved_with", [True, False], ids=["with a save", "beside it"])

@@ -311,7 +311,7 @@ class RedisStore(Store):
     async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
         await self._list(query_id, partition, self._keys.partition(partition))
         parts = [part for part in (*SAVED_PARTS, "note", "attempts", "change") if part != "outbox"]
-        keys = [self._keys.query(query_id, part) for part in parts]
+        keys = [self._keys.query(query_id, part) for part in ("outbox", *parts)]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
         owner, last, *offsets = map(int, answer)

@@ -55,6 +55,7 @@ class RedisClaims(Claims):
         self._expire = Script("expire.lua", leases=True)
         self._live = Script("live.lua", leases=True)
         self._outbox = Script("outbox.lua", leases=True)
+        self._published = Script("published.lua")
 
     @override
     async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
@@ -106,9 +107,8 @@ class RedisClaims(Claims):
     @override
     async def published(self, query_id: str, entries: Sequence[str]) -> None:
         if entries:
-            outbox = self._calls.keys.query(query_id, "outbox")
-            async with self._calls.answering(outbox):
-                await self._calls.redis.xdel(outbox, *entries)
+            keys = [self._calls.keys.query(query_id, part) for part in ("meta", "outbox")]
+            await self._calls.run(self._published, keys, entries)
 
     @override
     async def expire(self, query_id: str, by: int | None = None) -> Looked:
