@@ -193,6 +193,27 @@ async def test_a_partition_that_ends_sooner_than_it_did_is_waited_for_up_to_wher
     assert mine.behind(0) <= 2
 
 
+async def test_verdicts_that_were_fetched_just_now_are_waited_for() -> None:
+    """As at a start: they were there before, and at one look are fetched and in nobody's hands yet."""
+    clock, acked = Clock(), list[int]()
+    consumer = Consumer({QUERIES: 0, VERDICTS: 2}, {QUERIES: 0, VERDICTS: 0})
+    mine = partitions(consumer, clock)
+    await mine.look()
+    clock.time += 1
+    consumer.positions[VERDICTS] = 2
+    await mine.look()
+    assert mine.behind(0) == math.inf
+    both = [record(mine, Kind.VERDICT, VERDICTS, offset, acked) for offset in range(2)]
+    clock.time += 1
+    await mine.look()
+    assert mine.behind(0) == math.inf
+    for each in both:
+        each.ack()
+    clock.time += 1
+    await mine.look()
+    assert mine.behind(0) == 3
+
+
 async def test_what_is_revoked_is_neither_acknowledged_nor_measured() -> None:
     mine, acked = partitions(Consumer({QUERIES: 1, VERDICTS: 1}), Clock()), list[int]()
     one = record(mine, Kind.VERDICT, VERDICTS, 0, acked)

@@ -101,6 +101,8 @@ class Partitions:
         self._verdict_at = float("-inf")
         self._mark: dict[TopicPartition, tuple[int, float]] = {}
         """Where each partition of verdicts ended at an earlier look, and when that was asked for."""
+        self._reached: dict[TopicPartition, int] = {}
+        """How far it was fetched or dealt with at the last look."""
         self._abreast: dict[TopicPartition, float] = {}
         """When all that there was of such a partition was what is dealt with by now."""
 
@@ -159,6 +161,7 @@ class Partitions:
                 _remove(gauge, tp)
             self._waiting.forget(tp)
             self._mark.pop(tp, None)
+            self._reached.pop(tp, None)
             self._abreast.pop(tp, None)
 
     def record(
@@ -242,8 +245,9 @@ class Partitions:
 
     def _look_how_far_behind(self, tp: TopicPartition, done: int, end: int, asked: float, *, stalled: bool) -> None:
         """Note since when verdicts may wait. A partition that stands still is waited for until that is told."""
-        # What was fetched is not in hand at once, but is at the next look.
-        done = self.acknowledged(tp) if len(self._acks.get(tp, ())) else done
+        # What was fetched is not in hand at once, but is at the next look, or is dealt with by then.
+        before, self._reached[tp] = self._reached.get(tp, 0), done
+        done = max(self.acknowledged(tp), 0 if len(self._acks.get(tp, ())) else min(before, done))
         mark, then = self._mark.setdefault(tp, (end, asked))
         # What is no more, as where the topic was made anew, does not come.
         if then < asked and (done >= min(mark, end) or stalled):
