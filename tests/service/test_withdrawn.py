@@ -136,6 +136,19 @@ async def test_a_ranking_that_lands_while_the_store_is_away_is_withdrawn_too(wor
     assert told(world) == 3
 
 
+async def test_a_ranking_that_lands_amid_its_deletion_is_withdrawn_too(world: World) -> None:
+    world.store = store = Slow()
+    process = await settled(world, Query("q"), withdrawn_seconds=3600.0)
+    store.may.clear()
+    world.say(GONE)
+    await process.wait(store.asked.wait())
+    assert told(world) == 1
+    process.worker.publish_again("q")
+    store.may.set()
+    await process.settled()
+    assert told(world) == 2
+
+
 async def test_what_was_accepted_before_a_deletion_and_is_read_again_gets_no_dead_letter(world: World) -> None:
     """As where somebody sets the group's offsets back."""
     process = await world.process(max_batch=1)

@@ -437,6 +437,7 @@ class QueryOwner:
 
     async def _delete(self, batch: Batch, deletion: Delivery) -> None:
         """Delete the query, whether or not it can be computed, and let go of it; or refuse, if it is another's."""
+        self._stale_shown = False  # as in `_handle`
         left = await self._committing.delete(batch, deletion)
         if left.partition != self.partition:
             self._elsewhere = left.partition
@@ -448,7 +449,7 @@ class QueryOwner:
     def _be_deleted(self, revision: int, position: Position) -> None:
         self._let_go()
         self._read_before = position
-        self.deleted, self._stale_shown, self.away = True, False, Away(revision, cursor=0, follows=None)
+        self.deleted, self.away = True, Away(revision, cursor=0, follows=None)
         self._shared.metrics.queries.forget(self.query_id)
 
     async def _fold(self, loaded: Loaded, batch: Batch) -> Folded | None:
