@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,7 +18,7 @@ from haystream_service.bench import audit, baselines, chart, engine, graphs, pip
 from haystream_service.bench.engine import Job, Measured
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.stress import Stress
-from haystream_service.commands.console import notes, upright, write_json
+from haystream_service.commands.console import Upright, notes, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.processes import pool
 
@@ -114,7 +113,7 @@ def run_audit(
     table = Table("largest error of", "under load", "at rest", title=what)
     for name in result["at_rest"]:
         table.add_row(name, *(f"{result[when][name]:.1e}" for when in ("under_load", "at_rest")))
-    Console(highlight=False, soft_wrap=True).print(table)
+    results().print(table)
 
 
 def run_ranges(*, histories: int, first: int, seed: int, tolerance: float | None, json: bool) -> None:
@@ -129,7 +128,7 @@ def run_ranges(*, histories: int, first: int, seed: int, tolerance: float | None
     for row in result["results"]:
         errors = (f"{row['participant_error']:.1e}", f"{row['participant_history']}")
         table.add_row(row["model"], f"{histories:,}", *errors, f"{row['pair_error']:.1e}", f"{row['pair_history']}")
-    Console(highlight=False, soft_wrap=True).print(table)
+    results().print(table)
 
 
 def run_recipients(*, edges: int, items: int, seed: int, json: bool) -> None:
@@ -147,7 +146,7 @@ def run_recipients(*, edges: int, items: int, seed: int, json: bool) -> None:
     for row in result["results"]:
         measured = (number(row[key]) for key in (*keys, *beside_keys))
         table.add_row(f"{row['kind']} {row['people']:,}", f"{row['pairs']:,}", *measured)
-    Console(highlight=False, soft_wrap=True).print(table)
+    results().print(table)
 
 
 def run_pipeline(
@@ -204,8 +203,8 @@ def _print_pipeline(result: dict[str, Any]) -> None:
         fresh = row.get("fresh", {})
         values = [row.get(key) for key in keys] + [fresh.get(key) for key in ("p50_ms", "p99_ms")]
         cases.append((name, ["" if value is None else number(value) for value in values]))
-    table = upright("pipeline: verdict produced to ranking consumed, and items taken in", measures, cases)
-    out = Console(highlight=False, soft_wrap=True)
+    table = Upright("pipeline: verdict produced to ranking consumed, and items taken in", measures, cases)
+    out = results()
     out.print(table)
     met = [(name, phase) for name, row in rows for phase in row["phases"]]
     if met:
@@ -218,7 +217,7 @@ def _print_pipeline(result: dict[str, Any]) -> None:
             )
 
 
-def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Upright:
     measures = ("p50 ms", "p99 ms", "verdicts", "unanswered", "s", "done", "MiB before", "peak", "after")
     cases = []
     for name, phase in met:
@@ -231,7 +230,7 @@ def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Table:
         memory = (f"{size:,}" for size in phase["memory_mib"])
         values = (number(phase["p50_ms"]), number(phase["p99_ms"]), *counts, *memory)
         cases.append((f"{name}: {phase['phase']}", values))
-    return upright("verdicts while something else goes on", measures, cases)
+    return Upright("verdicts while something else goes on", measures, cases)
 
 
 def alone(work: Callable[[], T]) -> T:
@@ -241,7 +240,7 @@ def alone(work: Callable[[], T]) -> T:
 
 
 def _print(result: dict[str, Any]) -> None:
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     out.print(_operations(result))
     out.print(_baselines(result))
     for row in result["baselines"]:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from haystream.warm import warm
 from haystream_service.bench import analysts, graphs
-from haystream_service.commands.console import notes, progress, write_json
+from haystream_service.commands.console import notes, progress, results, write_json
 from haystream_service.sources import Source, read_source, synthetic
 
 
@@ -62,7 +61,7 @@ def run(
 
 
 def _print(result: dict[str, Any], marks: Sequence[int]) -> None:
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     for name in dict.fromkeys(row["source"] for row in result["results"]):
         table = Table(
             "analysts", "what they have", *(f"found in {mark}, of one's" for mark in marks), title=f"{name}"

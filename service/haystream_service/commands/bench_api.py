@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.table import Table
 
 from haystream_service.bench.queue import DO_NOTHING, Answered, Desks, measure
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, results, write_json
 
 
 def run(edges: Sequence[int], desks: Desks, *, json: bool) -> None:
@@ -17,7 +16,7 @@ def run(edges: Sequence[int], desks: Desks, *, json: bool) -> None:
     if json:
         write_json({"think_seconds": desks.think, "seconds": desks.seconds, "results": list(map(asdict, found))})
         return
-    Console(highlight=False, soft_wrap=True).print(_table(found), _processes(found), sep="\n")
+    results().print(_table(found), _processes(found), sep="\n")
 
 
 def _table(found: Sequence[Answered]) -> Table:

@@ -5,12 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from haystream_service.bench import chart, graphs, queries, queries_report
 from haystream_service.commands.bench import alone, number, targets_table
-from haystream_service.commands.console import notes, upright, write_json
+from haystream_service.commands.console import Upright, notes, results, write_json
 
 
 def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
@@ -53,8 +52,8 @@ def _print(result: dict[str, Any]) -> None:
         numbers = (*sizes, row["open_ms"], row["load_ms"], *verdicts, row["slim_verdict_ms"], *other)
         case = f"{row['edges']:,} edges, {row['queries']:,} queries, verdicts on {row['following']}"
         cases.append((case, [*map(number, numbers)]))
-    out = Console(highlight=False, soft_wrap=True)
-    out.print(upright(f"open queries with {result['verdicts']} verdicts each", measures, cases))
+    out = results()
+    out.print(Upright(f"open queries with {result['verdicts']} verdicts each", measures, cases))
     collection = Table("graph", "edges", "participants", "items", "MiB", title="the collection")
     for size in result["collections"]:
         counts = (size[key] for key in ("edges", "participants", "items"))

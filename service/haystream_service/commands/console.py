@@ -3,19 +3,34 @@
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkstemp
 from typing import IO, Any
 
 import orjson
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
 notes = Console(stderr=True, highlight=False, soft_wrap=True)
 """For people: progress, warnings, summaries beside a result."""
+WIDEST = 1000
+"""Columns of what is no terminal."""
+FRAME = 3
+"""Columns that a table takes beside the text of each of its own."""
+
+
+def results() -> Console:
+    """Standard output, for results as people read them.
+
+    Where that is a file or a pipe, and `COLUMNS` says nothing else, a table takes the room it needs: numbers that
+    are cut off say nothing.
+    """
+    room = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDEST
+    return Console(highlight=False, soft_wrap=True, width=room)
 
 
 def write_json(value: Any) -> None:
@@ -59,13 +74,38 @@ def shown(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cf", "Cs"})
 
 
-def upright(title: str, measures: Sequence[str], cases: Sequence[tuple[str, Sequence[str]]]) -> Table:
-    """A table with a line a measure and a column a case, with its values in that order: many measures fit in."""
-    headings = (Column(name, justify="right") for name, _ in cases)
-    table = Table(Column(""), *headings, title=title)
-    for measure, *values in zip(measures, *(values for _, values in cases), strict=True):
-        table.add_row(measure, *values)
-    return table
+class Upright:
+    """A table with a line a measure and a column a case: many measures fit in.
+
+    It goes on in another below where the cases do not all fit beside each other.
+    """
+
+    def __init__(self, title: str, measures: Sequence[str], cases: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """`cases`: of each the name, and its values in the order of the measures."""
+        self._title = title
+        self._measures = measures
+        self._cases = cases
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The tables that this is where so much room is."""
+        columns = [(name, values, _narrowest((*name.split(), *values))) for name, values in self._cases]
+        first, title = _narrowest(self._measures), self._title
+        while columns:
+            count, room = 0, options.max_width - first - FRAME - 1
+            while count < len(columns) and (not count or columns[count][2] + FRAME <= room):
+                room -= columns[count][2] + FRAME
+                count += 1
+            beside, columns = columns[:count], columns[count:]
+            headings = (Column(name, justify="right", width=width) for name, _, width in beside)
+            table = Table(Column("", width=first), *headings, title=title)
+            for measure, *values in zip(self._measures, *(values for _, values, _ in beside), strict=True):
+                table.add_row(measure, *values)
+            yield table
+            title = f"{self._title}, continued"
+
+
+def _narrowest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from haystream.errors import Code, Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
-from haystream_service.commands.console import notes, shown, write_json
+from haystream_service.commands.console import notes, results, shown, write_json
 from haystream_service.errors import UserError
 from haystream_service.logs import quiet
 from haystream_service.settings import Settings, load
@@ -108,9 +108,8 @@ def run_list(wanted: Wanted, *, limit: int, config: Path | None, json: bool) -> 
     if json:
         write_json({"count": len(found), "letters": [letter.as_json() for letter in last]})
         return
-    from rich.console import Console
 
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     for letter in last:
         said = letter.as_json()
         payload = said["payload"] if len(said["payload"]) <= SHOWN else said["payload"][:SHOWN] + "…"
@@ -132,9 +131,7 @@ def run_show(source: str, *, payload: bool, config: Path | None, json: bool) -> 
     elif json:
         write_json(letter.as_json())
     else:
-        from rich.console import Console
-
-        out = Console(highlight=False, soft_wrap=True)
+        out = results()
         for name, value in letter.as_json().items():
             out.print(f"[bold]{name}[/]: {escape(shown(str(value)))}")
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import orjson
-from rich.console import Console
 from rich.table import Table
 
-from haystream_service.commands.console import notes, progress, write_json
+from haystream_service.commands.console import notes, progress, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.experiments import calibration, caveman, enron, figures, line, tanzania
 from haystream_service.experiments.names import Experiment
@@ -62,7 +61,7 @@ def _run(
 
 
 def _print(tables: list[Table]) -> None:
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     if not out.is_terminal:
         out.width = max(out.width, WIDTH)
     for table in tables:

@@ -16,7 +16,7 @@ from haystream.errors import Rejected
 from haystream.events import Status
 from haystream_service.client import ApiProblem, Haystream
 from haystream_service.commands.connected import connected_if_named
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
 from haystream_service.store.base import Note, Store, StoredQuery
@@ -33,9 +33,8 @@ def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
     if json:
         write_json({"queries": rows})
         return
-    from rich.console import Console
 
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     for row in rows:
         known = f", {row['found']} relevant in {row['screened']} screened" if "screened" in row else ""
         why = f", {row['quarantine']['code']}: {row['quarantine']['detail']}" if row.get("quarantine") else ""
@@ -50,9 +49,8 @@ def run_show(query_id: str, *, config: Path | None, json: bool) -> None:
     if json:
         write_json(found)
         return
-    from rich.console import Console
 
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     for name, value in found.items():
         text = value if isinstance(value, str) else orjson.dumps(value).decode()
         out.print(f"[bold]{name}[/]: {escape(text)}")

@@ -13,7 +13,7 @@ from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.commands.connected import connected
-from haystream_service.commands.console import notes, shown, whole, write_json
+from haystream_service.commands.console import notes, results, shown, whole, write_json
 from haystream_service.errors import UserError
 
 SAID_TWICE = {"item_id", "collection"}
@@ -73,7 +73,7 @@ def run_next(query_id: str, *, count: int, minutes: float, config: Path | None, 
     if json:
         write_json({"query_id": query_id, "items": list(map(_row, leases))})
         return
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     for lease in leases:
         chance = "?" if lease.mean is None else f"{lease.mean:.2f}"
         told = "" if lease.item is None else _line(lease.item)
@@ -91,7 +91,7 @@ def run_item(item_id: str, *, collection: str, config: Path | None, json: bool) 
     if json:
         write_json(item.model_dump(mode="json", exclude_none=True))
         return
-    out = Console(highlight=False, soft_wrap=True)
+    out = results()
     out.print(f"[bold]{escape(item_id)}[/]  {escape(_line(item))}")
     for name, value in (("sent", item.sent_at), ("at", item.uri)):
         if value is not None:

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.console import notes, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.study import plots, report
 from haystream_service.study.finish import finish
@@ -56,7 +55,7 @@ def run(
     if json:
         write_json(result)
     else:
-        screen = Console(highlight=False, soft_wrap=True)
+        screen = results()
         screen.print(_topics_table(result) if several else _table(result))
         if early := [at for at in result["results"][0]["found_at"] if int(at) < steps]:
             screen.print(_early_table(result, early))
