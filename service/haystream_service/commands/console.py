@@ -19,6 +19,8 @@ notes = Console(stderr=True, highlight=False, soft_wrap=True)
 """For people: progress, warnings, summaries beside a result."""
 WIDEST = 1000
 """Columns of what is no terminal."""
+EASY_TO_READ = 120
+"""Columns up to which no heading is broken into lines, where there is as much room."""
 FRAME = 3
 """Columns that a table takes beside the text of each of its own."""
 
@@ -88,8 +90,11 @@ class Upright:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The tables that this is where so much room is."""
-        columns = [(name, values, _narrowest((*name.split(), *values))) for name, values in self._cases]
-        first, title = _narrowest(self._measures), self._title
+        columns = [(name, values, _width((name, *values))) for name, values in self._cases]
+        whole = sum(width + FRAME for _, _, width in columns) + _width(self._measures) + FRAME + 1
+        if whole > min(options.max_width, EASY_TO_READ):
+            columns = [(name, values, _width((*name.split(), *values))) for name, values in self._cases]
+        first, title = _width(self._measures), self._title
         while columns:
             count, room = 0, options.max_width - first - FRAME - 1
             while count < len(columns) and (not count or columns[count][2] + FRAME <= room):
@@ -104,7 +109,7 @@ class Upright:
             title = f"{self._title}, continued"
 
 
-def _narrowest(texts: Iterable[str]) -> int:
+def _width(texts: Iterable[str]) -> int:
     return max(map(cell_len, texts), default=0)
 
 
