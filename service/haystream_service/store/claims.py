@@ -14,6 +14,9 @@ from typing import NamedTuple, Protocol
 
 from haystream.events import LeaseFact
 
+SECOND = 1_000_000
+"""In microseconds, in which the store's clock counts."""
+
 
 class Lease(NamedTuple):
     """An item that an analyst has, and until when. Times are in microseconds since the Unix epoch."""

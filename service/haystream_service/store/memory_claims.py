@@ -13,6 +13,7 @@ from typing_extensions import override
 from haystream.events import Action, LeaseFact
 from haystream_service.logs import CORRELATION
 from haystream_service.store.claims import (
+    SECOND,
     ClaimCode,
     ClaimRefused,
     Claims,
@@ -24,8 +25,6 @@ from haystream_service.store.claims import (
     lease_of,
 )
 from haystream_service.wire import encode_lease
-
-SECOND = 1_000_000
 
 
 @dataclass(slots=True)

@@ -17,12 +17,20 @@ from typing_extensions import override
 from haystream.events import Action
 from haystream_service.logs import CORRELATION
 from haystream_service.store.base import StoreUnavailable
-from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Lease, Looked, Outgoing, lease_of
+from haystream_service.store.claims import (
+    SECOND,
+    ClaimCode,
+    ClaimRefused,
+    Claims,
+    Lease,
+    Looked,
+    Outgoing,
+    lease_of,
+)
 from haystream_service.store.facts import read_lease, read_outgoing
 from haystream_service.store.redis_calls import RedisCalls, Script
 from haystream_service.wire import encode_lease
 
-SECOND = 1_000_000
 EXPIRED_AT_ONCE = 1000
 """A script holds up every other client while it runs."""
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreDamaged, StoreUnavailable
-from haystream_service.store.claims import Looked, publish_outbox
+from haystream_service.store.claims import SECOND, Looked, publish_outbox
 from haystream_service.worker.records import BrokerUnavailable, Publisher
 from haystream_service.worker.retry import Retry
 
@@ -21,9 +21,6 @@ LIST_SECONDS = 15.0
 """Between two looks at which queries have leases, and at those that could not be looked at."""
 ABANDONED_SECONDS = 1.0
 """Whoever claims publishes at once: a fact that is in the outbox for so long was left there."""
-
-SECOND = 1_000_000
-"""In microseconds."""
 
 NOTHING_SEEN = Looked(0, 0, 0, 0.0)
 
