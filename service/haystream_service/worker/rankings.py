@@ -41,7 +41,7 @@ class OwnRankings:
         """By partition that is read, the offset to be read next."""
 
     def __len__(self) -> int:
-        """The queries whose rankings are looked for."""
+        """How many queries' rankings are looked for."""
         return len(self._landed)
 
     def landed(self, query_id: str, partition: int, offset: int) -> None:
