@@ -152,10 +152,29 @@ def read_column(system: System, inverse: Inverse, u: int, column: Scratch) -> fl
 
 
 @compiled
+def doubt_contacts(system: System, inverse: Inverse, u: int, moved: float) -> None:
+    """Strain contacts of a participant whose entry had drifted by so much, unless they are fresh.
+
+    Of what one contact v has, (Λ⁻¹)_uv² / (Λ⁻¹)_vv at most is in u's entry. What moved that was at u, or at least a
+    contact's part of it was in some v: who may be that one waits. Of the others, which are contacts of a hub, v has
+    moved with u by (Λ⁻¹)_uv² / (Λ⁻¹)_uu² of what u did."""
+    queue, on_participant = inverse.healing, inverse.on_participant
+    first, count = system.start[u], system.degree[u]
+    here, part = entry(on_participant, u), moved / max(count, 1)
+    for i in range(first, first + count):
+        v = system.contact[i]
+        if queue.fresh[v] == 0:
+            square = entry(inverse.on_edge, system.incident[i]) ** 2
+            behind_it = square >= part * entry(on_participant, v)
+            strain = np.inf if behind_it else moved * square / (here * here)
+            add_strain(queue, v, strain, inverse.tolerances.strain)
+
+
+@compiled
 def heal(system: System, inverse: Inverse, most: int, room: Scratch, healed: Marked, stop: Ints) -> float:
     """Solve the entries of up to `most` of those waiting afresh; return by how much the worst had drifted.
 
-    Where much had drifted, contacts that are not fresh wait too: what moved it moved them. Another thread may set
+    Where much had drifted, contacts that are not fresh may have, too (`doubt_contacts`). Another thread may set
     `stop`, shape (1,): after the participant that is in hand nobody is solved then. `healed` are those solved.
     """
     unmark_all(healed)
@@ -177,10 +196,7 @@ def heal(system: System, inverse: Inverse, most: int, room: Scratch, healed: Mar
         forget(room)
         # An edge's entry is read off the columns of both its ends, which differ: it cannot tell.
         if moved > tolerances.drifted:
-            first = system.start[u]
-            for i in range(first, first + system.degree[u]):
-                if queue.fresh[system.contact[i]] == 0:
-                    add_strain(queue, system.contact[i], np.inf, tolerances.strain)
+            doubt_contacts(system, inverse, u, moved)
         worst = max(worst, drift, moved)
         mark(healed, u)
         if stop[0] != 0:

@@ -1,0 +1,67 @@
+"""Whom it makes wait for healing that somebody's entry of the inverse is found to have drifted."""
+
+import numpy as np
+import pytest
+from support.histories import item
+
+from haystream.collection import Collection
+from haystream.engines.contract import NEVER
+from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.overlay import flat
+
+TOLERANCE = 1e-5
+
+
+def precision_of_hub(contacts: int) -> tuple[GraphPrecision, int]:
+    """Q⁻¹, healed, of a hub with contacts that know one another two by two; and the hub."""
+    collection = Collection("default")
+    for n in range(contacts):
+        collection.add(item(f"h{n}", "hub", f"p{n}"))
+        collection.add(item(f"o{n}", f"p{n}", f"p{(n + 1) % contacts}"))
+    precision = GraphPrecision(collection.graph, 0.5, TOLERANCE)
+    precision.grow()
+    heal_everybody(precision)
+    hub = collection.graph.participant("hub")
+    assert hub is not None
+    return precision, hub
+
+
+def heal_everybody(precision: GraphPrecision) -> int:
+    """Return how many times ten are healed until nobody waits."""
+    times = 0
+    while precision.waiting:
+        precision.tend(10, NEVER)
+        times += 1
+    return times
+
+
+def make_wait(precision: GraphPrecision, who: int) -> None:
+    queue = precision._healing
+    queue.fresh[:] = 0
+    queue.ring[queue.state[0]], queue.state[1], queue.waiting[who] = who, 1, 1
+
+
+@pytest.mark.parametrize(("contacts", "wait"), [(8, True), (2000, False)])
+def test_contacts_wait_where_somebodys_entry_had_drifted_that_may_be_by_theirs(contacts: int, wait: bool) -> None:
+    precision, hub = precision_of_hub(contacts)
+    exact = precision.inverse_diagonal[hub]
+    precision.inverse_diagonal[hub] += 20.0 * precision._tolerances.drifted
+    make_wait(precision, hub)
+    precision.tend(1, NEVER)
+    assert precision.inverse_diagonal[hub] == pytest.approx(exact, abs=TOLERANCE)
+    queue = precision._healing
+    assert queue.state[1] == (contacts if wait else 0)
+    strain = np.delete(flat(queue.strain)[: contacts + 1], hub)
+    assert (strain > 0.0).all()  # of a hub's contacts, for what has moved with it
+
+
+@pytest.mark.parametrize("contacts", [8, 2000])
+def test_what_is_found_by_the_drift_of_a_contact_is_healed(contacts: int) -> None:
+    """A hub's contact had drifted: from where that is found its own contacts are healed, as far as it goes."""
+    precision, _ = precision_of_hub(contacts)
+    exact = precision.inverse_diagonal.copy()
+    drifted = [3, 4, 5]  # neighbours of one another
+    precision.inverse_diagonal[drifted] += 20.0 * precision._tolerances.drifted
+    make_wait(precision, 4)
+    heal_everybody(precision)
+    np.testing.assert_allclose(precision.inverse_diagonal, exact, atol=5.0 * TOLERANCE)
