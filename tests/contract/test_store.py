@@ -190,14 +190,17 @@ async def test_a_query_is_loaded_as_it_was_saved(store: Any) -> None:
 
 async def test_heads_are_what_is_saved_but_for_verdicts(store: Any) -> None:
     await store.save_query(change(AWKWARD, settings=Query(AWKWARD, top=3), verdicts=[verdict(1, AWKWARD)]))
-    await store.save_query(change("r", partition=1, touched=5, revision=20))
+    await store.save_query(change("r", partition=1, touched=5, revision=20, unfinished=True))
     assert await store.read_heads([]) == []
     assert await store.read_heads(["r", "nobody", AWKWARD]) == [
-        Head(Query("r"), 1, 20, Position(5, 7, 2), 5),
+        Head(Query("r"), 1, 20, Position(5, 7, 2), 5, unfinished=True),
         None,
         Head(Query(AWKWARD, top=3), 3, 10, Position(5, 7, 2), 1_700_000_000_000),
     ]
-    assert (await store.load_query("r")).touched == 5
+    loaded = await store.load_query("r")
+    assert (loaded.touched, loaded.unfinished) == (5, True)
+    await store.save_query(change("r", partition=1, expected=20, revision=21))
+    assert not (await store.load_query("r")).unfinished
     many = [f"many-{n}" for n in range(1203)]
     assert await store.read_heads([*many, "r"]) == [None] * 1203 + await store.read_heads(["r"])
 

@@ -353,10 +353,8 @@ def in_a_circle(number: int) -> Item:
     return Item(f"item-{number}", "default", None, tuple(sorted(people)))
 
 
-async def test_what_is_not_open_any_more_is_as_exact_as_ever_though_its_collection_grows_amid_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was paused when it had taken items in by estimate, and more came before that was made exact."""
+def tended_when(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """What has queries tended while it is set, as it is; new items are taken in by estimate."""
     tend, rested = Tending.until_due, asyncio.Event()
 
     async def when_rested(tending: Tending, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any]) -> bool:
@@ -364,18 +362,65 @@ async def test_what_is_not_open_any_more_is_as_exact_as_ever_though_its_collecti
             await mailbox.until_due(0.01)
         return False if mailbox.due else await tend(tending, state, exclusive, mailbox)
 
+    monkeypatch.setattr(Tending, "until_due", when_rested)
+    monkeypatch.setattr(prior_inverse, "one_by_one", lambda *_: False)  # as where many pairs come at once
+    rested.set()
+    return rested
+
+
+@pytest.mark.parametrize("touched", ["lately", "long ago"])
+@pytest.mark.parametrize("status", [Status.OPEN, Status.PAUSED])
+async def test_what_a_worker_that_died_had_saved_by_estimate_the_next_one_makes_exact(
+    world: World, monkeypatch: pytest.MonkeyPatch, status: Status, touched: str
+) -> None:
+    rested, items = tended_when(monkeypatch), [in_a_circle(n) for n in range(51)]
+    events: list[Event] = [Query("q"), *items[:50]]
+    events += [verdict(n, outcome=("relevant", "irrelevant")[n % 2]) for n in range(30)]
+    world.say(*events)
+    process = await world.process()
+    await process.settled()
+    rested.clear()
+    last = [items[50], Query("q", status=status, top=7)]
+    events += last
+    for event in last:
+        world.say(event)
+        await process.taken_in()
+    stored = await world.store.load_query("q")
+    assert stored is not None
+    assert stored.settings == last[1]
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        await world.check_equals_fold(events)
+    await process.crash()
+    rested.set()
+    idle = 900.0 if touched == "lately" else 0.0
+    heir = await world.process(refresh_seconds=0.01, idle_seconds=idle)
+
+    async def saved_anew() -> None:
+        while (await world.store.read_revision("q")) == stored.revision:  # noqa: ASYNC110 - nobody says when
+            await asyncio.sleep(0.005)
+
+    await heir.wait(saved_anew())
+    await heir.settled()
+    await world.check_equals_fold(events)
+    heirs = await world.store.load_query("q")
+    assert heirs is not None
+    assert not heirs.unfinished
+
+
+async def test_what_is_not_open_any_more_is_as_exact_as_ever_though_its_collection_grows_amid_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused when it had taken items in by estimate, and more came before that was made exact."""
+    rested, items = tended_when(monkeypatch), [in_a_circle(n) for n in range(54)]
+
     async def until(done: Callable[[QueryState], bool]) -> None:
         while not ((state := process.worker.state("q")) and done(state)):  # noqa: ASYNC110 - nobody says when
             await asyncio.sleep(0.005)
 
-    monkeypatch.setattr(Tending, "until_due", when_rested)
-    monkeypatch.setattr(prior_inverse, "one_by_one", lambda *_: False)  # as where many pairs come at once
-    items = [in_a_circle(n) for n in range(54)]
     events: list[Event] = [Query("q"), Query("open"), *items[:50]]
     events += [verdict(n, outcome=("relevant", "irrelevant")[n % 2]) for n in range(30)]
     world.say(*events)
     process = await world.process()
-    rested.set()
     await process.settled()
     rested.clear()
     more: list[list[Event]] = [[items[50]], [Query("q", status=Status.PAUSED)], [*items[51:]]]

@@ -58,6 +58,8 @@ class Head:
     position: Position
     touched: int
     """When an event for it was last saved, or when it was deleted, in milliseconds since the epoch."""
+    unfinished: bool = False
+    """As of `Change`."""
     withdrawn: bool = False
     """Whether the query was deleted and readers were told that there is no ranking any more."""
 
@@ -77,6 +79,8 @@ class StoredQuery:
     position: Position
     touched: int
     """As of `Head`."""
+    unfinished: bool
+    """As of `Change`."""
     verdicts: tuple[Verdict, ...]
     """Every verdict ever applied, in no particular order."""
     leases: tuple[LeaseFact, ...] = ()
@@ -111,6 +115,8 @@ class Change:
     """Leases, by id, that are over by a verdict."""
     offers: Offers | None = None
     """What may be claimed; None of a query that had no leases yet: then it is what the ranking says."""
+    unfinished: bool = False
+    """Whether ranking and tables are by estimates, or lack what was made exact since: they are to be saved anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,13 +141,15 @@ def read_shared(raw: bytes) -> tuple[Common, float]:
     return Common(**value), discrepancy
 
 
-def read_meta(meta: Mapping[bytes, bytes]) -> tuple[int, int, Position, int]:
-    """A query's partition, revision, position and `touched`. Earlier versions saved neither that nor leases."""
+def read_meta(meta: Mapping[bytes, bytes]) -> tuple[int, int, Position, int, bool]:
+    """A query's partition, revision, position, `touched` and `unfinished`. Earlier versions saved neither
+    of these two, nor leases."""
     queries, verdicts, cursor = (int(meta[field]) for field in (b"queries_offset", b"verdicts_offset", b"cursor"))
     history = int(meta.get(b"history", 0))
     position = Position(queries, verdicts, cursor, int(meta.get(b"leases_offset", -1)), history)
     revision = int(meta[b"revision"])
-    return int(meta[b"partition"]), revision, position, int(meta.get(b"touched", revision))
+    touched = int(meta.get(b"touched", revision))
+    return int(meta[b"partition"]), revision, position, touched, meta.get(b"unfinished") == b"1"
 
 
 def encode_span(span: Span | None) -> str:

@@ -188,7 +188,8 @@ class MemoryStore(Store):
             leases_offset=max(before.leases_offset, change.position.leases_offset),
             history=change.position.history,
         )
-        query = StoredQuery(settings, change.partition, change.revision, position, change.touched, ())
+        meta = change.partition, change.revision, position, change.touched, change.unfinished
+        query = StoredQuery(settings, *meta, verdicts=())
         if saved is None:
             saved = self._saved[change.query_id] = _Saved(query, {}, mark)
         saved.query, saved.fingerprint, saved.ranking, saved.tables = query, mark, change.ranking, tables
@@ -227,7 +228,7 @@ class MemoryStore(Store):
         offset = max(queries_offset, before.queries_offset)
         position = Position(offset, before.verdicts_offset, leases_offset=before.leases_offset)
         settings = Query(query_id, status=Status.DELETED)
-        query = StoredQuery(settings, partition, revision, position, revision, ())
+        query = StoredQuery(settings, partition, revision, position, revision, unfinished=False, verdicts=())
         self._saved[query_id] = _Saved(query, {}, "deleted")
         held = self.claims.queries.get(query_id, Held())
         self.claims.queries[query_id] = Held(partition, outbox=held.outbox, put=held.put, deleted=True)
@@ -464,4 +465,5 @@ def _patch(raw: bytearray, patch: Rows) -> None:
 
 def _head(saved: _Saved) -> Head:
     query = saved.query
-    return Head(query.settings, query.partition, query.revision, query.position, query.touched, saved.withdrawn)
+    meta = query.partition, query.revision, query.position, query.touched, query.unfinished
+    return Head(query.settings, *meta, withdrawn=saved.withdrawn)

@@ -271,8 +271,9 @@ class RedisStore(Store):
             f"{change.tables.size.participants} {change.tables.size.edges}",
             position.history,
             "",
+            "1" if change.unfinished else "",
         ]
-        listed = len(arguments) - 1
+        listed = len(arguments) - 2
         for verdict in change.verdicts:
             arguments += (verdict.verdict_id, encode_verdict(verdict))
         for fact in change.leases:

@@ -7,8 +7,9 @@
 --       offset, 15 '1' where nothing may be claimed, 16 how many verdicts, 17 how many facts about leases, 18 how many
 --       leases ended with a verdict, 19 the offers' head ('' = none are kept), 20 '1' where no other rows are to stay
 --       than those given, 21 how many participants and edges the tables are of, 22 the store's history, 23 '1' where the
---       query is in its partition's set of those that have leases, then (verdict id, wire JSON) for each new verdict,
---       (lease id, '1' where it is over, lease) for each fact, the ids of those that ended, the offers.
+--       query is in its partition's set of those that have leases, 24 '1' where ranking and tables are to be saved anew,
+--       then (verdict id, wire JSON) for each new verdict, (lease id, '1' where it is over, lease) for each fact, the
+--       ids of those that ended, the offers.
 -- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), 'index' where 23 has to be
 -- done first, else the stored revision.
 local meta = KEYS[1]
@@ -44,7 +45,7 @@ end
 -- A script that is refused in the middle stays as far as it came, and is sent again. So the revision, which says that
 -- the change is stored, comes last, and all before it may be done twice: first what is computed, so that who claims
 -- meanwhile is offered nothing that was judged, then facts.
-local first_lease = 24 + 2 * ARGV[16]
+local first_lease = 25 + 2 * ARGV[16]
 local first_ended = first_lease + 3 * ARGV[17]
 local first_offer = first_ended + ARGV[18]
 redis.call('SET', KEYS[7], ARGV[11])
@@ -69,13 +70,13 @@ for at = first_ended, first_offer - 1 do
     end_lease(ARGV[at], lease)
   end
 end
-for at = 24, first_lease - 1, 2 do
+for at = 25, first_lease - 1, 2 do
   redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
 end
 local said = {'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
   'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
-  'size', ARGV[21], 'history', ARGV[22]}
+  'size', ARGV[21], 'history', ARGV[22], 'unfinished', ARGV[24]}
 if ARGV[9] ~= '' then
   said[#said + 1] = 'settings'
   said[#said + 1] = ARGV[9]

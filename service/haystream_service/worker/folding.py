@@ -258,6 +258,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock, pace: Pa
         loaded.touched = int(now * 1000)
     loaded.finished, loaded.saved_at = False, monotonic
     loaded.top = tuple(item.item_id for item in ranking.items)
+    tables = state.drain(tended=not (loaded.owed or may_wait))
     return Change(
         query_id=query_id,
         partition=partition,
@@ -271,7 +272,8 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock, pace: Pa
         ended=_ended(state),
         offers=_offers(state) if len(state.leases) else None,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
-        tables=state.drain(tended=not (loaded.owed or may_wait)),
+        tables=tables,
+        unfinished=state.unfinished or state.tended,
     )
 
 

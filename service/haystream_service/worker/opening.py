@@ -85,7 +85,7 @@ class Opening:
             stored.touched,
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
-            finished=other,
+            finished=other or stored.unfinished,
         )
 
     async def settings_or_all_read(self) -> None:

@@ -45,8 +45,8 @@ class Away:
     follows: View | None
     """Whose new items are to be taken in; None of a query that is not open."""
     outdated: bool = False
-    """Whether it was saved in another history of the store: its tables may number people as a log did that is no
-    more."""
+    """Whether it is to be saved anew: its owner ended before what it had saved was exact, or saved it in another
+    history of the store, so that its tables may number people as a log did that is no more."""
 
 
 class QueryOwner:
@@ -195,7 +195,8 @@ class QueryOwner:
             self.publish_again()
             return
         if self.away is None or self.away.revision < head.revision:
-            outdated = head.position.history not in {NONE_SAID, self._shared.written.history}
+            other = head.position.history not in {NONE_SAID, self._shared.written.history}
+            outdated = other or head.unfinished
             self.away = replace(_away(head.settings, head.revision, head.position.cursor), outdated=outdated)
         self.mailbox.poke()
 
