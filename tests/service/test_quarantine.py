@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -287,6 +288,40 @@ async def test_a_rebalance_in_the_middle_of_a_batch_is_no_death(world: World) ->
     await asyncio.wait([task])
     await owner._troubles.abandon()
     assert await world.store.read_note("q") == Note()
+
+
+async def test_who_is_computed_alone_begins_when_it_is_noted_of_all_others_that_they_have_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may die of it, and nobody else is to be blamed for that."""
+    process = await world.process()
+    world.say(Query("good"), Query("bad"), *ITEMS)
+    await process.settled()
+    good, bad = (
+        next(owner for owner in process.worker._owners.values() if owner.query_id == name)._troubles
+        for name in ("good", "bad")
+    )
+    await world.store.begin_attempt("bad", "-1,-1 of a process that is gone")
+    await bad.read()
+    end, attempts = world.store.end_attempts, list[frozenset[str]]()
+
+    async def late(query_id: str, attempts: Collection[str]) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await end(query_id, attempts)
+
+    async def alone() -> None:
+        async with bad.attempt(Position()):
+            attempts.append((await world.store.read_note("good")).attempts)
+
+    monkeypatch.setattr(world.store, "end_attempts", late)
+    async with good.attempt(Position()):
+        suspect = asyncio.create_task(alone())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert attempts == []
+    await process.wait(suspect)
+    assert attempts == [frozenset()]
 
 
 async def test_where_verdicts_of_unknown_queries_lie_is_bounded_and_none_is_lost(

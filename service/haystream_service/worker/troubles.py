@@ -1,6 +1,5 @@
 """What the store is told of a query's troubles, so that the next process knows of them."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from collections.abc import Set as AbstractSet
@@ -102,19 +101,21 @@ class Troubles:
                 await shared.store.begin_attempt(self._query_id, mine)
                 return held.pop_all()
 
-        begun = await self._retry(begin)
-        try:
-            async with begun:
+        raised: Exception | None = None
+        async with await self._retry(begin):
+            try:
                 yield
-        except asyncio.CancelledError:
-            raise  # `abandon` notes it
-        except Exception:
+            except Exception as error:  # noqa: BLE001 - raised below; where it is cancelled, `abandon` notes that
+                raised = error
+            # While it has its turn: of whoever is alone next the process may die, and that is not to be this one's.
+            await self.abandon()
+        if self._mine is not None:
             await self._end({mine})
-            raise
-        await self._end({mine})
+        if raised is not None:
+            raise raised
 
     async def abandon(self) -> None:
-        """Note that the batch was broken off by ourselves, if the store answers at once."""
+        """Note that what was begun has ended, or was broken off by ourselves, if the store answers at once."""
         if self._mine is not None:
             with suppress(StoreUnavailable, StoreDamaged):
                 await self._shared.store.end_attempts(self._query_id, {self._mine})
