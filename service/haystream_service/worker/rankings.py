@@ -37,8 +37,10 @@ class OwnRankings:
         self._retry = retry
         self._landed: dict[str, tuple[int, int]] = {}
         """By query, the partition and the offset of the ranking that this worker published last."""
+        self._passed: dict[str, int] = {}
+        """By query that was taken away, perhaps for a moment, the revision that landed last of it meanwhile."""
         self._positions: dict[int, int] = {}
-        """By partition that is read, the offset to be read next."""
+        """By partition, the offset to be read next; of one that is not read now, where that ended."""
 
     def __len__(self) -> int:
         """How many queries' rankings are looked for."""
@@ -53,7 +55,6 @@ class OwnRankings:
         """Read until cancelled. Raises what is a bug."""
         while True:
             consumer = await self._retry(self._connected)
-            self._positions.clear()
             try:
                 while True:
                     await self._read(consumer)
@@ -78,13 +79,16 @@ class OwnRankings:
         return consumer
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
+        for query_id in [query_id for query_id in self._passed if self._worker.revision(query_id) is not None]:
+            self._compare(query_id, self._passed.pop(query_id))
         begins = self.begins()
-        if begins.keys() != self._positions.keys():
-            self._positions = {p: self._positions.get(p, begin) for p, begin in begins.items()}
-            consumer.assign([TopicPartition(self._topic, p) for p in self._positions])
-            for partition, offset in self._positions.items():
-                consumer.seek(TopicPartition(self._topic, partition), offset)
-        if not self._positions:
+        if begins.keys() != {tp.partition for tp in consumer.assignment()}:
+            consumer.assign([TopicPartition(self._topic, p) for p in begins])
+            for partition, begin in begins.items():
+                # What was read has been looked at, and what lies before all that we published is nobody's concern.
+                self._positions[partition] = max(begin, self._positions.get(partition, 0))
+                consumer.seek(TopicPartition(self._topic, partition), self._positions[partition])
+        if not begins:
             await asyncio.sleep(AGAIN_SECONDS)
             return
         for tp, records in (await consumer.getmany(timeout_ms=2 * BUNDLE_MS)).items():
@@ -93,23 +97,35 @@ class OwnRankings:
                 self._positions[tp.partition] = record.offset + 1
 
     def begins(self) -> Mapping[int, int]:
-        """By partition that holds a query of ours, the first offset at which such a query was published."""
+        """By partition that holds a query of ours, the first offset at which a query that we know was published."""
         begins: dict[int, int] = {}
+        ours: set[int] = set()
         known = self._worker.query_ids()
         for query_id, (partition, offset) in list(self._landed.items()):
             # Of one that is taken away the place is kept: if it comes back, still in memory, it is not published.
             if query_id not in known:
                 del self._landed[query_id]
-            elif self._worker.revision(query_id) is not None:
-                begins[partition] = min(offset, begins.get(partition, offset))
-        return begins
+                self._passed.pop(query_id, None)
+                continue
+            begins[partition] = min(offset, begins.get(partition, offset))
+            if self._worker.revision(query_id) is not None:
+                ours.add(partition)
+        return {partition: begins[partition] for partition in ours}
 
     def _look(self, record: ConsumerRecord) -> None:
         query_id = (record.key or b"").decode(errors="replace")
+        # Of a query without a place nothing of ours is there yet, or nobody has said where.
+        _, ours = self._landed.get(query_id, (record.partition, -1))
+        known = query_id in self._landed or self._worker.revision(query_id) is not None
+        if known and record.offset > ours:
+            self._compare(query_id, _revision(record.value))
+
+    def _compare(self, query_id: str, landed: int) -> None:
+        """Have the newest ranking published again, if that revision is older; where that can be said."""
         revision = self._worker.revision(query_id)
-        if revision is None or query_id not in self._landed or record.offset <= self._landed[query_id][1]:
-            return
-        if _revision(record.value) < revision:
+        if revision is None:
+            self._passed[query_id] = landed
+        elif landed < revision:
             text = "an older ranking of query %r landed after its newest: publishing that again"
             log.warning(text, query_id, extra={"query": query_id})
             self._worker.publish_again(query_id)
