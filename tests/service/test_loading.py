@@ -8,7 +8,7 @@ import pytest
 from support.world import Process, World, item, verdict
 
 from haystream.events import Query
-from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.worker.shared import LOADS_AT_ONCE, SHOWS_AT_ONCE
 
 pytestmark = pytest.mark.asyncio
@@ -29,16 +29,20 @@ async def opened(world: World) -> None:
     await first.crash()
 
 
-def put_away(world: World, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """What is asked about the far queries, or their collection, by that call is not answered any more."""
+def put_away(
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str, raises: type[Exception] = StoreUnavailable
+) -> asyncio.Event:
+    """What is asked about the far queries, or their collection, by that call is not answered before this is set."""
     whole: Callable[..., Awaitable[Any]] = getattr(world.store, call)
+    back = asyncio.Event()
 
     async def answered(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("far"):
-            raise StoreUnavailable(f"the part of the store that has {name!r} is away")
+        if name.startswith("far") and not back.is_set():
+            raise raises(f"the part of the store that has {name!r} is away")
         return await whole(name, *rest, **more)
 
     monkeypatch.setattr(world.store, call, answered)
+    return back
 
 
 async def come_true(process: Process, condition: Callable[[], bool]) -> None:
@@ -74,6 +78,20 @@ async def test_who_cannot_be_shown_keeps_nobody_from_his_verdict(
     process = await world.process(idle_seconds=0.0)
     await come_true(process, lambda: process.worker.revision("near") is not None)
     await judged(world, process)
+
+
+@pytest.mark.parametrize("raises", [StoreUnavailable, StoreDamaged])
+async def test_a_log_that_cannot_be_looked_at_keeps_no_query_of_another_collection_from_being_loaded(
+    world: World, monkeypatch: pytest.MonkeyPatch, raises: type[Exception]
+) -> None:
+    await opened(world)
+    back = put_away(world, monkeypatch, "entry_count", raises)
+    process = await world.process()
+    await come_true(process, lambda: process.worker.state("near") is not None)
+    assert "queries are being loaded" in process.worker.troubles()
+    back.set()
+    await process.wait(process.worker.drain())
+    assert process.worker.troubles() == []
 
 
 async def test_who_opens_on_a_collection_that_is_away_keeps_nobody_from_a_turn_alone(

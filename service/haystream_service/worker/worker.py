@@ -349,7 +349,6 @@ class Worker:
                     await shared.check_same_topics(query_id, partition, head.position)
                     if not (head.withdrawn and head.touched < long_ago):
                         found.append((self._owner(query_id, partition), head))
-        await self._check_logs([(owner.query_id, head) for owner, head in found])
         recent = 0
         for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
             owner.put_down(head)
@@ -367,8 +366,8 @@ class Worker:
         for query_id, partition in (left | await shared.retry(shared.store.quarantined)).items():
             if partition in partitions:
                 self._owner(query_id, partition).wake_listed()
-        owners = list(self._owners.values())
-        await asyncio.gather(*(owner.mailbox.drained() for owner in owners))
+        drained = [owner.mailbox.drained() for owner in self._owners.values()]
+        await asyncio.gather(self._check_logs([(owner.query_id, head) for owner, head in found]), *drained)
 
     async def _check_logs(self, heads: Iterable[tuple[str, Head]]) -> None:
         """Raise `StateBack` where queries have seen more of a collection's log than there is; once.
@@ -376,17 +375,20 @@ class Worker:
         A log that goes back alone, as on a shard of its own, does not bring its topic's offsets back with it. And
         who had not noticed yet may have saved a query after the store had gone back.
         """
-        shared = self._shared
         of_log: dict[str, list[tuple[str, int]]] = {}
         for query_id, head in heads:
             if head.settings is not None and head.settings.status != Status.DELETED:
                 of_log.setdefault(head.settings.collection, []).append((query_id, head.position.cursor))
-        for name, queries in of_log.items():
-            count = await shared.retry(partial(shared.store.entry_count, name))
-            ahead = [(query_id, cursor) for query_id, cursor in queries if cursor > count]
-            if ahead and not await shared.retry(partial(shared.store.is_deleted, name)):
-                await shared.written.read_items_again({query_id: count for query_id, _ in ahead})
-                raise shorter(name, count, *ahead[0])
+        await asyncio.gather(*(self._check_log(name, queries) for name, queries in of_log.items()))
+
+    async def _check_log(self, name: str, queries: Iterable[tuple[str, int]]) -> None:
+        """The same of one collection, with what each of its queries has seen. No other waits where it is away."""
+        shared, retry = self._shared, partial(self._shared.retry, until_mended=True)
+        count = await retry(partial(shared.store.entry_count, name))
+        ahead = [(query_id, cursor) for query_id, cursor in queries if cursor > count]
+        if ahead and not await retry(partial(shared.store.is_deleted, name)):
+            await shared.written.read_items_again({query_id: count for query_id, _ in ahead})
+            raise shorter(name, count, *ahead[0])
 
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         if not loading.cancelled() and (bug := loading.exception()) is not None:
