@@ -193,6 +193,27 @@ async def test_a_partition_that_ends_sooner_than_it_did_is_waited_for_up_to_wher
     assert mine.behind(0) <= 2
 
 
+async def test_verdicts_of_which_nothing_is_read_are_waited_for_no_longer_than_those_that_stand_still() -> None:
+    """As where their topic was not there when partitions were assigned: leases of their queries never ended."""
+    clock = Clock()
+    consumer = Consumer({QUERIES: 0, VERDICTS: 1}, {QUERIES: 0, VERDICTS: 1})
+    mine = partitions(consumer, clock)
+    mine.revoke({VERDICTS})
+    await mine.look()
+    clock.time += STALL_SECONDS
+    await mine.look()
+    assert mine.behind(0) == math.inf
+    clock.time += 1
+    assert mine.behind(0) == 0
+    assert mine.behind(1) == math.inf, "that is not ours"
+    mine.assign({VERDICTS}, consumer)
+    assert mine.behind(0) == math.inf
+    await mine.look()
+    mine.revoke({VERDICTS})
+    await mine.look()
+    assert mine.behind(0) == math.inf, "it begins anew"
+
+
 async def test_verdicts_that_were_fetched_just_now_are_waited_for() -> None:
     """As at a start: they were there before, and at one look are fetched and in nobody's hands yet."""
     clock, acked = Clock(), list[int]()

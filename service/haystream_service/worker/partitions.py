@@ -105,6 +105,8 @@ class Partitions:
         """How far it was fetched or dealt with at the last look."""
         self._abreast: dict[TopicPartition, float] = {}
         """When all that there was of such a partition was what is dealt with by now."""
+        self._unread: dict[int, float] = {}
+        """Partitions of which queries are read and verdicts are not, and since when."""
 
     @property
     def since_verdict(self) -> float:
@@ -238,10 +240,13 @@ class Partitions:
     def behind(self, partition: int) -> float:
         """For how many seconds verdicts of the partition may have been in Kafka that are not dealt with.
 
-        Infinite where that is not known yet.
+        Infinite where that is not known yet; 0 where they have not been read at all for as long as a partition that
+        stands still is waited for.
         """
-        abreast = self._abreast.get(TopicPartition(self._topics[Kind.VERDICT], partition), float("-inf"))
-        return self._clock.monotonic() - abreast
+        tp, now = TopicPartition(self._topics[Kind.VERDICT], partition), self._clock.monotonic()
+        if tp not in self._consumers and now - self._unread.get(partition, now) > STALL_SECONDS:
+            return 0.0
+        return now - self._abreast.get(tp, float("-inf"))
 
     def _look_how_far_behind(self, tp: TopicPartition, done: int, end: int, asked: float, *, stalled: bool) -> None:
         """Note since when verdicts may wait. A partition that stands still is waited for until that is told."""
@@ -266,6 +271,8 @@ class Partitions:
         ends = await self._end_offsets(list(dealt_with)) if dealt_with else {}
         now = self._clock.monotonic()
         stalled, read = [], set()
+        unread = self.numbers(Kind.QUERY, self._consumers) - self.numbers(Kind.VERDICT, self._consumers)
+        self._unread = {partition: self._unread.get(partition, now) for partition in unread}
         for tp in dealt_with.keys() & self._consumers.keys() & ends.keys():
             await self._look_whether_anew(tp, dealt_with[tp], ends[tp])
         for tp in sorted(self._consumers.keys() & ends.keys()):
