@@ -94,6 +94,19 @@ async def test_a_page_of_a_named_origin_sends_every_header_there_is_and_reads_ev
         assert "Retry-After" in away.headers["access-control-expose-headers"]
 
 
+async def test_what_a_browser_asks_before_a_request_is_named_and_counted_like_any(
+    world: World, keys: KeyFile
+) -> None:
+    app = an_app(world.store, MemoryFacts(world.broker), keys, origins=["https://queue.example"])
+    preflight = {"Access-Control-Request-Method": "GET", "X-Correlation-Id": "case-7:42"}
+    async with listening(app) as address, calling(address, "lead") as lead:
+        for origin, status in (("https://queue.example", 200), ("https://evil.example", 400)):
+            answer = await lead.options("/v1/queries", headers={"Origin": origin, **preflight})
+            assert (answer.status_code, answer.headers["x-correlation-id"]) == (status, "case-7:42")
+            counted = app.state.metrics.api_requests.labels("", edge.NO_ROUTE, str(status))
+            assert counted._value.get() == 1
+
+
 async def test_a_body_that_is_too_large_is_not_read_to_its_end(lead: httpx.AsyncClient, world: World) -> None:
     async def endless():  # type: ignore[no-untyped-def]
         while True:

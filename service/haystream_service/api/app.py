@@ -14,7 +14,7 @@ from haystream.errors import Rejected
 from haystream_service.api import beliefs, claims, exports, items, openapi, queries, rankings, verdicts
 from haystream_service.api.access import OPEN, ROUTES
 from haystream_service.api.desk import Desk
-from haystream_service.api.edge import Edge
+from haystream_service.api.edge import Edge, Guarded
 from haystream_service.api.guards import CallerOf, Gate, answer, of_parameters
 from haystream_service.api.messages import Me
 from haystream_service.api.problems import ApiCode, Problem
@@ -79,8 +79,8 @@ def build_app(desk: Desk, gate: Gate, metrics: ApiMetrics, *, origins: Collectio
     app.add_exception_handler(Rejected, _rejected)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(HTTPException, _http)
-    app.add_middleware(Edge, metrics=metrics, origins=origins, item_bytes=desk.body_bytes)
-    if origins:  # outermost: a page is to read what the edge answers by itself, too
+    app.add_middleware(Guarded, metrics=metrics, origins=origins, item_bytes=desk.body_bytes)
+    if origins:  # around that: a page is to read what it answers by itself, too
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
@@ -88,6 +88,7 @@ def build_app(desk: Desk, gate: Gate, metrics: ApiMetrics, *, origins: Collectio
             allow_headers=ASKED,
             expose_headers=ANSWERED,
         )
+    app.add_middleware(Edge, metrics=metrics)  # preflights are requests, too
     return app
 
 

@@ -1,7 +1,8 @@
-"""What every request passes, before and after its route: an ASGI middleware.
+"""What every request passes, before and after its route: two ASGI middlewares.
 
-It names the request (correlation id), counts it, bounds its body, keeps pages of other origins from writing, and
-turns what no route has caught into an answer without a traceback.
+The outer one names the request (correlation id) and counts it. The inner one bounds its body, keeps pages of other
+origins from writing, and turns what no route has caught into an answer without a traceback. Between them is what
+answers preflights, and lets pages of other origins read all answers but its own.
 """
 
 import asyncio
@@ -35,7 +36,50 @@ _NAMES = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class Edge:
-    """The middleware. `origins` may write beside the API's own."""
+    """The outer middleware."""
+
+    def __init__(self, app: ASGIApp, *, metrics: ApiMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # Paths are matched as they were sent, so that an id may hold a slash (%2F); `guards` decodes ids.
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        headers = dict(scope["headers"])
+        correlation = _correlation(headers)
+        named = CORRELATION.set(correlation)
+        began, status = perf_counter(), 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (CORRELATION_HEADER, correlation.encode()),
+                    (b"cache-control", b"no-store"),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            route = getattr(scope.get("route"), "path", NO_ROUTE)
+            self._metrics.api_requests.labels(
+                scope["method"] if route != NO_ROUTE else "", route, str(status)
+            ).inc()
+            if "text/event-stream" not in str(headers.get(b"accept", b"")):
+                self._metrics.api_request.labels(route).observe(perf_counter() - began)
+            CORRELATION.reset(named)
+
+
+class Guarded:
+    """The inner middleware. `origins` may write beside the API's own."""
 
     def __init__(self, app: ASGIApp, *, metrics: ApiMetrics, origins: Collection[str], item_bytes: int) -> None:
         self._app = app
@@ -48,43 +92,22 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Paths are matched as they were sent, so that an id may hold a slash (%2F); `guards` decodes ids.
-        scope["path"] = scope["raw_path"].decode("ascii", "replace")
-        headers = dict(scope["headers"])
-        correlation = _correlation(headers)
-        named = CORRELATION.set(correlation)
-        began, status, started = perf_counter(), 500, False
+        headers, started = dict(scope["headers"]), False
 
         async def answer(message: Message) -> None:
-            nonlocal status, started
-            if message["type"] == "http.response.start":
-                status, started = message["status"], True
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    (CORRELATION_HEADER, correlation.encode()),
-                    (b"cache-control", b"no-store"),
-                    (b"x-content-type-options", b"nosniff"),
-                ]
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
             await send(message)
 
         try:
-            try:
-                self._check_origin(scope["method"], headers)
-                body = _Body(receive, self._most(scope["path"]), headers)
-                await self._app(scope, body, answer)
-            except Exception as error:
-                if started:
-                    log.warning("a request was broken off: %r", error)
-                    raise
-                await self._problem(error).response()(scope, receive, answer)
-        finally:
-            route = getattr(scope.get("route"), "path", NO_ROUTE)
-            self._metrics.api_requests.labels(
-                scope["method"] if route != NO_ROUTE else "", route, str(status)
-            ).inc()
-            if "text/event-stream" not in str(headers.get(b"accept", b"")):
-                self._metrics.api_request.labels(route).observe(perf_counter() - began)
-            CORRELATION.reset(named)
+            self._check_origin(scope["method"], headers)
+            body = _Body(receive, self._most(scope["path"]), headers)
+            await self._app(scope, body, answer)
+        except Exception as error:
+            if started:
+                log.warning("a request was broken off: %r", error)
+                raise
+            await self._problem(error).response()(scope, receive, answer)
 
     def _problem(self, error: Exception) -> Problem:
         if isinstance(error, Problem):
