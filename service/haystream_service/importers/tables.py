@@ -24,8 +24,9 @@ ROW = 1 << 20
 SKIMMED = 64 << 20
 """Characters of one line that are skimmed for its end. What has none by then is no table: a packed file of a few
 megabytes can hold billions of characters."""
-QUOTED_CELL = re.compile(r'((?:^|,)"(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=[,\r\n]|\Z)')
-"""With the comma before it, and blanks after it that belong to nothing; one that goes on in the next line, too."""
+QUOTED_CELL = re.compile(r'(^|,)[ \t]*+("(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=[,\r\n]|\Z)')
+"""With the comma before it, and blanks around it that belong to nothing; one that goes on in the next line, too."""
+QUOTE_AND_BLANK = re.compile(r'"[ \t]|[ \t]"')
 COLUMNS = ("item_id", "sender", "recipients", "participants", "sent_at", "uri", "relevant")
 CONTENTS = ("subject", "text")
 TRUE, FALSE = {"1", "true", "yes", "relevant"}, {"0", "false", "no", "irrelevant"}
@@ -62,7 +63,7 @@ class Lines:
         self.number += 1
         self._of_row += len(line)
         if self._of_row < ROW:
-            return _without_blanks_after_quotes(line, within=self.number > self.row_begins)
+            return _without_blanks_around_quotes(line, within=self.number > self.row_begins)
         skimmed, rest = ROW, line
         while rest and not rest.endswith(("\n", "\r")):
             rest = self._text.readline(ROW)
@@ -73,11 +74,11 @@ class Lines:
         raise RowTooLarge
 
 
-def _without_blanks_after_quotes(line: str, *, within: bool) -> str:
-    """The line without blanks between a cell's last quote and the comma; `within` a cell its beginning is text."""
-    if '" ' not in line and '"\t' not in line:
+def _without_blanks_around_quotes(line: str, *, within: bool) -> str:
+    """The line without blanks between a cell's quotes and the commas; `within` a cell its beginning is text."""
+    if not QUOTE_AND_BLANK.search(line):
         return line
-    return QUOTED_CELL.sub(r"\1", f'"{line}')[1:] if within else QUOTED_CELL.sub(r"\1", line)
+    return QUOTED_CELL.sub(r"\1\2", f'"{line}')[1:] if within else QUOTED_CELL.sub(r"\1\2", line)
 
 
 def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) -> Iterator[Imported]:
