@@ -104,15 +104,20 @@ class Haystream:
             )
         self._address = address
         try:
+            base = httpx.URL(address)
+        except httpx.InvalidURL as error:
+            raise UserError(f"{address} is no address of an API (HAYSTREAM_API): {error}") from None
+        try:
             self._client = httpx.Client(
-                base_url=address,
+                base_url=base,
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=timeout,
                 transport=transport,
                 verify=_trusting(ca_file) if ca_file else True,
             )
-        except httpx.InvalidURL as error:
-            raise UserError(f"{address} is no address of an API (HAYSTREAM_API): {error}") from None
+        except (httpx.InvalidURL, ValueError, ImportError) as error:
+            named = "the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names"
+            raise UserError(f"{named} cannot be used: {error}") from None
         except OSError as error:
             where, name = (ca_file, "HAYSTREAM_API_CA_FILE") if ca_file else (os.getenv(TRUSTED), TRUSTED)
             raise UserError(f"the certificates in {where} cannot be used ({name}): {error}") from None

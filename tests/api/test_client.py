@@ -252,6 +252,14 @@ async def test_certificates_that_all_programs_are_to_use_are_named_by_their_vari
         Haystream("https://x", "t")
 
 
+@pytest.mark.parametrize("proxy", ["nonsense://proxy", "http://[::1"])
+async def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with pytest.raises(UserError, match=r"\bHTTPS_PROXY\b") as refused:
+        Haystream("https://x", "t")
+    assert "HAYSTREAM_API" not in str(refused.value)
+
+
 async def test_a_server_that_is_none_of_ours_is_said_to_be() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"<html>"))
     with (

@@ -152,6 +152,7 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tall
 
     from haystream_service.kafka_connection import client_arguments, refusal
     from haystream_service.kafka_producer import RANKING_BYTES
+    from haystream_service.logs import quiet
 
     topic = settings.topic("items")
     # Idempotent: what the producer sends again after a lost answer is still there once, in its order.
@@ -176,7 +177,8 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tall
 
     try:
         try:
-            await producer.start()
+            with quiet():
+                await producer.start()
         except KafkaError as error:
             why = await refusal(settings) or f"no Kafka answers at {settings.kafka} (HAYSTREAM_KAFKA): {error}"
             raise UserError(why) from None
