@@ -181,6 +181,35 @@ def test_bugs_keep_their_traceback(monkeypatch):
         cli.main()
 
 
+@pytest.mark.parametrize(
+    ("raises", "code", "said"),
+    [
+        ("OSError(28, 'No space left on device')", 1, ["Traceback", "No space left on device"]),
+        ("StoreUnavailable('no answer from Redis')", 1, ["Traceback", "no answer from Redis"]),
+        ("UserError('what is set wrong')", 2, ["haystream: what is set wrong"]),
+    ],
+)
+@pytest.mark.parametrize("service", ["worker", "api"])
+def test_a_service_that_ends_says_where_that_comes_from(
+    service: str, raises: str, code: int, said: list[str]
+) -> None:
+    program = (
+        "import sys\n"
+        "from haystream_service.cli import main\n"
+        "from haystream_service.errors import UserError\n"
+        "from haystream_service.store.base import StoreUnavailable\n"
+        f"from haystream_service.{service} import serve\n"
+        f"async def ends(_): raise {raises}\n"
+        "serve.serve = ends\n"
+        f"sys.argv = ['haystream', {service!r}]\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == code, ran.stderr
+    assert all(text in ran.stderr for text in said)
+    assert ("Traceback" in ran.stderr) == (code == 1)
+
+
 def test_import_writes_what_replay_reads(haystream, tmp_path):
     table = tmp_path / "mails.csv"
     table.write_text(TABLE)

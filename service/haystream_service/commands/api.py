@@ -1,6 +1,5 @@
 """`haystream api` and `haystream api-key`."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import typer
 
 from haystream_service.blas import use_one_thread
 from haystream_service.commands.console import notes, write_json
+from haystream_service.commands.serving import served
 from haystream_service.errors import UserError
 from haystream_service.settings import load
 
@@ -25,7 +25,7 @@ def run(*, config: Path | None = None) -> None:
     from haystream_service.logs import configure
 
     configure(settings.log_format)
-    sys.exit(asyncio.run(serve(settings)))
+    sys.exit(served(serve(settings)))
 
 
 def run_key(

@@ -1,10 +1,10 @@
 """`haystream worker`."""
 
-import asyncio
 import sys
 from pathlib import Path
 
 from haystream_service.blas import use_one_thread
+from haystream_service.commands.serving import served
 from haystream_service.errors import UserError
 from haystream_service.logs import configure
 from haystream_service.settings import SettingsError, load
@@ -20,4 +20,4 @@ def run(*, config: Path | None = None) -> None:
     use_one_thread()
     from haystream_service.worker.serve import serve  # Faust, numpy and numba take a second to import
 
-    sys.exit(asyncio.run(serve(settings)))
+    sys.exit(served(serve(settings)))
