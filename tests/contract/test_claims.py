@@ -10,6 +10,7 @@ from support.changes import change
 
 from haystream.events import Action
 from haystream_service.logs import CORRELATION
+from haystream_service.store.base import Position
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Outgoing, publish_outbox
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_lease
@@ -146,7 +147,7 @@ async def test_what_was_claimed_of_a_query_that_is_deleted_can_still_be_publishe
 ) -> None:
     await claims.claim("q", "ann", 1, 60)
     out = await claims.outbox("q", 10)
-    await store.delete_query("q", 3, revision=20, queries_offset=9)
+    await store.delete_query("q", 3, revision=20, read=Position(9))
     assert await claims.outbox("q", 10) == out
     await claims.published("q", [out[0].entry])
     assert await claims.outbox("q", 10) == []
@@ -170,7 +171,7 @@ async def test_queries_are_listed_while_they_have_leases_or_facts_that_are_not_c
 async def test_a_query_that_is_not_there_is_refused(claims: Claims, store: MemoryStore) -> None:
     with refusal(ClaimCode.UNKNOWN_QUERY):
         await claims.claim("r", "ann", 1, 60)
-    await store.delete_query("q", 3, revision=20, queries_offset=9)
+    await store.delete_query("q", 3, revision=20, read=Position(9))
     with refusal(ClaimCode.QUERY_DELETED):
         await claims.claim("q", "ann", 1, 60)
     await store.wipe()

@@ -335,7 +335,7 @@ async def test_a_query_that_is_deleted_is_listed_until_what_was_claimed_is_publi
         (lease,) = await claims.claim(name, "ann", 1, 60)
         await claims.release(name, lease.lease_id, "ann")
     await claims.published("there", [each.entry for each in await claims.outbox("there", 10)])
-    await store.delete_query("gone", 0, revision=9, queries_offset=1)
+    await store.delete_query("gone", 0, revision=9, read=Position(1))
     assert await claims.leased(0) == {"gone"}
     assert await client.smembers(leased) == {b"gone", b"there"}
     await claims.published("gone", [each.entry for each in await claims.outbox("gone", 10)])
@@ -359,7 +359,7 @@ async def test_an_outbox_that_has_nothing_left_goes_with_its_query(
     await store.claims.published("q", [each.entry for each in await store.claims.outbox("q", 10)])
     outbox = Keys(redis_prefix).query("q", "outbox")
     assert await client.exists(outbox)
-    await store.delete_query("q", 0, revision=9, queries_offset=1)
+    await store.delete_query("q", 0, revision=9, read=Position(1))
     assert not await client.exists(outbox)
 
 

@@ -516,16 +516,16 @@ async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writ
     await store.begin_attempt(AWKWARD, "one")
     await store.quarantine(AWKWARD, 3, Quarantine("quarantined", "it raised", 1.0))
     await store.note_unknown(3, AWKWARD, Span(1, 2), room=9)
-    elsewhere = await store.delete_query(AWKWARD, 4, revision=20, queries_offset=1)
+    elsewhere = await store.delete_query(AWKWARD, 4, revision=20, read=Position(1))
     assert elsewhere == Deletion(3, 10)
     assert (await store.load_query(AWKWARD)).verdicts == (verdict(1, AWKWARD),)
-    left = await store.delete_query(AWKWARD, 3, revision=5, queries_offset=4)
+    left = await store.delete_query(AWKWARD, 3, revision=5, read=Position(4, 9, leases_offset=2))
     assert left.partition == 3
     assert left.revision > 10
     stored = await store.load_query(AWKWARD)
     assert stored.settings == Query(AWKWARD, status=Status.DELETED)
     assert (stored.partition, stored.revision, stored.verdicts) == (3, left.revision, ())
-    assert stored.position == left.position == Position(5, 7, 0)
+    assert stored.position == left.position == Position(5, 9, 0, 2)
     assert await store.read_ranking(AWKWARD) is None
     assert await store.read_tables(AWKWARD) is None
     assert await store.read_note(AWKWARD) == Note()
@@ -538,11 +538,11 @@ async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writ
     await store.note_withdrawn("nobody opened it")
     heads = await store.read_heads([AWKWARD, "nobody opened it"])
     assert [head and head.withdrawn for head in heads] == [True, None]
-    again = await store.delete_query(AWKWARD, 3, revision=5, queries_offset=4)
+    again = await store.delete_query(AWKWARD, 3, revision=5, read=Position(4))
     assert again.revision > left.revision
     (head,) = await store.read_heads([AWKWARD])
     assert not head.withdrawn
-    unheard = await store.delete_query("never opened", 1, revision=30, queries_offset=0)
+    unheard = await store.delete_query("never opened", 1, revision=30, read=Position(0))
     assert (unheard.partition, unheard.revision >= 30) == (1, True)
 
 

@@ -3,14 +3,17 @@
 import asyncio
 
 import pytest
-from support.world import Process, World, item, verdict
+from support.world import Process, World, item, lease, verdict
 from typing_extensions import override
 
 from haystream.events import Query, Status
 from haystream_service.settings import Settings
-from haystream_service.store.base import Head
+from haystream_service.store.base import Deletion, Head, StoredQuery
 from haystream_service.store.memory import MemoryStore
+from haystream_service.wire import encode_query
 from haystream_service.worker import residents
+from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.committing import Committing
 from haystream_service.worker.memory import MemoryPublisher
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.retry import Retry
@@ -162,6 +165,48 @@ async def test_what_was_accepted_before_a_deletion_and_is_read_again_gets_no_dea
     heir = await world.process(max_batch=1)
     await heir.settled()
     assert [code for code, _ in world.dead_letters()] == ["query_deleted"] * 4  # what came later, once more
+
+
+async def test_what_came_in_one_batch_with_the_deletion_gets_no_dead_letter_when_it_is_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash between the deletion and the commit of offsets. Settings that lie behind it are too late."""
+    process = await settled(world, Query("q"), item(1), item(2))
+    await process.crash()
+    load, asked, may = world.store.load_query, asyncio.Event(), asyncio.Event()
+
+    async def late(query_id: str) -> StoredQuery | None:
+        asked.set()
+        await may.wait()
+        return await load(query_id)
+
+    deletions: list[Batch] = []
+    delete = Committing.delete
+
+    async def noting(committing: Committing, batch: Batch, deletion: Delivery) -> Deletion:
+        deletions.append(batch)
+        return await delete(committing, batch, deletion)
+
+    monkeypatch.setattr(Committing, "delete", noting)
+    with monkeypatch.context() as slow:
+        slow.setattr(world.store, "load_query", late)
+        process = await world.process()
+        world.say(verdict(1))
+        await process.wait(asked.wait())
+        together = [Query("q", top=5), verdict(2), lease(1, item=2), GONE, Query("q", top=7)]
+        world.say(*together)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        may.set()
+        await process.settled()
+    (batch,) = deletions
+    assert len(batch.deliveries) == len(together)
+    assert [code for code, _ in world.dead_letters()] == ["query_deleted"]
+    await process.crash()
+    world.broker.committed.clear()
+    await (await world.process()).settled()
+    assert [code for code, _ in world.dead_letters()] == ["query_deleted"] * 2
+    assert {payload for _, payload in world.dead_letters()} == {encode_query(Query("q", top=7))}
 
 
 @pytest.mark.parametrize(("withdrawn_seconds", "left"), [(0.0, {"r"}), (3600.0, {"q", "r"})])

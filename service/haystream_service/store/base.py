@@ -297,8 +297,9 @@ class Store(Protocol):
         """Whether items of the query, if saved, may be claimed, and leases extended and released, from now on."""
         ...
 
-    async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
-        """Remove everything of the query, noted or saved, but its id, that it is deleted, and how far it was read.
+    async def delete_query(self, query_id: str, partition: int, *, revision: int, read: Position) -> Deletion:
+        """Remove everything of the query, noted or saved, but its id, that it is deleted, and how far topics are
+        read: up to where that was saved, or to `read`.
 
         What lies in its outbox stays until it is confirmed (`Claims.published`). In one atomic step, whatever the
         stored revision is: the new one is above it and at least `revision`, so that every other writer is fenced.

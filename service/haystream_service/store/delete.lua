@@ -2,7 +2,8 @@
 -- Leave nothing of a query but that it was deleted, whatever its revision is.
 -- KEYS: its outbox, which stays while it has something (who has seen what is for the topic to keep), meta, and every
 -- other key of the query.
--- ARGV: 1 partition, 2 the least revision, 3 queries offset, 4 settings that say that it is deleted.
+-- ARGV: 1 partition, 2 the least revision, 3 to 5 offsets of queries, verdicts and leases up to which its topics are
+-- read, 6 settings that say that it is deleted.
 -- Answers {partition that owns it, revision}, then its offsets of queries, verdicts and leases; where that is another
 -- partition, the two alone, and nothing was changed.
 local outbox, meta = KEYS[1], KEYS[2]
@@ -15,15 +16,18 @@ if owner ~= ARGV[1] then
   return {owner, string.format('%.0f', stored)}
 end
 local revision = string.format('%.0f', math.max(stored + 1, tonumber(ARGV[2])))
-local queries = math.max(tonumber(redis.call('HGET', meta, 'queries_offset') or '-1'), tonumber(ARGV[3]))
-local verdicts = redis.call('HGET', meta, 'verdicts_offset') or '-1'
-local leases = redis.call('HGET', meta, 'leases_offset') or '-1'
+
+local function furthest(field, read)
+  return string.format('%.0f', math.max(tonumber(redis.call('HGET', meta, field) or '-1'), tonumber(read)))
+end
+
+local queries, verdicts = furthest('queries_offset', ARGV[3]), furthest('verdicts_offset', ARGV[4])
+local leases = furthest('leases_offset', ARGV[5])
 redis.call('DEL', unpack(KEYS, 2))
 if redis.call('TYPE', outbox).ok == 'stream' and redis.call('XLEN', outbox) == 0 then
   redis.call('DEL', outbox)
 end
 redis.call('HSET', meta, 'revision', revision, 'fingerprint', 'deleted', 'partition', owner,
-  'queries_offset', string.format('%.0f', queries), 'verdicts_offset', verdicts,
-  'leases_offset', leases, 'cursor', '0', 'touched', ARGV[2],
-  'settings', ARGV[4])
-return {owner, revision, string.format('%.0f', queries), verdicts, leases}
+  'queries_offset', queries, 'verdicts_offset', verdicts, 'leases_offset', leases, 'cursor', '0', 'touched', ARGV[2],
+  'settings', ARGV[6])
+return {owner, revision, queries, verdicts, leases}

@@ -219,14 +219,17 @@ class MemoryStore(Store):
             self.claims.queries[query_id].closed = not allowed
 
     @override
-    async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
+    async def delete_query(self, query_id: str, partition: int, *, revision: int, read: Position) -> Deletion:
         saved = self._saved.get(query_id)
         if saved is not None and saved.query.partition != partition:
             return Deletion(saved.query.partition, saved.query.revision)
         before = saved.query.position if saved else Position()
         revision = max(revision, saved.query.revision + 1 if saved else 0)
-        offset = max(queries_offset, before.queries_offset)
-        position = Position(offset, before.verdicts_offset, leases_offset=before.leases_offset)
+        position = Position(
+            max(read.queries_offset, before.queries_offset),
+            max(read.verdicts_offset, before.verdicts_offset),
+            leases_offset=max(read.leases_offset, before.leases_offset),
+        )
         settings = Query(query_id, status=Status.DELETED)
         query = StoredQuery(settings, partition, revision, position, revision, unfinished=False, verdicts=())
         self._saved[query_id] = _Saved(query, {}, "deleted")

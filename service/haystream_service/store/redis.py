@@ -309,14 +309,15 @@ class RedisStore(Store):
             await self._redis.hdel(meta, "rebuilding")
 
     @override
-    async def delete_query(self, query_id: str, partition: int, *, revision: int, queries_offset: int) -> Deletion:
+    async def delete_query(self, query_id: str, partition: int, *, revision: int, read: Position) -> Deletion:
         await self._list(query_id, partition, self._keys.partition(partition))
         parts = [part for part in (*SAVED_PARTS, "note", "attempts", "change") if part != "outbox"]
         keys = [self._keys.query(query_id, part) for part in ("outbox", *parts)]
         settings = encode_query(Query(query_id, status=Status.DELETED))
-        answer = await self._run(self._delete, keys, [partition, revision, queries_offset, settings])
-        owner, last, *offsets = map(int, answer)
-        queries, verdicts, leases = offsets or (-1, -1, -1)
+        offsets = read.queries_offset, read.verdicts_offset, read.leases_offset
+        answer = await self._run(self._delete, keys, [partition, revision, *offsets, settings])
+        owner, last, *furthest = map(int, answer)
+        queries, verdicts, leases = furthest or (-1, -1, -1)
         deletion = Deletion(owner, last, Position(queries, verdicts, leases_offset=leases))
         if deletion.partition == partition:
             await self._forget(query_id, partition)

@@ -20,6 +20,11 @@ class Delivery:
     again: bool = False
     """Whether the record was passed over when it came, and is read once more."""
 
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes the query."""
+        return isinstance(self.event, Query) and self.event.status == Status.DELETED
+
 
 def decode(record: Record) -> Query | Verdict | LeaseFact:
     """The settings, the verdict, or what happened to a lease, that the record holds. Raises `Rejected`."""
@@ -88,10 +93,7 @@ class Batch:
     @property
     def deletion(self) -> Delivery | None:
         """The record that deletes the query, if there is one."""
-        for delivery in self.of(Kind.QUERY):
-            if isinstance(delivery.event, Query) and delivery.event.status == Status.DELETED:
-                return delivery
-        return None
+        return next((delivery for delivery in self.of(Kind.QUERY) if delivery.deletes), None)
 
     @property
     def hides_settings(self) -> int | None:

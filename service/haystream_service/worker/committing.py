@@ -4,14 +4,14 @@ import logging
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
-from haystream.errors import Code, QueryFailed
+from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
 from haystream_service.labelled_gauges import QueryNumbers
 from haystream_service.store.base import Change, Deletion, Fenced, Position, StoreDamaged
 from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query
-from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.batch import NOTHING_READ, Batch, Delivery
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Folded, Loaded
 from haystream_service.worker.records import NOTHING, OWNED, Kind, partition_name
@@ -65,10 +65,14 @@ class Committing:
                 self._query_id,
                 self._partition,
                 revision=int(shared.clock.now() * 1000),
-                queries_offset=deletion.record.offset,
+                # All of the batch: what is read again once this is done is known then, as what came before it is.
+                read=batch.position_after(NOTHING_READ, cursor=0),
             )
         )
         if left.partition == self._partition:
+            for delivery in batch.of(Kind.QUERY):  # of other topics nobody can say what was there sooner
+                if delivery.record.offset > deletion.record.offset and not delivery.deletes:
+                    batch.rejected.setdefault(delivery, query_deleted(self._query_id))
             await self._tell_rejected(batch)
             await self.withdraw()
             claims, publish = shared.store.claims, shared.publisher.publish_leases
@@ -76,7 +80,7 @@ class Committing:
                 await shared.retry(lambda: publish_outbox(claims, publish, self._query_id))
             except StoreDamaged as damaged:  # what was in it is gone, and the query with it
                 log.error("query %r: %s", self._query_id, damaged)
-            # What came in the same batch counted until then: a dead letter would only keep it.
+            # What else came in the same batch counted until then: a dead letter would only keep it.
             batch.applied.update(delivery for delivery in batch.deliveries if delivery not in batch.rejected)
             shared.written.saved(self._query_id, left.revision)
             self._acknowledge(batch)
@@ -178,3 +182,8 @@ class Committing:
                 if record.kind is Kind.VERDICT and not delivery.again:
                     metrics.verdict_to_ranking.observe(max(0.0, now - record.timestamp))
             record.ack()
+
+
+def query_deleted(query_id: str) -> Rejected:
+    """Why nothing counts for the query any more."""
+    return Rejected(Code.QUERY_DELETED, f"query {query_id!r} was deleted, for good")

@@ -13,7 +13,7 @@ from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.collections import Followers, Stale
-from haystream_service.worker.committing import Committing
+from haystream_service.worker.committing import Committing, query_deleted
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
 from haystream_service.worker.mailbox import Mailbox
@@ -425,8 +425,7 @@ class QueryOwner:
         elif self._elsewhere is not None:
             batch.reject_all(wrong_partition(self.query_id, self._elsewhere, self.partition))
         elif self.deleted:
-            gone = Rejected(Code.QUERY_DELETED, f"query {self.query_id!r} was deleted, for good")
-            batch.reject_all(gone, after=self._read_before)
+            batch.reject_all(query_deleted(self.query_id), after=self._read_before)
         else:
             await self._troubles.pass_over_unknown(batch)
         await self._committing.commit(None, batch, None)
