@@ -350,17 +350,32 @@ async def test_a_query_that_is_deleted_is_listed_until_what_was_claimed_is_publi
     assert await claims.leased(0) == {"there"}
 
 
-async def test_an_outbox_that_has_nothing_left_goes_with_its_query(
+async def test_an_outbox_that_has_nothing_left_goes_once_readers_know_that_its_query_is_gone(
     store: RedisStore, client: Any, redis_prefix: str
 ) -> None:
+    """They are told of what an earlier version deleted, too, which left the outbox there."""
     await store.begin("mark")
     await store.save_query(replace(change("q"), offers=Offers([Offer("a", 0.5, 0.25)], complete=True)))
     await store.claims.claim("q", "ann", 1, 60)
     await store.claims.published("q", [each.entry for each in await store.claims.outbox("q", 10)])
     outbox = Keys(redis_prefix).query("q", "outbox")
-    assert await client.exists(outbox)
     await store.delete_query("q", 0, revision=9, read=Position(1))
+    assert await client.exists(outbox)
+    await store.note_withdrawn("q")
     assert not await client.exists(outbox)
+
+
+async def test_what_a_deleted_query_has_in_its_outbox_stays_until_it_is_published(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    await store.begin("mark")
+    await store.save_query(replace(change("q"), offers=Offers([Offer("a", 0.5, 0.25)], complete=True)))
+    await store.claims.claim("q", "ann", 1, 60)
+    await store.delete_query("q", 0, revision=9, read=Position(1))
+    await store.note_withdrawn("q")
+    (left,) = await store.claims.outbox("q", 10)
+    await store.claims.published("q", [left.entry])
+    assert not await client.exists(Keys(redis_prefix).query("q", "outbox"))
 
 
 @pytest.mark.parametrize("saved_with", [True, False], ids=["with a save", "beside it"])

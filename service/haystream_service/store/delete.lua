@@ -1,12 +1,11 @@
 #!lua
 -- Leave nothing of a query but that it was deleted, whatever its revision is.
--- KEYS: its outbox, which stays while it has something (who has seen what is for the topic to keep), meta, and every
--- other key of the query.
+-- KEYS: meta, and every other key of the query but its outbox: who has seen what is for the topic to keep.
 -- ARGV: 1 partition, 2 the least revision, 3 to 5 offsets of queries, verdicts and leases up to which its topics are
 -- read, 6 settings that say that it is deleted.
 -- Answers {partition that owns it, revision}, then its offsets of queries, verdicts and leases; where that is another
 -- partition, the two alone, and nothing was changed.
-local outbox, meta = KEYS[1], KEYS[2]
+local meta = KEYS[1]
 if redis.call('TYPE', meta).ok ~= 'hash' then  -- somebody has put something else there
   redis.call('DEL', meta)
 end
@@ -23,10 +22,7 @@ end
 
 local queries, verdicts = furthest('queries_offset', ARGV[3]), furthest('verdicts_offset', ARGV[4])
 local leases = furthest('leases_offset', ARGV[5])
-redis.call('DEL', unpack(KEYS, 2))
-if redis.call('TYPE', outbox).ok == 'stream' and redis.call('XLEN', outbox) == 0 then
-  redis.call('DEL', outbox)
-end
+redis.call('DEL', unpack(KEYS))
 redis.call('HSET', meta, 'revision', revision, 'fingerprint', 'deleted', 'partition', owner,
   'queries_offset', queries, 'verdicts_offset', verdicts, 'leases_offset', leases, 'cursor', '0', 'touched', ARGV[2],
   'settings', ARGV[6])

@@ -125,6 +125,7 @@ class RedisStore(Store):
         self._probe = Script("probe.lua")
         self._move_up_to = Script("move_up_to.lua")
         self._set_in_meta = Script("set_in_meta.lua")
+        self._withdrawn = Script("withdrawn.lua")
 
     @classmethod
     def open(
@@ -312,7 +313,7 @@ class RedisStore(Store):
     async def delete_query(self, query_id: str, partition: int, *, revision: int, read: Position) -> Deletion:
         await self._list(query_id, partition, self._keys.partition(partition))
         parts = [part for part in (*SAVED_PARTS, "note", "attempts", "change") if part != "outbox"]
-        keys = [self._keys.query(query_id, part) for part in ("outbox", *parts)]
+        keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         offsets = read.queries_offset, read.verdicts_offset, read.leases_offset
         answer = await self._run(self._delete, keys, [partition, revision, *offsets, settings])
@@ -329,7 +330,7 @@ class RedisStore(Store):
 
     @override
     async def note_withdrawn(self, query_id: str) -> None:
-        await self._run(self._set_in_meta, [self._keys.query(query_id, "meta")], ["withdrawn", "1"])
+        await self._run(self._withdrawn, [self._keys.query(query_id, part) for part in ("meta", "outbox")], [])
 
     @override
     async def hold_settings(self, query_id: str, seen: int, name: str, seconds: float) -> Hold:
