@@ -447,6 +447,42 @@ async def test_who_has_what_is_what_the_leases_say_whatever_somebody_deleted(
     assert [each.analyst for each in await store.claims.live("q")] == ["bo" if "leases" in parts else "ann"]
 
 
+@pytest.mark.parametrize("changed", ["deleted", "set"])
+async def test_an_item_that_somebody_has_is_served_to_nobody_though_it_was_taken_out_of_what_is_held(
+    store: RedisStore, client: Any, redis_prefix: str, changed: str
+) -> None:
+    await store.begin("mark")
+    offered = Offers([Offer(name, 0.5, 0.25) for name in "abc"], complete=True)
+    at = 1_700_000_000_000_000
+    both = [LeaseFact(lease, "q", "c", "kim", Action.CLAIMED, at, 2 * at) for lease in ("l1", "l2")]
+    await store.save_query(replace(change("q"), offers=offered, leases=both))
+    await store.claims.claim("q", "ann", 1, 60)
+    held = Keys(redis_prefix).query("q", "held")
+    if changed == "deleted":
+        await client.hdel(held, "a")
+    else:
+        await client.hset(held, "c", 1)
+    (claimed,) = await store.claims.claim("q", "bo", 3, 60)
+    assert claimed.item_id == "b"
+    assert await client.hgetall(held) == {b"a": b"1", b"b": b"1", b"c": b"2"}
+
+
+async def test_where_several_have_one_item_nothing_is_made_anew_for_that(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    """It takes as long as all leases that there ever were."""
+    await store.begin("mark")
+    offered = Offers([Offer(name, 0.5, 0.25) for name in "abc"], complete=True)
+    at = 1_700_000_000_000_000
+    both = [LeaseFact(lease, "q", "c", "kim", Action.CLAIMED, at, 2 * at) for lease in ("l1", "l2")]
+    await store.save_query(replace(change("q"), offers=offered, leases=both))
+    key = Keys(redis_prefix).query
+    of_c = await client.hget(key("q", "leases"), "l1")
+    await client.hset(key("q", "leases"), "l1", of_c.replace(b"\nc\n", b"\nz\n"))  # which would be seen
+    await store.claims.claim("q", "bo", 1, 60)
+    assert await client.hgetall(key("q", "held")) == {b"a": b"1", b"c": b"2"}
+
+
 async def test_others_have_their_turns_while_a_query_with_many_verdicts_is_read(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,9 +38,7 @@ else
   end
 end
 
--- Each lease that is not over holds one item. Where more are held, or none, somebody else was at a key.
-local items, leases = redis.call('HLEN', KEYS[3]), redis.call('ZCARD', KEYS[4])
-if items > leases or (items == 0 and leases > 0) then
+if not adds_up() then
   heal()
 end
 local now = clock()

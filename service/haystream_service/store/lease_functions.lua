@@ -63,6 +63,20 @@ local function end_lease(id, lease)
   put_lease(id, lease)
 end
 
+-- Whether `held` counts as many leases as are not over; else somebody else was at a key. Nearly always each is on an item
+-- of its own.
+local function adds_up()
+  local leases = redis.call('ZCARD', KEYS[4])
+  if redis.call('HLEN', KEYS[3]) == leases then
+    return true
+  end
+  local counted = 0
+  for _, count in ipairs(redis.call('HVALS', KEYS[3])) do
+    counted = counted + (tonumber(count) or 0)
+  end
+  return counted == leases
+end
+
 -- Have `held` and `live` say what the leases do, where somebody else was at a key or a claim was refused in the middle.
 -- Whose item nobody can say holds something until its time is over: until then `held` stays as it is.
 local function heal()
