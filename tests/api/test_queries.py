@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.world import World
+from support.world import World, item
 
 from haystream.events import Query
 from haystream_service.store.base import Hold, Quarantine
@@ -161,6 +161,36 @@ async def test_while_redis_is_empty_or_made_anew_nobody_opens_what_may_be_open(
     conflict = await lead.put("/v1/queries/q", json={"top": 3})
     assert (conflict.status_code, conflict.json()["code"]) == (409, "query_exists")
     assert (await lead.get("/v1/queries/q")).json()["settings"]["top"] == 20
+
+
+async def test_while_redis_is_empty_or_made_anew_nothing_is_said_not_to_be_there(
+    lead: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is told so takes its verdict for refused, and forgets it."""
+    world.say(*(item(n) for n in range(5)))
+    assert (await lead.put("/v1/queries/q", json={})).status_code == 201
+    await world.processes[0].settled()
+    verdict = {"item_id": "i1", "outcome": "relevant", "decided_at": "2026-11-28T12:00:00Z", "analyst": "kim"}
+    given = await lead.put("/v1/queries/q/verdicts/v", json=verdict, params={"wait": "ranking"})
+    assert given.status_code == 201
+    await world.processes[0].crash()
+    await world.store.wipe()
+    # The settings that the replica has read are believed for a second.
+    lately = [
+        await lead.post("/v1/queries/q/claims", json={"analyst": "kim"}),
+        await lead.delete("/v1/queries/q/verdicts/v"),
+    ]
+    monkeypatch.setattr("haystream_service.api.desk.HEAD_SECONDS", 0.0)
+    for answer in (
+        *lately,
+        await lead.put("/v1/queries/q/verdicts/w", json=verdict),
+        await lead.post("/v1/queries/q/claims", json={"analyst": "kim"}),
+        await lead.get("/v1/queries/q/ranking"),
+        await lead.get("/v1/queries"),
+        await lead.get("/v1/collections/default/items/i1"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable"), answer.text
+        assert answer.headers["retry-after"]
 
 
 async def test_of_two_who_open_a_query_at_once_with_other_settings_one_is_told(

@@ -174,11 +174,10 @@ async def _claimed(desk: Desk, opened: Opened, analyst: str, count: int, seconds
 
 def _problem(refused: ClaimRefused) -> Problem:
     match refused.code:
-        case ClaimCode.UNKNOWN_QUERY:
-            return Problem(Code.UNKNOWN_QUERY, refused.detail)
         case ClaimCode.QUERY_DELETED:
             return Problem(Code.QUERY_DELETED, refused.detail)
-        case ClaimCode.REBUILDING | ClaimCode.NOT_RANKED_YET:
+        # One that is unknown was there a moment ago, and nothing but a loss of Redis takes a query away.
+        case ClaimCode.UNKNOWN_QUERY | ClaimCode.REBUILDING | ClaimCode.NOT_RANKED_YET:
             return unavailable(refused.detail)
         case ClaimCode.UNKNOWN_LEASE:
             return not_found("such lease")

@@ -64,7 +64,7 @@ class Desk:
         """The query. Raises a `Problem` where it is not there, was deleted, or is not for the caller to see."""
         head = await self.head(query_id, fresh=fresh)
         if head is None:
-            raise not_found(f"query {query_id!r}")
+            raise await self.missing(f"query {query_id!r}")
         if head.partition < 0:
             raise unavailable(f"Redis has something else of query {query_id!r}: a person has to mend that")
         if head.settings is None:
@@ -74,6 +74,16 @@ class Desk:
         if not caller.sees(head.settings.collection):
             raise not_found(f"query {query_id!r}")
         return Opened(query_id, head.settings, head)
+
+    async def missing(self, what: str) -> Problem:
+        """The problem that there is no such thing. Raises a `Problem` where nobody can say so."""
+        await self.check_in_use()
+        return not_found(what)
+
+    async def check_in_use(self) -> None:
+        """Raise a `Problem` while the store is empty, or is being made anew: what is not there may be to come."""
+        if await self.store.generation() is None:
+            raise unavailable("Redis is empty, or is being made anew: nobody can say what there is")
 
     async def head(self, query_id: str, *, fresh: bool = True) -> Head | None:
         """What is saved of the query; one that is not `fresh` may be a second old."""

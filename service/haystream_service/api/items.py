@@ -13,7 +13,7 @@ from haystream_service.api.contents import Contents, unread
 from haystream_service.api.desk import Desk
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, answer
 from haystream_service.api.messages import Ingested, ItemAnswer, RejectedLine
-from haystream_service.api.problems import ApiCode, Problem, not_found, unavailable
+from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, encode_record, read_record, times
 from haystream_service.wire.decoding import to_item_fact
 from haystream_service.wire.records import ErrorRecord
@@ -78,7 +78,7 @@ async def find_item(desk: Desk, collection: str, item_id: str) -> Item:
     """What is known of the item. Raises a `Problem` where nothing is, or it was withdrawn."""
     found = await desk.store.find_item(collection, item_id)
     if found is None:
-        raise not_found(f"item {item_id!r}")
+        raise await desk.missing(f"item {item_id!r}")
     if found.withdrawn:
         raise Problem(ApiCode.WITHDRAWN, f"item {item_id!r} was withdrawn")
     assert isinstance(found, Item)

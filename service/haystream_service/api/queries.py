@@ -27,7 +27,7 @@ from haystream_service.api.messages import (
     State,
     Wait,
 )
-from haystream_service.api.problems import ApiCode, Problem, unavailable
+from haystream_service.api.problems import ApiCode, Problem
 from haystream_service.store.base import Head, Hold, Note, StoreUnavailable
 from haystream_service.wire import DEFAULT_LIMITS, decode_query, encode_query, times
 from haystream_service.wire.fields import Id
@@ -49,6 +49,7 @@ async def list_queries(
     caller: CallerOf, desk: DeskOf, after: Id | None = None, limit: Limit = 100, collection: Id | None = None
 ) -> Response:
     """Queries by id, deleted ones left out."""
+    await desk.check_in_use()
     names = sorted(name for name in await desk.store.query_ids() if after is None or name > after)
     stopped = await desk.store.quarantined()
     lines: list[QueryLine] = []
@@ -87,8 +88,7 @@ async def open_query(
     caller.check(settings.collection)
     if (there := await _there(desk, caller, settings)) is not None:
         return await _answer(desk, there)
-    if await desk.store.generation() is None:  # it may be open, and what is written here would replace its settings
-        raise unavailable("Redis is empty, or is being made anew: nobody can say which queries there are")
+    await desk.check_in_use()  # it may be open, and what is written here would replace its settings
     if await desk.store.is_deleted(settings.collection):
         raise Problem(Code.COLLECTION_DELETED, f"collection {settings.collection!r} was deleted")
     name = etag(settings)

@@ -13,7 +13,6 @@ from haystream_service.api import openapi
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.guards import DeskOf, GateOf, Limit, QueryLately, QueryOf, answer
 from haystream_service.api.messages import Progress
-from haystream_service.api.problems import not_found
 from haystream_service.wire import NextItems, decode_ranking
 
 router = APIRouter(tags=["rankings"])
@@ -89,7 +88,7 @@ async def show_progress(opened: QueryOf, desk: DeskOf) -> Response:
 async def _ranking(desk: Desk, opened: Opened) -> bytes:
     raw = await desk.store.read_ranking(opened.query_id)
     if raw is None:
-        raise not_found(f"ranking of query {opened.query_id!r}")
+        raise await desk.missing(f"ranking of query {opened.query_id!r}")
     return raw
 
 

@@ -14,7 +14,7 @@ from haystream_service.api.access import Caller, Role
 from haystream_service.api.desk import Desk, Opened, until
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, QueryLately, answer, body_of
 from haystream_service.api.messages import VerdictAnswer, VerdictBody, Wait
-from haystream_service.api.problems import Problem, not_found
+from haystream_service.api.problems import Problem
 from haystream_service.wire import VerdictRecord, encode_verdict, read_record, to_verdict
 from haystream_service.wire.fields import ID_LENGTH
 
@@ -76,7 +76,7 @@ async def show_verdict(opened: QueryLately, verdict_id: PathId, caller: CallerOf
     """A verdict that counts: one's own, or, for a lead, anybody's."""
     verdict = await desk.store.read_verdict(opened.query_id, verdict_id)
     if verdict is None or not _own(caller, verdict):
-        raise not_found(f"verdict {verdict_id!r}")
+        raise await desk.missing(f"verdict {verdict_id!r}")
     return await _answer(desk, verdict, known=True, ranked=True)
 
 
@@ -106,7 +106,7 @@ async def undo_verdict(
 
     await until(known, KNOWN_SECONDS)
     if found is None or not _own(caller, found):
-        raise not_found(f"verdict {verdict_id!r}")
+        raise await desk.missing(f"verdict {verdict_id!r}")
     if found.outcome == Outcome.RETRACTED:
         raise Problem(Code.INVALID_VALUE, f"verdict {verdict_id!r} takes one back itself: decide anew")
     retraction = replace(
