@@ -1,6 +1,7 @@
 """`haystream rebuild` as a program, on a real Kafka, and on a Valkey alone and as a cluster."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -9,10 +10,12 @@ from redis import Redis
 from support.cluster import ClusterServer
 from support.pipeline import Pipeline, settings_on
 
+from haystream.errors import Code
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
+from haystream_service.wire import decode_dead_letter
 from haystream_service.worker.kafka import committed_offsets
 from haystream_service.worker.progress import named
 
@@ -57,3 +60,34 @@ async def test_a_wiped_redis_is_restored_from_the_topics(pipeline: Pipeline) -> 
     # And workers know from where they had to read on, if this store went back.
     committed = named(await committed_offsets(pipeline.settings), pipeline.settings)
     assert await pipeline.store.read_up_to(committed) == committed
+
+
+async def test_what_came_while_nobody_worked_and_is_rejected_by_a_rebuild_becomes_a_dead_letter(
+    pipeline: Pipeline,
+) -> None:
+    """Once: of what was rejected before there is one already, and workers go on behind all of it."""
+    early = Verdict("early", "nobody", "m1", "zoe", Outcome.RELEVANT, 1_800_000_000_000_000)
+    worker = await pipeline.worker()
+    await pipeline.say(*EVENTS[:10])
+    await pipeline.say_raw("items", b"before", b"{")
+    await pipeline.drained()
+    await asyncio.to_thread(worker.stop)
+    await pipeline.store.wipe()
+    await pipeline.say_raw("items", b"since", b"{")
+    await pipeline.say_raw("queries", b"q", b"[]")
+    await pipeline.say(early)
+    code, _, said = await pipeline.program("rebuild", "--yes")
+    assert code == 0, said
+    assert "1 records rejected as before, 3 records that came meanwhile rejected (dead letters)" in said
+    await asyncio.to_thread(worker.start)
+    await pipeline.assert_is_the_fold(EVENTS[:10])
+    letters = Counter(
+        (letter.key, decode_dead_letter(letter.value)[0].error.code)
+        for letter in await pipeline.records("dead-letters")
+    )
+    assert letters == {
+        (b"before", Code.MALFORMED_JSON): 1,
+        (b"since", Code.MALFORMED_JSON): 1,
+        (b"q", Code.MALFORMED_JSON): 1,
+        (b"nobody", Code.UNKNOWN_QUERY): 1,
+    }

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,13 +63,18 @@ class Counter(Protocol):
 
 @dataclass(slots=True)
 class Held:
-    """A `Publisher` that keeps the last ranking of each query, and rejects in silence.
+    """A `Publisher` that keeps the last ranking of each query, and rejects in silence what was rejected before.
 
-    What is rejected now was rejected when it first came, and has its dead letter.
+    What was acknowledged to Kafka, and is rejected now, was rejected when it first came, and has its dead letter.
+    Of what came since, while nobody worked, it is written now: nobody reads that any more.
     """
 
+    publisher: Publisher
+    committed: Mapping[TopicPartition, int]
+    """Up to where records were acknowledged before. None at all says that nobody knows: topics may be a copy."""
     rankings: dict[str, bytes] = field(default_factory=dict)
     rejected: int = 0
+    letters: int = 0
     refused_settings: dict[str, str] = field(default_factory=dict)
     """By the id that is their key, why settings were rejected last."""
     restated: dict[str, tuple[int, bytes, int]] = field(default_factory=dict)
@@ -85,11 +90,16 @@ class Held:
         self.withdrawn.add(query_id)
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
-        """Count it, and keep what it says of settings."""
+        """Count it, and keep what it says of settings; write it where nobody can have done so."""
         letter, _ = decode_dead_letter(value)
-        if letter.error.code == Code.QUARANTINED:
+        place = TopicPartition(letter.source.topic, letter.source.partition)
+        if self.committed and letter.source.offset >= self.committed.get(place, 0):
+            await self.publisher.publish_dead_letter(key, value)
+            self.letters += 1
+        elif letter.error.code == Code.QUARANTINED:
             return  # new, perhaps, and told of by itself
-        self.rejected += 1
+        else:
+            self.rejected += 1
         query_id = as_id(key)
         if query_id is not None and letter.source.topic.endswith(f".{SOURCES[Kind.QUERY]}"):
             self.refused_settings[query_id] = f"{letter.error.code}: {letter.error.detail}"
@@ -110,6 +120,9 @@ class Rebuilt:
     records: int
     queries: int
     rejected: int
+    """Records that had been rejected before."""
+    letters: int
+    """Records that are rejected, and that nobody had read before: they have become dead letters."""
     stopped: dict[str, str]
     """Queries that could not be computed, with the reason."""
     lost: dict[str, str]
@@ -159,8 +172,9 @@ class Rebuild:
         The mark that workers wait for is taken away first and left last, after the offsets are committed: a
         rebuild that is interrupted has to be run again, and until then nothing is processed.
         """
-        settings, held = self._settings, Held()
+        settings = self._settings
         self._partitions = await self._retry(lambda: kafka.ensure_topics(settings))
+        held = Held(self._publisher, await self._retry(lambda: kafka.committed_offsets(settings)))
         await self._retry(self._store.end)
         before = await self._unless_damaged(self._store.query_ids, set[str]())
         await self._close(before)
@@ -205,6 +219,7 @@ class Rebuild:
             records,
             len(held.rankings),
             held.rejected,
+            held.letters,
             await self._stopped(),
             await self._lost(before, held),
             self._missing,
