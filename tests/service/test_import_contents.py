@@ -110,6 +110,29 @@ def test_subjects(subject: bytes, expected: str | None) -> None:
     assert contents(raw(b"Subject: " + subject)).subject == expected
 
 
+@pytest.mark.parametrize(
+    ("charset", "subject", "expected"),
+    [
+        (b"koi8-r", "встреча".encode("koi8-r"), "встреча"),
+        (b"koi8-r", "встреча".encode(), "встреча"),
+        (b"", "Grüße".encode("latin-1"), "Grüße"),
+    ],
+)
+def test_a_subject_that_nobody_encoded_is_in_the_charset_of_its_message(
+    charset: bytes, subject: bytes, expected: str
+) -> None:
+    kind = b"Content-Type: text/plain; charset=" + charset if charset else b"X: y"
+    assert contents(raw(kind + b"\nSubject: " + subject)).subject == expected
+
+
+@pytest.mark.parametrize("boundary", [b"", b'; boundary="nowhere"'])
+def test_what_should_have_parts_and_has_none_is_text(boundary: bytes) -> None:
+    """Archives have it so that kept the text of a message alone, and all of its headers."""
+    mail = raw(b"Content-Type: multipart/mixed" + boundary, b"the money\n")
+    assert contents(mail).text == "the money"
+    assert money_or_finance(mail)
+
+
 def test_quoted_printable_and_line_ends() -> None:
     head = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
     assert contents(raw(head, b"Gr=C3=BC=\r\n=C3=9Fe\r\n\r\n\r\n\r\nAnn\x00\x1b[2J\r\n")).text == "Grüße\n\nAnn[2J"
@@ -144,7 +167,7 @@ def test_parameters_that_cannot_be_read_are_as_good_as_absent(broken: bytes) -> 
     assert money_or_finance(mail.replace(b"\n\n", b"\n\nmoney "))
     bound = broken.replace(b"charset", b"boundary").replace(b"koi8-r", b"b")
     body = b"--b\nContent-Type: text/plain; " + broken + b"\n\nseen\n--b--\n"
-    assert contents(raw(b"Content-Type: multipart/mixed; " + bound, body)).text is None
+    assert contents(raw(b"Content-Type: multipart/mixed; " + bound, body)).text == body.decode().strip()
     assert contents(raw(b"Content-Type: multipart/mixed; boundary=b", body)).text == "seen"
 
 

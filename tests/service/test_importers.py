@@ -1,6 +1,8 @@
 import errno
 import gzip
 import os
+import re
+import threading
 import tracemalloc
 from collections.abc import Callable
 from datetime import datetime
@@ -199,6 +201,24 @@ def test_tables_without_the_columns_are_refused(tmp_path, text):
         list(read_csv(file))
 
 
+@pytest.mark.parametrize(
+    ("between", "shown"), [(";", "item_id;sender;recipients"), ("\t", r"item_id\tsender\trec")]
+)
+def test_a_table_with_something_else_than_commas_is_told_what_it_lacks(
+    tmp_path: Path, between: str, shown: str
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("item_id,sender,recipients\nm1,a,b\n".replace(",", between))
+    with pytest.raises(ImportFailed, match="with commas between; it has " + re.escape(shown)):
+        list(read_csv(file))
+
+
+def test_a_column_of_truths_may_have_become_one_of_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("item_id,sender,recipients,relevant\nm1,a,b,1.0\nm2,a,b,0.0\nm3,a,b,\n")
+    assert [item.labels for item in good(list(read_csv(file)))] == [{"relevant": True}, {"relevant": False}, None]
+
+
 @pytest.mark.parametrize("read", [read_csv, read_mbox])
 def test_files_that_cannot_be_read_are_named(tmp_path, read):
     with pytest.raises(ImportFailed, match=r"cannot read .*none: No such file"):
@@ -277,6 +297,55 @@ def test_messages_that_are_no_items_say_why(tmp_path, text, code):
 )
 def test_broken_headers_stop_nothing(tmp_path, text):
     mail(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "<1@x>",
+        "<1@x> (added by postmaster@y)",
+        "\n <1@x>\n (added by postmaster@y)",
+        "<<1@x>>",
+        "1@x",
+        "<1@x",
+    ],
+)
+def test_a_message_id_is_what_is_in_its_brackets(tmp_path: Path, given: str) -> None:
+    item = mail(tmp_path, f"From: a@x\nTo: b@x\nMessage-ID: {given}\n\n")
+    assert isinstance(item, ItemRecord)
+    assert (item.item_id, item.uri) == ("1@x", "mid:1@x")
+
+
+@pytest.mark.parametrize(("year", "meant"), [("101", "2001"), ("99", "1999"), ("01", "2001"), ("2001", "2001")])
+def test_a_year_may_be_short(tmp_path: Path, year: str, meant: str) -> None:
+    item = mail(tmp_path, f"From: a@x\nTo: b@x\nDate: 4 May {year} 10:00:00 +0000\n\n")
+    assert isinstance(item, ItemRecord)
+    assert item.sent_at == f"{meant}-05-04T10:00:00+00:00"
+
+
+def test_a_mark_of_the_byte_order_belongs_to_no_header(tmp_path: Path) -> None:
+    marked = b"\xef\xbb\xbf"
+    plain = mail(tmp_path, MAIL)
+    assert mail(tmp_path, marked + MAIL.encode()) == plain
+    file = tmp_path / "a.mbox"
+    file.write_bytes(marked + b"From ann\n" + MAIL.encode())
+    assert list(read_mbox(file)) == [plain]
+    without = MAIL.split("\n", 1)[1]
+    assert mail(tmp_path, marked + without.encode()) == mail(tmp_path, without)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["eml", "mbox", "csv"])
+def test_a_pipe_may_stand_for_a_file(tmp_path: Path, kind: str) -> None:
+    texts = {"eml": MAIL, "mbox": f"From ann\n{MAIL}", "csv": "item_id,participants\n1@example.org,a;b\n"}
+    read: Callable[..., Any] = {"eml": read_eml, "mbox": read_mbox, "csv": read_csv}[kind]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[texts[kind]])
+    writer.start()
+    (item,) = good(list(read(pipe)))
+    writer.join()
+    assert item.item_id == "1@example.org"
 
 
 @pytest.mark.parametrize("zone", ["+0530", "+05:30", "GMT+0530", "UTC+05:30", "GMT +0530", "+0530 (GMT-07:00)"])
@@ -455,13 +524,23 @@ def test_items_that_no_message_would_hold_are_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_mboxes_are_split_at_their_from_lines(tmp_path, packed):
     second = MAIL.replace("1@", "2@").replace("From the desk", ">From the desk")
-    text = f"From ann Fri May  4\n{MAIL}\nFrom bob Fri May  4\n{second}\nFrom nobody Fri May  4\n\n".encode()
+    nobody = "From nobody Fri May  4 10:00:00 2001\n"
+    text = f"From ann Fri May  4\n{MAIL}\nFrom bob Fri May  4\n{second}\n{nobody}\n".encode()
     file = tmp_path / ("a.mbox.gz" if packed else "a.mbox")
     file.write_bytes(gzip.compress(text) if packed else text)
     results = list(read_mbox(file))
-    # 'From the desk' follows a blank line: an mbox writer would have escaped it. It costs no more than a skip.
     assert [item.item_id for item in good(results)] == ["1@example.org", "2@example.org"]
-    assert bad(results) == [(f"{file.name}#2", "missing_field"), (f"{file.name}#4", "missing_field")]
+    assert bad(results) == [(f"{file.name}#3", "missing_field")]
+
+
+def test_a_paragraph_that_begins_with_from_costs_a_mail_nothing(tmp_path: Path) -> None:
+    """Writers of an mbox should escape it, and not all do."""
+    file = tmp_path / "a.mbox"
+    said = "From my side all is well.\n\nFrom now on: yes.\nAnn"
+    text = MAIL.replace("From the desk of Ann\n", f"{said}\n")
+    file.write_text(f"From ann\n{text}\nFrom bob\n{text.replace('1@', '2@')}")
+    items = good(list(read_mbox(file, Making(text=True))))
+    assert [(item.item_id[0], item.text) for item in items] == [("1", said), ("2", said)]
 
 
 @pytest.mark.parametrize(

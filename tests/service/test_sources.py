@@ -183,7 +183,7 @@ def test_an_empty_folder_says_so(tmp_path):
         ("Content-Type: application/pdf\n\nmoney", False),
         ("Content-Type: text/plain\nContent-Disposition: attachment\n\nmoney", False),
         ("Content-Type: multipart/mixed; boundary=b\n\n--b\n\nlunch\n--b\n\nmoney\n--b--\n", True),
-        ("Content-Type: multipart/mixed\n\nmoney", False),
+        ("Content-Type: multipart/mixed\n\nmoney", True),
         ("", False),
     ],
 )

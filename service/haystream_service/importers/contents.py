@@ -103,7 +103,7 @@ def cut(text: str, length: int) -> str:
 def subject(mail: Message) -> str:
     """The message's subject, decoded; as it stands where it cannot be."""
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:SUBJECT_READ]
-    line = unescaped(raw, "utf-8")
+    line = unescaped(raw, _charset(mail))
     try:
         return str(make_header(decode_header(line)))
     except (ValueError, LookupError, HeaderParseError):
@@ -111,8 +111,17 @@ def subject(mail: Message) -> str:
 
 
 def unescaped(escaped: str, charset: str = ANY_BYTES) -> str:
-    """The characters of a text in which bytes that nobody has decoded stand as lone surrogates."""
-    return escaped if escaped.isascii() else _decoded(escaped.encode("utf-8", "surrogateescape"), charset)
+    """The characters of a text in which bytes that nobody has decoded stand as lone surrogates.
+
+    They are UTF-8 (RFC 6532), or else of the charset.
+    """
+    if escaped.isascii():
+        return escaped
+    raw = escaped.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except ValueError:
+        return _decoded(raw, charset)
 
 
 def text(mail: Message) -> str:
@@ -122,17 +131,25 @@ def text(mail: Message) -> str:
 
 def part_text(part: Message) -> str:
     """What a text part says, of HTML what is to be seen; nothing where the part is no text."""
-    if not _is_text(part):
+    kind = _kind(part)
+    if not kind.startswith("text/") or part.get_content_disposition() == "attachment":
         return ""
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""
-    found = _decoded(payload, part.get_content_charset("us-ascii"))
-    return plain_text(found) if part.get_content_subtype() == "html" else found
+    found = _decoded(payload, _charset(part))
+    return plain_text(found) if kind == "text/html" else found
 
 
-def _is_text(part: Message) -> bool:
-    return part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment"
+def _kind(part: Message) -> str:
+    """The content type; plain text where parts should be and are none, as in archives that kept the text alone."""
+    kind = part.get_content_type()
+    return "text/plain" if kind.startswith("multipart/") and not part.is_multipart() else kind
+
+
+def _charset(part: Message) -> str:
+    """What the part names; ASCII where it names none."""
+    return part.get_content_charset("us-ascii")
 
 
 class _Said(NamedTuple):
@@ -162,9 +179,10 @@ class _Reader:
         return []
 
     def _leaf(self, part: Message) -> list[_Said]:
-        plain = part.get_content_type() == "text/plain"
+        kind = _kind(part)
+        plain = kind == "text/plain"
         if not plain:
-            if part.get_content_type() != "text/html" or self._html_left <= 0:
+            if kind != "text/html" or self._html_left <= 0:
                 return []
             self._html_left -= len(part.get_payload())
         found = part_text(part).strip()

@@ -11,6 +11,7 @@ import email.utils
 import hashlib
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -54,6 +55,12 @@ BESIDE_MESSAGES = re.compile("tmp$|dovecot|maildirfolder$")
 OFFSET = re.compile(r"(\d\d:\d\d) *(?:GMT|UTC?)? *([+-]\d\d):?(\d\d)\b")
 """A time of day and how far it is from UTC, as dates have it that are not quite mail's: `GMT+0100`, `+01:00`."""
 
+SHORT_YEAR, YEARS_LEFT_OUT = 1000, 1900
+"""A year of three digits lacks so much (RFC 5322, 4.3): programs that counted from 1900 wrote 101 for 2001."""
+
+BRACKETED = re.compile(r"<+([^>]*)>")
+"""A Message-ID. What may follow is a comment: `(added by postmaster@example.org)`."""
+
 LOST = "\ufffd"
 """What stands for bytes that are no character: two ids that have it may have been different ones."""
 
@@ -74,12 +81,10 @@ def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -
     with opened(path) as file:
         message = bytearray()
         count, begins, blank_before = 0, True, True
-        line = file.readline(LINE_BYTES)
+        line = file.readline(LINE_BYTES).removeprefix(BOM_UTF8)
         while line:
             following = file.readline(LINE_BYTES)
-            # Where the end of one mbox lacks its empty line, and another follows, there is none before a message.
-            glued = FROM_LINE.match(line) and HEADER_LINE.match(following)
-            if begins and line.startswith(b"From ") and (blank_before or glued):
+            if begins and line.startswith(b"From ") and (not count or _is_between(blank_before, line, following)):
                 if count:
                     yield item(f"{path.name}#{count}", bytes(message))
                 count, message = count + 1, bytearray()
@@ -93,6 +98,16 @@ def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -
             line = following
         if count:
             yield item(f"{path.name}#{count}", bytes(message))
+
+
+def _is_between(blank_before: bool, line: bytes, following: bytes) -> bool:
+    """Whether a line that begins with `From ` is between two messages, and no text: two of three signs say so.
+
+    Where the end of one mbox lacks its empty line, and another follows, there is none before a message. And not all
+    programs escape a paragraph that begins so.
+    """
+    signs = (blank_before, FROM_LINE.match(line), HEADER_LINE.match(following))
+    return sum(map(bool, signs)) > 1
 
 
 def read_maildir(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
@@ -114,9 +129,9 @@ def read_maildir(path: Path, making: Making = PLAIN, *, rule: Rule | None = None
 
 
 def read_eml(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
-    """One .eml file, or all of them under a folder, sorted by path."""
+    """One .eml file (or a pipe with a message), or all of them under a folder, sorted by path."""
     making.check(NAMES)
-    alone = path.is_file()
+    alone = path.exists() and not path.is_dir()
     tree = _Tree() if alone else _tree(path)
     files = [path] if alone else tree.emls()
     return chain(tree.unread, _read_files(files, path, partial(_item, making=making, rule=rule)))
@@ -196,7 +211,8 @@ def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Impo
     for file in files:
         where = _where(file, root)
         try:
-            if file.exists() and not file.is_file():  # to open a pipe that nobody writes to takes for ever
+            # To open a pipe that nobody writes to takes for ever; the one that was asked for is meant.
+            if file != root and file.exists() and not file.is_file():
                 yield Skipped(where, "unreadable", "no file: a pipe, a socket or a device")
                 continue
             with file.open("rb") as opened_file:
@@ -208,6 +224,7 @@ def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Impo
 
 
 def _item(where: str, message: bytes, *, making: Making, rule: Rule | None) -> Imported:
+    message = message.removeprefix(BOM_UTF8)
     if len(message) > MESSAGE_BYTES:
         return too_large(where, f"the message has more than {MESSAGE_BYTES} bytes")
     head = _head(message)
@@ -256,7 +273,9 @@ def _identity(headers: Message, message: bytes) -> dict[str, str]:
 
 def _message_id(headers: Message) -> str | None:
     """The Message-ID without its brackets, or None where no id can be made of it."""
-    message_id = next(_values(headers, "Message-ID"), "").strip().strip("<>")
+    given = next(_values(headers, "Message-ID"), "").strip()
+    bracketed = BRACKETED.match(given)
+    message_id = bracketed[1] if bracketed else given.strip("<>")
     usable = message_id.isprintable() and LOST not in message_id and 0 < len(message_id) <= ID_LENGTH
     return message_id if usable else None
 
@@ -282,6 +301,8 @@ def _sent_at(headers: Message) -> str | None:
     """The date in ISO 8601, or None where there is none that can be read: that costs no message."""
     try:
         moment = parsedate_to_datetime(OFFSET.sub(r"\1 \2\3", str(headers["Date"])))
+        if moment.year < SHORT_YEAR:
+            moment = moment.replace(year=moment.year + YEARS_LEFT_OUT)
         return moment.isoformat() if times.has_year(moment.replace(tzinfo=moment.tzinfo or UTC)) else None
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

@@ -29,7 +29,8 @@ QUOTED_CELL = re.compile(r'(^|,)[ \t]*+("(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=[,\r\n]
 QUOTE_AND_BLANK = re.compile(r'"[ \t]|[ \t]"')
 COLUMNS = ("item_id", "sender", "recipients", "participants", "sent_at", "uri", "relevant")
 CONTENTS = ("subject", "text")
-TRUE, FALSE = {"1", "true", "yes", "relevant"}, {"0", "false", "no", "irrelevant"}
+TRUE, FALSE = {"1", "1.0", "true", "yes", "relevant"}, {"0", "0.0", "false", "no", "irrelevant"}
+"""With a point where somebody's table had empty cells, and so a column of numbers."""
 
 
 class RowTooLarge(Exception):  # noqa: N818 - it becomes a `Skipped`
@@ -138,12 +139,13 @@ def _columns(path: Path, rows: Iterator[list[str]], lines: Lines, labels: Sequen
     except RowTooLarge:
         raise ImportFailed(f"{path} is no table: its first line has more than {ROW} characters") from None
     have = set(columns)
-    shown = ", ".join(columns)[:SHOWN] or "none"
+    shown = ", ".join(columns)[:SHOWN].replace("\t", r"\t") or "none"
     if not shown.isprintable():
         raise ImportFailed(f"{path} is no table: its first line is not text")
     if "item_id" not in have or not ({"sender", "recipients"} <= have or "participants" in have):
         raise ImportFailed(
-            f"{path} needs the columns item_id, sender and recipients (or item_id and participants); it has {shown}"
+            f"{path} needs the columns item_id, sender and recipients (or item_id and participants), with commas "
+            f"between; it has {shown}"
         )
     for label in labels:
         if label not in have:
