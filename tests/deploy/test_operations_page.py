@@ -60,3 +60,11 @@ def test_whatever_a_worker_reads_is_kept_for_ever_and_held(root: Path) -> None:
     ):
         [topics] = re.findall(said, text)
         assert set(re.findall(r"`(\w+)`", topics)) == set(SOURCES.values()), said
+
+
+def test_of_several_pods_no_log_is_cut_by_default(root: Path) -> None:
+    """kubectl shows the last ten lines of each pod where these are chosen by a label, whatever --since says."""
+    pages = [*(root / "docs").rglob("*.md"), root / "README.md"]
+    commands = [command for page in pages for command in re.findall(r"kubectl .*logs -l .*", page.read_text())]
+    assert commands
+    assert [command for command in commands if "--tail=" not in command] == []
