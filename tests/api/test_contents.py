@@ -20,7 +20,7 @@ from haystream_service.api.tokens import KeyFile
 from haystream_service.metrics import ApiMetrics
 from haystream_service.wire import encode_item
 from haystream_service.wire.decoding import content_digest
-from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker
 
 pytestmark = pytest.mark.asyncio
 

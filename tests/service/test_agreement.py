@@ -24,7 +24,7 @@ from haystream_service.wire import (
     encode_query,
     encode_verdict,
 )
-from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker
 from haystream_service.worker.rebuilding import ORDER, Held
 from haystream_service.worker.records import SOURCES, Kind, Record
 from haystream_service.worker.shared import Limits

@@ -19,7 +19,7 @@ from haystream_service.errors import UserError
 from haystream_service.sources import Source, synthetic
 from haystream_service.wire import NextItems, encode_verdict
 from haystream_service.wire.records import EstimateRecord, RankedItemRecord
-from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker
 
 pytestmark = pytest.mark.usefixtures("no_pace")
 

@@ -13,7 +13,7 @@ from haystream_service.store.base import Head
 from haystream_service.store.memory import MemoryStore
 from haystream_service.worker import residents
 from haystream_service.worker.exclusive import Exclusive
-from haystream_service.worker.memory import MemoryConsumer
+from haystream_service.worker.memory_broker import MemoryConsumer
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,7 +7,7 @@ from support.world import World
 
 from haystream.collection import Collection
 from haystream.events import Item
-from haystream_service.worker.collections import LONGEST_REST_SECONDS, TOTALS_REST, Follower
+from haystream_service.worker.followers import LONGEST_REST_SECONDS, TOTALS_REST, Follower
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,7 +14,7 @@ from haystream_service.wire import encode_query
 from haystream_service.worker import residents
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.committing import Committing
-from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.memory_broker import MemoryPublisher
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.retry import Retry
 

@@ -21,13 +21,13 @@ from haystream.posterior_tables import Changes, laid_over, settled_inverse
 from haystream.query_state import QueryState
 from haystream.scope import Scope
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
-from haystream_service.worker import collections, expected
-from haystream_service.worker.collections import Follower
+from haystream_service.worker import expected, followers
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.exclusive import Exclusive
 from haystream_service.worker.folding import Loaded
+from haystream_service.worker.followers import Follower
 from haystream_service.worker.mailbox import Mailbox
-from haystream_service.worker.memory import MemoryPublisher
+from haystream_service.worker.memory_broker import MemoryPublisher
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.written import HISTORY
 
@@ -487,7 +487,7 @@ async def test_a_collection_stays_for_a_while_after_the_last_query_that_needed_i
             super().__init__(name, *scope)
             made.append(name)
 
-    monkeypatch.setattr(collections, "Collection", Counted)
+    monkeypatch.setattr(followers, "Collection", Counted)
     for seconds, times in ((3600.0, 1), (0.0, 2)):
         made.clear()
         process = await world.process(idle_seconds=seconds)

@@ -8,7 +8,7 @@ from support.world import World, item, verdict
 
 from haystream.events import Query, Withdrawal
 from haystream.scope import scope
-from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker
 
 pytestmark = pytest.mark.asyncio
 

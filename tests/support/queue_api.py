@@ -26,7 +26,7 @@ from haystream_service.api.watching import Watching
 from haystream_service.metrics import ApiMetrics
 from haystream_service.store.base import Store
 from haystream_service.store.claims import Outgoing
-from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker
 from haystream_service.worker.records import BrokerUnavailable
 from support.equality import EXACT
 from support.world import World

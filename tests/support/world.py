@@ -22,7 +22,7 @@ from haystream_service.wire import (
     encode_verdict,
 )
 from haystream_service.wire.records import NextItems
-from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
+from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
 from support.equality import EXACT, assert_is_the_fold

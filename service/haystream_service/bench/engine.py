@@ -26,7 +26,7 @@ from haystream_service.bench.samples import Samples, Timing, timing, within
 from haystream_service.bench.search import Arrivals, Search
 from haystream_service.commands.console import notes
 from haystream_service.store.facts import encode_entry, read_entry
-from haystream_service.worker.collections import CHUNK
+from haystream_service.worker.followers import CHUNK
 
 QUERY = "bench"
 MOST = 2000

@@ -11,7 +11,7 @@ from haystream.events import Verdict
 from haystream_service.client import Haystream
 from haystream_service.settings import Settings
 from haystream_service.wire import NextItems, decode_ranking, encode_verdict
-from haystream_service.worker.memory import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker
 
 
 class Bus(Protocol):

@@ -33,7 +33,7 @@ from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.kafka import TOPICS
-from haystream_service.worker.memory import MemoryBroker, MemoryConsumer, MemoryPublisher
+from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.worker import Worker
 
 IN_MEMORY = "in memory (this process)"

@@ -13,10 +13,10 @@ from haystream.events import Query
 from haystream.query_state import QueryState
 from haystream_service.store.base import Position, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.collections import Follower, Followers, Listener
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
+from haystream_service.worker.followers import Follower, Followers, Listener
 from haystream_service.worker.intake import collection_deleted
 from haystream_service.worker.records import Kind, Offsets
 from haystream_service.worker.shared import Shared

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from haystream.events import View
 from haystream_service.process_memory import resident_bytes
 from haystream_service.store.base import StoreDamaged
-from haystream_service.worker.collections import Followers
 from haystream_service.worker.exclusive import Turn
-from haystream_service.worker.queries import QueryOwner
+from haystream_service.worker.followers import Followers
+from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)

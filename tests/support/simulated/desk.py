@@ -8,7 +8,7 @@ from haystream.events import Outcome, Verdict
 from haystream_service.store.claims import ClaimRefused, Lease
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_lease, decode_verdict, encode_verdict
-from haystream_service.worker.memory import Message
+from haystream_service.worker.memory_broker import Message
 from support.served import check_served
 from support.simulated.process import at_once
 from support.simulated.servers import Broker

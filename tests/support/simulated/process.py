@@ -12,7 +12,7 @@ from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.store.claims import Claims, Outgoing
 from haystream_service.wire import decode_ranking
 from haystream_service.worker.leasing import Leasing
-from haystream_service.worker.memory import Message
+from haystream_service.worker.memory_broker import Message
 from haystream_service.worker.progress import Progress
 from haystream_service.worker.records import OWNED, SOURCES, Again, BrokerUnavailable, Offsets
 from haystream_service.worker.retry import Retry

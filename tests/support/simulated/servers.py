@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
-from haystream_service.worker.memory import Message, Where
+from haystream_service.worker.memory_broker import Message, Where
 from haystream_service.worker.records import SOURCES, Clock
 
 

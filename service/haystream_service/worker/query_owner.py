@@ -12,10 +12,10 @@ from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
 from haystream_service.worker.batch import Batch, Delivery, decode
-from haystream_service.worker.collections import Followers, Stale
 from haystream_service.worker.committing import Committing, query_deleted
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
+from haystream_service.worker.followers import Followers, Stale
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
 from haystream_service.worker.records import OWNED, Kind, Record
