@@ -12,7 +12,7 @@ from typing import Any
 
 from haystream_service.wire.fields import Record
 from haystream_service.wire_schemas import FOLDER, TOPICS
-from haystream_service.worker.kafka import TOPICS as CREATED_WITH
+from haystream_service.worker.kafka_admin import TOPICS as CREATED_WITH
 
 FILE = FOLDER.with_name("asyncapi.json")
 

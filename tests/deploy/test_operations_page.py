@@ -5,7 +5,7 @@ from pathlib import Path
 
 from haystream_service.metrics import TABLE
 from haystream_service.settings import PREFIX, Settings
-from haystream_service.worker.kafka import TOPICS
+from haystream_service.worker.kafka_admin import TOPICS
 from haystream_service.worker.records import SOURCES
 
 

@@ -10,7 +10,7 @@ from support.pipeline import Pipeline, Silent, page, until
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.local import ServerUnavailable
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
 from haystream_service.worker.records import RESTATES, restates
 from haystream_service.worker.repartitioning import Repartition
 from haystream_service.worker.stretches import whole
@@ -89,11 +89,11 @@ async def test_topics_of_which_only_one_has_grown_are_refused_with_the_way_out(
     await admin.create_partitions({settings.topic("verdicts"): NewPartitions(total_count=3)})
 
     async def grown() -> bool:
-        return len(await kafka.partitions_of(settings, "verdicts")) == 3
+        return len(await kafka_admin.partitions_of(settings, "verdicts")) == 3
 
     await until(grown, "the broker tells of the new partition")
     with pytest.raises(UserError, match=r"verdicts has 3.*haystream repartition"):
-        await kafka.ensure_topics(settings)
+        await kafka_admin.ensure_topics(settings)
 
 
 async def test_a_copy_keeps_times_and_headers_and_where_settings_name_an_earlier_record(pipeline: Pipeline) -> None:

@@ -13,7 +13,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_item, encode_verdict
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -171,11 +171,11 @@ async def test_a_worker_told_to_stop_ends_well(pipeline: Pipeline) -> None:
 
 
 async def test_topics_are_made_once_and_with_one_number_of_partitions(settings: Settings) -> None:
-    assert set((await kafka.ensure_topics(settings)).values()) == {2}
-    assert set((await kafka.ensure_topics(settings.model_copy(update={"partitions": 5}))).values()) == {2}
+    assert set((await kafka_admin.ensure_topics(settings)).values()) == {2}
+    assert set((await kafka_admin.ensure_topics(settings.model_copy(update={"partitions": 5}))).values()) == {2}
 
     async def nothing_committed() -> bool:
-        return await kafka.committed_offsets(settings) == {}
+        return await kafka_admin.committed_offsets(settings) == {}
 
     await until(nothing_committed, "a group's coordinator, which says that nothing is committed")
 
@@ -184,4 +184,4 @@ async def test_topics_that_differ_in_partitions_are_refused(admin: AIOKafkaAdmin
     for name, partitions in (("queries", 2), ("verdicts", 3)):
         await make_topic(admin, settings.topic(name), partitions)
     with pytest.raises(UserError, match="equally many partitions"):
-        await kafka.ensure_topics(settings)
+        await kafka_admin.ensure_topics(settings)

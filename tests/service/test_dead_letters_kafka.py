@@ -16,7 +16,7 @@ from haystream_service.commands.dead_letters import Wanted
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.wire import encode_dead_letter, encode_item, encode_query, encode_verdict
-from haystream_service.worker import kafka as kafka_module
+from haystream_service.worker import kafka_admin
 from haystream_service.worker.repartitioning import Repartition
 from haystream_service.worker.stretches import whole
 
@@ -39,7 +39,7 @@ class Letters:
 
     async def put(self) -> None:
         settings, letters = self.settings, []
-        await kafka_module.ensure_topics(settings)
+        await kafka_admin.ensure_topics(settings)
         cut = encode_item(replace(ITEM, participants=("bob", "x" * 500)))
         producer = AIOKafkaProducer(bootstrap_servers=settings.kafka)
         await producer.start()
@@ -226,7 +226,7 @@ def test_what_was_sent_again_is_known_in_the_topics_of_a_repartition(letters, mo
 
     async def copy(wider: Settings) -> None:
         repartition = Repartition(letters.settings, wider)
-        await kafka_module.ensure_topics(wider)
+        await kafka_admin.ensure_topics(wider)
         await repartition.run(lambda *_: Silent())
 
     def as_rejected(value: bytes, key: bytes) -> list[str]:

@@ -11,7 +11,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from support.pipeline import Pipeline, Silent, encoded, rebuild
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
 from haystream_service.worker.records import RESTATES, SOURCES
 from haystream_service.worker.repartitioning import Repartition
 
@@ -114,5 +114,5 @@ async def test_a_record_with_neither_key_nor_value_is_a_dead_letter_and_is_not_c
     await pipeline.assert_is_the_fold(EVENTS)
     assert len(await pipeline.records("dead-letters")) == len(SOURCES)
     wider = settings.model_copy(update={"topic_prefix": f"{settings.topic_prefix}-3", "partitions": 3})
-    await kafka.ensure_topics(wider)
+    await kafka_admin.ensure_topics(wider)
     assert await Repartition(settings, wider).run(lambda *_: Silent()) == len(EVENTS)

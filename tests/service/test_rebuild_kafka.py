@@ -16,7 +16,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter
-from haystream_service.worker.kafka import committed_offsets
+from haystream_service.worker.kafka_admin import committed_offsets
 from haystream_service.worker.progress import named
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

@@ -14,7 +14,8 @@ from support.secured import MECHANISMS, USER, SecuredKafka
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings, variables
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
+from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.records import BrokerRefused
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
@@ -92,7 +93,7 @@ def verdict(number: int) -> Verdict:
 @pytest.mark.parametrize("way", SECURED)
 async def test_every_way_leads_in_with_every_sort_of_client(pipeline_for: Any, way: str) -> None:
     pipeline = await pipeline_for(way)  # an admin client, a producer
-    publisher = kafka.KafkaPublisher(pipeline.settings)
+    publisher = KafkaPublisher(pipeline.settings)
     await publisher.publish_dead_letter(b"k", b"{}")
     await publisher.close()
     await pipeline.say(*EVENTS)
@@ -123,7 +124,7 @@ async def test_who_is_not_let_in_is_told_why(
     settings_for: Callable[..., Settings], way: str, given: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(BrokerRefused, match=f"does not let us in: {why}"):
-        await kafka.ensure_topics(settings_for(way, **given))
+        await kafka_admin.ensure_topics(settings_for(way, **given))
 
 
 @pytest.mark.parametrize("command", ["worker", "rebuild --yes", "import csv {items} --to kafka", "demo --headless"])

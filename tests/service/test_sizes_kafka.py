@@ -14,7 +14,8 @@ from haystream_service.errors import UserError
 from haystream_service.settings import Settings
 from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import decode_dead_letter, decode_lease
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
+from haystream_service.worker.kafka_publisher import KafkaPublisher
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -77,7 +78,7 @@ async def test_ids_may_have_their_full_length_everywhere(settings: Settings) -> 
         await pipeline.say(*events)
         await pipeline.ranked(events)
         leases = await pipeline.store.claims.claim(query, kim, 10, 3600)
-        publisher = kafka.KafkaPublisher(settings)
+        publisher = KafkaPublisher(settings)
         try:
             await publish_outbox(pipeline.store.claims, publisher.publish_leases, query)
         finally:
@@ -104,7 +105,7 @@ async def test_ids_may_have_their_full_length_everywhere(settings: Settings) -> 
 @pytest.mark.parametrize("most", [KAFKAS_DEFAULT, "100000"])
 async def test_topics_that_take_less_get_less(admin: AIOKafkaAdminClient, settings: Settings, most: str) -> None:
     for name in ("next-items", "dead-letters"):
-        config = {**kafka.TOPICS[name], "max.message.bytes": most}
+        config = {**kafka_admin.TOPICS[name], "max.message.bytes": most}
         await make_topic(admin, settings.topic(name), 1, config)
     async with Pipeline(settings) as pipeline:
         worker = await pipeline.worker()
@@ -133,7 +134,7 @@ async def test_a_topic_may_take_less_while_a_worker_runs(admin: AIOKafkaAdminCli
         resource = ConfigResource(
             ConfigResourceType.TOPIC,
             settings.topic("next-items"),
-            {**kafka.TOPICS["next-items"], "max.message.bytes": "200000"},
+            {**kafka_admin.TOPICS["next-items"], "max.message.bytes": "200000"},
         )
         await admin.alter_configs([resource])
         await pipeline.say(said(1))
@@ -151,7 +152,7 @@ async def test_a_topic_may_take_less_while_a_worker_runs(admin: AIOKafkaAdminCli
         ("items", {"cleanup.policy": "compact,delete"}, "deletes all but the last record of a key"),
         ("next-items", {"cleanup.policy": "compact", "max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
         ("dead-letters", {"max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
-        ("leases", {**kafka.TOPICS["leases"], "max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
+        ("leases", {**kafka_admin.TOPICS["leases"], "max.message.bytes": "1000"}, "takes messages of 1000 bytes"),
     ],
 )
 async def test_topics_that_cannot_be_worked_with_are_refused_with_the_command_that_mends_them(
@@ -159,14 +160,14 @@ async def test_topics_that_cannot_be_worked_with_are_refused_with_the_command_th
 ) -> None:
     await make_topic(admin, settings.topic(name), 1, config)
     with pytest.raises(UserError, match=sentence) as refused:
-        await kafka.ensure_topics(settings)
+        await kafka_admin.ensure_topics(settings)
     changes = str(refused.value).split("--add-config ")[1]
     mended = dict(change.split("=") for change in changes.split(","))
     await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, settings.topic(name), mended)])
 
     async def taken() -> bool:
         try:
-            return (await kafka.ensure_topics(settings))[name] == 1
+            return (await kafka_admin.ensure_topics(settings))[name] == 1
         except UserError:
             return False
 
@@ -194,7 +195,7 @@ async def test_what_topics_would_better_be_is_said(
 ) -> None:
     await make_topic(admin, settings.topic(name), 1, config)
     with caplog.at_level(logging.WARNING, "haystream_service"):
-        await kafka.ensure_topics(settings)
+        await kafka_admin.ensure_topics(settings)
     warned = [record.message for record in caplog.records if record.name == "haystream_service.worker.topics"]
     assert len(warned) == (sentence is not None)
     assert all(sentence in text and "kafka-configs.sh" in text for text in warned if sentence is not None)

@@ -17,7 +17,7 @@ from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_query, encode_verdict
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -183,9 +183,9 @@ async def test_dead_letters_that_cannot_be_written_hold_up_nobody_and_come_later
         return not await is_ready(worker)
 
     await until(told, "the worker is not ready")
-    committed = await kafka.committed_offsets(settings)
+    committed = await kafka_admin.committed_offsets(settings)
     assert not [tp for tp in committed if tp.topic == settings.topic("verdicts")]
-    await kafka.ensure_topics(settings)
+    await kafka_admin.ensure_topics(settings)
     await pipeline.drained()
     written = await pipeline.records("dead-letters")
     assert {record.key for record in written} == {key.encode() for key in queries}

@@ -24,7 +24,8 @@ from haystream_service.store.base import Store, StoredQuery, StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import decode_ranking, encode_item, encode_lease, encode_query, encode_verdict
 from haystream_service.wire.records import NextItems
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
+from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.rebuilding import Rebuild
 from haystream_service.worker.records import SOURCES, BrokerUnavailable
 from support.equality import EXACT, assert_has_the_facts, assert_is_the_state, offline, stored_collection
@@ -106,7 +107,7 @@ class Pipeline:
         self._workers: list[WorkerProcess] = []
 
     async def __aenter__(self) -> Self:
-        await kafka.ensure_topics(self.settings)
+        await kafka_admin.ensure_topics(self.settings)
         await self._producer.start()
         return self
 
@@ -159,7 +160,7 @@ class Pipeline:
         await until(self._committed, "everything committed")
 
     async def _committed(self) -> bool:
-        offsets = await kafka.committed_offsets(self.settings)
+        offsets = await kafka_admin.committed_offsets(self.settings)
         partitions = [
             TopicPartition(self.settings.topic(topic), p)
             for topic in SOURCES.values()
@@ -316,7 +317,7 @@ class Silent:
 
 async def rebuild(settings: Settings, store: Store) -> None:
     """Do what `haystream rebuild` does."""
-    publisher = kafka.KafkaPublisher(settings)
+    publisher = KafkaPublisher(settings)
     try:
         rebuilding = Rebuild(settings, store, publisher)
         await rebuilding.check()

@@ -26,7 +26,7 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.kafka import ensure_topics
+from haystream_service.worker.kafka_admin import ensure_topics
 from haystream_service.worker.marks import check_mark, described
 from haystream_service.worker.probes import Probes
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind

@@ -44,7 +44,7 @@ from haystream_service.settings import load as load_settings
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import encode_item, encode_query, encode_verdict
 from haystream_service.worker.items import RECENT_SECONDS
-from haystream_service.worker.kafka import ensure_topics
+from haystream_service.worker.kafka_admin import ensure_topics
 
 LEAST_ITEMS_PER_EDGE = 2
 UNREAD = 2.0

@@ -245,14 +245,14 @@ async def _earliest(settings: Settings, name: str, letters: Sequence[Letter]) ->
     """
     from aiokafka import TopicPartition
 
-    from haystream_service.worker import kafka
+    from haystream_service.worker import kafka_admin
     from haystream_service.worker.stretches import stretch
 
     ours = [letter for letter in letters if letter.letter.source.topic == settings.topic(name)]
     firsts: dict[int, int] = {}
     for source in (letter.letter.source for letter in ours):
         firsts[source.partition] = min(source.offset, firsts.get(source.partition, source.offset))
-    if firsts.keys() - set(await kafka.partitions_of(settings, name)):
+    if firsts.keys() - set(await kafka_admin.partitions_of(settings, name)):
         return 0
     spans = {TopicPartition(settings.topic(name), p): (first, first + 1) for p, first in firsts.items()}
     async with aclosing(stretch(settings, spans)) as records:

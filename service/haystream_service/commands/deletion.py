@@ -164,9 +164,9 @@ def _uses(settings: Query | None, name: str) -> bool:
 
 async def _retention(settings: Settings, *names: str) -> dict[str, int]:
     """By topic, for how many milliseconds Kafka keeps a record; -1: for ever."""
-    from haystream_service.worker import kafka
+    from haystream_service.worker import kafka_admin
 
-    configured = await kafka.configured(settings, names)
+    configured = await kafka_admin.configured(settings, names)
     return {topic: int(configuration.get("retention.ms", -1)) for topic, configuration in configured.items()}
 
 

@@ -38,7 +38,7 @@ def run(*, config: Path | None = None, yes: bool = False) -> None:
 
 async def _rebuild(settings: Settings) -> None:
     from haystream_service.store.redis import RedisStore
-    from haystream_service.worker.kafka import KafkaPublisher
+    from haystream_service.worker.kafka_publisher import KafkaPublisher
     from haystream_service.worker.rebuilding import Rebuild
 
     store = RedisStore.open(settings)

@@ -32,7 +32,7 @@ from haystream_service.settings import PREFIX, Settings, load, variables
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.store.redis import RedisStore
-from haystream_service.worker.kafka import TOPICS
+from haystream_service.worker.kafka_admin import TOPICS
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.worker import Worker
 

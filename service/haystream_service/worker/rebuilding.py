@@ -21,7 +21,7 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.wire import as_id, decode_dead_letter
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import Missed
@@ -148,9 +148,9 @@ class Rebuild:
         before = None
         try:
             await self._store.ping()
-            members = await kafka.active_members(self._settings)
+            members = await kafka_admin.active_members(self._settings)
             queries = self._settings.topic(SOURCES[Kind.QUERY])
-            partitions = len(await kafka.partitions_of(self._settings, SOURCES[Kind.QUERY]))
+            partitions = len(await kafka_admin.partitions_of(self._settings, SOURCES[Kind.QUERY]))
             with suppress(SharedDamaged):
                 before = await self._store.generation()
         except (BrokerUnavailable, StoreUnavailable) as error:
@@ -173,8 +173,8 @@ class Rebuild:
         rebuild that is interrupted has to be run again, and until then nothing is processed.
         """
         settings = self._settings
-        self._partitions = await self._retry(lambda: kafka.ensure_topics(settings))
-        held = Held(self._publisher, await self._retry(lambda: kafka.committed_offsets(settings)))
+        self._partitions = await self._retry(lambda: kafka_admin.ensure_topics(settings))
+        held = Held(self._publisher, await self._retry(lambda: kafka_admin.committed_offsets(settings)))
         await self._retry(self._store.end)
         before = await self._unless_damaged(self._store.query_ids, set[str]())
         await self._close(before)
@@ -208,7 +208,7 @@ class Rebuild:
             await self._retry(lambda q=query_id: self._publisher.withdraw_ranking(q))  # type: ignore[misc]
         for query_id, restated in held.restated.items():
             await self._retry(lambda q=query_id, r=restated: self._publisher.restate_settings(q, *r))  # type: ignore[misc]
-        await self._retry(lambda: kafka.commit(settings, read))
+        await self._retry(lambda: kafka_admin.commit(settings, read))
         for query_id in await self._retry(self._store.query_ids):
             await self._retry(lambda q=query_id: self._store.let_claim(q, True))  # type: ignore[misc]
         noted = {name: (NOTHING, offset) for name, offset in named(read, settings).items()}

@@ -27,7 +27,8 @@ from haystream_service.worker.app import build_app
 from haystream_service.worker.endings import StateBack, StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.items import ItemsReader
-from haystream_service.worker.kafka import KafkaPublisher, committed_offsets, ensure_topics, partitions_of
+from haystream_service.worker.kafka_admin import committed_offsets, ensure_topics, partitions_of
+from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import told

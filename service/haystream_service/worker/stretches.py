@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from haystream_service.kafka_connection import consumer_arguments
 from haystream_service.settings import Settings
 from haystream_service.store.base import Span
-from haystream_service.worker import kafka
+from haystream_service.worker import kafka_admin
 from haystream_service.worker.missed import Tell
 from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record, restates
 
@@ -119,7 +119,7 @@ def _no_ack() -> None:
 
 async def whole(settings: Settings, name: str) -> AsyncGenerator[ConsumerRecord, None]:
     """All that one of our topics holds now. Raises `BrokerUnavailable`."""
-    partitions = await kafka.partitions_of(settings, name)
+    partitions = await kafka_admin.partitions_of(settings, name)
     spans = {TopicPartition(settings.topic(name), p): WHOLE for p in partitions}
     async with aclosing(stretch(settings, spans)) as records:
         async for record in records:
@@ -131,7 +131,7 @@ async def since(settings: Settings, name: str, timestamp: int) -> AsyncGenerator
 
     `timestamp` is in milliseconds since the epoch. Raises `BrokerUnavailable`.
     """
-    partitions = [TopicPartition(settings.topic(name), p) for p in await kafka.partitions_of(settings, name)]
+    partitions = [TopicPartition(settings.topic(name), p) for p in await kafka_admin.partitions_of(settings, name)]
     if not partitions:
         return
     consumer = AIOKafkaConsumer(**consumer_arguments(settings))
