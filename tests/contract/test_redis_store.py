@@ -20,7 +20,7 @@ from support.in_a_row import InARow
 from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, Verdict, Withdrawal
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
-from haystream_service.store import redis
+from haystream_service.store import redis_queries
 from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
 from haystream_service.store.claims import ClaimRefused, Offer, Offers
 from haystream_service.store.keys import Keys
@@ -243,14 +243,14 @@ async def test_long_entries_are_read_and_widened_by_parts(store: RedisStore) -> 
         read += found
     assert read == items
     sizes = list[int]()
-    tell = store._log._tell
+    tell = store._tell
 
     async def noted(*given: Any) -> Any:
         answers = await tell(*given)
         sizes.append(sum(len(answer.entry) for answer in answers if isinstance(answer, _Known)))
         return answers
 
-    store._log._tell = noted  # type: ignore[method-assign]
+    store._tell = noted  # type: ignore[method-assign]
     said = [
         *(Withdrawal(f"i{n}", "long") for n in range(100)), long_item(3), Item("i4", "long", "eve", ("bob",)),
         long_item(5, uri="x"), long_item(5),
@@ -488,16 +488,16 @@ async def test_others_have_their_turns_while_a_query_with_many_verdicts_is_read(
 ) -> None:
     said = {
         Verdict(f"v{number}", "q", f"item-{number}", "zoe", Outcome.RELEVANT, number)
-        for number in range(3 * redis.FACTS_AT_ONCE + 7)
+        for number in range(3 * redis_queries.FACTS_AT_ONCE + 7)
     }
     await store.save_query(replace(change("q"), verdicts=list(said)))
-    read = InARow(redis.read_verdict)
-    monkeypatch.setattr(redis, "read_verdict", read)
+    read = InARow(redis_queries.read_verdict)
+    monkeypatch.setattr(redis_queries, "read_verdict", read)
     async with read:
         stored = await store.load_query("q")
     assert stored is not None
     assert set(stored.verdicts) == said
-    assert 0 < read.most <= redis.FACTS_AT_ONCE
+    assert 0 < read.most <= redis_queries.FACTS_AT_ONCE
 
 
 async def test_queries_of_which_nobody_can_say_whether_they_have_leases_are_listed(

@@ -211,13 +211,8 @@ class SharedDamaged(StoreUnavailable):
     """The same of a key that all queries need: nothing can be done before a person has mended it."""
 
 
-class Store(Protocol):
-    """The live state. Every method may raise `StoreUnavailable`, and `StoreDamaged`."""
-
-    @property
-    def claims(self) -> Claims:
-        """The leases of the queries that are saved here."""
-        ...
+class Logs(Protocol):
+    """Collections: the log of each, and what was computed from it."""
 
     async def append_items(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
         """Take what records say of items; one answer for each. Idempotent.
@@ -266,6 +261,10 @@ class Store(Protocol):
     async def read_snapshot(self, collection: str, name: str) -> bytes | None:
         """The bytes last kept under that name."""
         ...
+
+
+class Queries(Protocol):
+    """Queries: the facts of each, and what they make."""
 
     async def query_ids(self, partition: int | None = None) -> set[str]:
         """The queries saved from that partition of the queries topic, or all."""
@@ -355,6 +354,10 @@ class Store(Protocol):
         """
         ...
 
+
+class Notes(Protocol):
+    """What is noted of queries beside their facts: what was begun, passed over, stopped or not opened."""
+
     async def begin_attempt(self, query_id: str, attempt: str) -> None:
         """Note that a batch of the query begins, under a name of its own."""
         ...
@@ -419,6 +422,10 @@ class Store(Protocol):
         """
         ...
 
+
+class Marks(Protocol):
+    """What tells whether the store still has all that it had: how far topics are in it, counts, a mark."""
+
     async def read_up_to(self, partitions: Collection[str] | None = None) -> dict[str, int]:
         """By partition of a topic, of all unless some are named, the offset before which all of it is in the store,
         where that is noted.
@@ -450,6 +457,15 @@ class Store(Protocol):
 
     async def end(self) -> None:
         """Take the mark away: from now on no worker begins here, until `begin`."""
+        ...
+
+
+class Store(Logs, Queries, Notes, Marks, Protocol):
+    """The live state. Every method may raise `StoreUnavailable`, and `StoreDamaged`."""
+
+    @property
+    def claims(self) -> Claims:
+        """The leases of the queries that are saved here."""
         ...
 
     async def wipe(self) -> None:

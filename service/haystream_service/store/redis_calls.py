@@ -17,6 +17,8 @@ from haystream_service.store.damage import damage
 from haystream_service.store.keys import Keys
 from haystream_service.store.refusals import is_of_another_type, unavailable
 
+KEYS_A_SCAN = 1000
+
 
 class Script:
     """A Lua script of this package, run by its hash; it is sent where the server does not know that.
@@ -84,6 +86,34 @@ class RedisCalls:
                 # A replica now, to which this connection leads for ever: the address may be another's by now.
                 await self.redis.connection_pool.disconnect(inuse_connections=False)
             raise try_again from error
+
+    async def unlink(self, pattern: str) -> None:
+        """Take away every key that matches, in the background of the server."""
+        # One timeout a batch: how long the whole takes depends on how much there is.
+        keys = self.redis.scan_iter(match=pattern, count=KEYS_A_SCAN)
+        more = True
+        while more:
+            async with self.answering():
+                batch = []
+                async for key in keys:
+                    batch.append(key)
+                    if len(batch) == KEYS_A_SCAN:
+                        break
+                else:
+                    more = False
+                # One key a command: a cluster takes no two keys of different slots in one.
+                async with self.redis.pipeline(transaction=False) as pipeline:
+                    for key in batch:
+                        pipeline.execute_command("UNLINK", key)
+                    await answers_of(pipeline)
+
+
+class RedisPart:
+    """A part of a `RedisStore`, which asks as all of them do."""
+
+    def __init__(self, calls: RedisCalls) -> None:
+        self._redis, self._keys = calls.redis, calls.keys
+        self._run, self._answering, self._unlink = calls.run, calls.answering, calls.unlink
 
 
 async def answers_of(pipeline: Any, *, of_another_type: bool = False) -> list[Any]:

@@ -5,14 +5,17 @@ answers what is known, and takes what was made from that only while it still is.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, cast
+
+from typing_extensions import override
 
 from haystream.errors import Rejected
 from haystream.events import ItemFact
 from haystream.merging import merge
-from haystream_service.store.base import Appended
+from haystream_service.store.base import Appended, Logs, StoreDamaged
 from haystream_service.store.facts import encode_entry, read_entry
-from haystream_service.store.redis_calls import RedisCalls, Script
+from haystream_service.store.redis_calls import RedisPart, Script
 from haystream_service.store.tables import DIGEST_BYTES, digest
 
 ITEMS_A_SCRIPT = 500
@@ -35,15 +38,16 @@ class _Known(NamedTuple):
     entry: bytes
 
 
-class RedisLog:
+class RedisLogs(RedisPart, Logs):
     """The logs of a `RedisStore`'s collections."""
 
-    def __init__(self, calls: RedisCalls) -> None:
-        self._calls = calls
-        self._append, self._find, self._read = Script("append.lua"), Script("find.lua"), Script("read_log.lua")
+    _append = Script("append.lua")
+    _find = Script("find.lua")
+    _read_log = Script("read_log.lua")
+    _delete_collection = Script("delete_collection.lua")
 
-    async def append(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
-        """`Store.append_items`."""
+    @override
+    async def append_items(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
         answers: list[Appended] = []
         for start in range(0, len(facts), ITEMS_A_SCRIPT):
             answers += await self._append_some(collection, facts[start : start + ITEMS_A_SCRIPT])
@@ -93,50 +97,72 @@ class RedisLog:
         arguments: list[bytes] = []
         for entry, made_from in entries:
             arguments += (entry.item_id.encode(), digest(entry), encode_entry(entry), made_from)
-        answers = await self._calls.run(self._append, self._names(collection), arguments)
+        answers = await self._run(self._append, self._log_keys(collection), arguments)
         return [_Known(*answer) if isinstance(answer, list) else _ANSWERS[answer] for answer in answers]
 
-    async def read(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
-        """`Store.read_items`."""
-        log, redis = self._names(collection)[0], self._calls.redis
-        entries = await self._calls.run(self._read, [log], [after, limit, READ_BYTES])
+    @override
+    async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
+        log, _ = self._log_keys(collection)
+        entries = await self._run(self._read_log, [log], [after, limit, READ_BYTES])
         if not entries and wait > 0:
             # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
-            async with self._calls.answering(log, extra=wait):
+            async with self._answering(log, extra=wait):
                 block = max(1, int(wait * 1000))
-                streams = await redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
+                streams = await self._redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
             entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
         return list(map(read_entry, entries))
 
-    async def length(self, collection: str) -> int:
-        """`Store.entry_count`."""
-        log, _ = self._names(collection)
-        async with self._calls.answering(log):
-            return int(await self._calls.redis.xlen(log))
+    @override
+    async def entry_count(self, collection: str) -> int:
+        log, _ = self._log_keys(collection)
+        async with self._answering(log):
+            return int(await self._redis.xlen(log))
 
-    async def items(self, collection: str) -> int:
-        """`Store.item_count`."""
-        _, ids = self._names(collection)
-        async with self._calls.answering(ids):
-            count = int(await self._calls.redis.hlen(ids))
-        return 0 if count == 1 and await self.deleted(collection) else count
+    @override
+    async def item_count(self, collection: str) -> int:
+        _, ids = self._log_keys(collection)
+        async with self._answering(ids):
+            count = int(await self._redis.hlen(ids))
+        return 0 if count == 1 and await self.is_deleted(collection) else count
 
-    async def deleted(self, collection: str) -> bool:
-        """`Store.is_deleted`: then there is an item with an empty id."""
-        _, ids = self._names(collection)
-        async with self._calls.answering(ids):
-            return bool(await self._calls.redis.hexists(ids, ""))
+    @override
+    async def find_item(self, collection: str, item_id: str) -> ItemFact | None:
+        return (await self.find_items(collection, [item_id]))[0]
 
-    async def find(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
-        """`Store.find_items`, in one script."""
+    @override
+    async def find_items(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
         if not item_ids:
             return []
         arguments = [b"%d" % DIGEST_BYTES, *(item_id.encode() for item_id in item_ids)]
-        entries = await self._calls.run(self._find, self._names(collection), arguments)
+        entries = await self._run(self._find, self._log_keys(collection), arguments)
         return [None if entry is None else read_entry(entry) for entry in entries]
 
-    def _names(self, collection: str) -> tuple[str, str]:
-        return self._calls.keys.log(collection), self._calls.keys.ids(collection)
+    @override
+    async def delete_collection(self, collection: str) -> None:
+        await self._run(self._delete_collection, self._log_keys(collection), [])
+        await self._unlink(self._keys.derived(collection))
+
+    @override
+    async def is_deleted(self, collection: str) -> bool:
+        _, ids = self._log_keys(collection)
+        async with self._answering(ids):
+            return bool(await self._redis.hexists(ids, ""))  # then there is an item with an empty id
+
+    @override
+    async def save_snapshot(self, collection: str, name: str, raw: bytes, *, seconds: int | None = None) -> None:
+        async with self._answering():
+            await self._redis.set(self._keys.snapshot(collection, name), raw, ex=seconds)
+
+    @override
+    async def read_snapshot(self, collection: str, name: str) -> bytes | None:
+        key = self._keys.snapshot(collection, name)
+        with suppress(StoreDamaged):  # it is written anew
+            async with self._answering(key):
+                return cast(bytes | None, await self._redis.get(key))
+        return None
+
+    def _log_keys(self, collection: str) -> tuple[str, str]:
+        return self._keys.log(collection), self._keys.ids(collection)
 
 
 def _with(known: ItemFact, fact: ItemFact) -> tuple[ItemFact, Appended]:

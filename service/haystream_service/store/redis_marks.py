@@ -1,0 +1,67 @@
+"""What tells whether Redis or Valkey still has all that it had: how far topics are in it, counts, a mark."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from typing_extensions import override
+
+from haystream_service.store.base import Marks
+from haystream_service.store.redis_calls import RedisPart, Script
+
+COUNTED = b"counted/"
+"""How fields begin that count what was written for a partition, beside those that say how far topics are."""
+
+
+class RedisMarks(RedisPart, Marks):
+    """The marks of a `RedisStore`."""
+
+    _begin = Script("begin.lua")
+    _move_up_to = Script("move_up_to.lua")
+
+    @override
+    async def read_up_to(self, partitions: Collection[str] | None = None) -> dict[str, int]:
+        key, names = self._keys.up_to, list(partitions or ())
+        async with self._answering(key):
+            if partitions is None:
+                noted = await self._redis.hgetall(key)
+                return {name.decode(): int(o) for name, o in noted.items() if not name.startswith(COUNTED)}
+            found = await self._redis.hmget(key, names) if names else []
+        return {name: int(offset) for name, offset in zip(names, found, strict=True) if offset is not None}
+
+    @override
+    async def move_up_to(self, moves: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        arguments = [part for name, (before, after) in moves.items() for part in (name, before, after)]
+        others = await self._run(self._move_up_to, [self._keys.up_to], arguments)
+        return {name.decode(): int(offset) for name, offset in zip(others[::2], others[1::2], strict=True)}
+
+    @override
+    async def count(self, partition: str) -> int:
+        async with self._answering(self._keys.up_to):
+            return int(await self._redis.hincrby(self._keys.up_to, _counted(partition), 1))
+
+    @override
+    async def read_counts(self, partitions: Sequence[str]) -> list[int]:
+        if not partitions:
+            return []
+        async with self._answering(self._keys.up_to):
+            found = await self._redis.hmget(self._keys.up_to, list(map(_counted, partitions)))
+        return [int(count or 0) for count in found]
+
+    @override
+    async def generation(self) -> str | None:
+        async with self._answering(self._keys.generation):
+            mark = await self._redis.get(self._keys.generation)
+        return None if mark is None else mark.decode()
+
+    @override
+    async def begin(self, generation: str, *, instead_of: str = "") -> str:
+        standing: bytes = await self._run(self._begin, [self._keys.generation], [generation, instead_of])
+        return standing.decode()
+
+    @override
+    async def end(self) -> None:
+        async with self._answering(self._keys.generation):
+            await self._redis.delete(self._keys.generation)
+
+
+def _counted(partition: str) -> bytes:
+    return COUNTED + partition.encode()
