@@ -13,7 +13,7 @@ from haystream_service.importers import contents as module
 from haystream_service.importers.contents import CUT, Contents, contents
 from haystream_service.importers.html import HTML_LENGTH, plain_text
 from haystream_service.importers.results import ImportFailed
-from haystream_service.wire import ItemRecord, Limits, encode_record
+from haystream_service.wire import ItemRecord, encode_record, limits
 from haystream_service.wire.fields import SUBJECT_LENGTH, TEXT_LENGTH
 
 
@@ -231,22 +231,24 @@ def test_a_text_that_is_cut_says_so() -> None:
     assert found.endswith(CUT)
 
 
-def test_a_text_is_cut_to_what_a_message_has_room_for(tmp_path: Path) -> None:
+def test_a_text_is_cut_to_what_a_message_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_BYTES", 4000)
     file = tmp_path / "1.eml"
     file.write_bytes(bytes(message(plain='\U0001f600"\\' * 1000)))
-    (item,) = read_eml(file, Making(text=True, limits=Limits(message_bytes=4000)))
+    (item,) = read_eml(file, Making(text=True))
     assert isinstance(item, ItemRecord)
     assert item.text is not None
     assert item.text.endswith(CUT)
     assert 2000 < len(encode_record(item)) <= 4000
 
 
-def test_a_text_leaves_room_for_the_key_of_its_record(tmp_path: Path) -> None:
+def test_a_text_leaves_room_for_the_key_of_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_BYTES", 4000)
     file = tmp_path / "1.eml"
     for length in (10, 500):
         head = f"From: ann@x\nTo: bob@x\nMessage-ID: <{'i' * length}>\n\n"
         file.write_text(head + "word " * 2000)
-        (item,) = read_eml(file, Making(text=True, limits=Limits(message_bytes=4000)))
+        (item,) = read_eml(file, Making(text=True))
         assert isinstance(item, ItemRecord)
         batch = DefaultRecordBatchBuilder(2, 0, 1, 0, 0, 0, batch_size=8000)
         batch.append(0, 1_700_000_000_000, item.item_id.encode(), encode_record(item), [])

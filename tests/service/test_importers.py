@@ -24,7 +24,7 @@ from haystream_service.importers import (
     read_mbox,
 )
 from haystream_service.importers.results import Imported
-from haystream_service.wire import ItemRecord, Limits, times
+from haystream_service.wire import ItemRecord, times
 
 MAIL = """\
 Message-ID: <1@example.org>
@@ -114,7 +114,7 @@ def test_broken_rows_of_a_table_are_not_fatal(tmp_path):
     file = tmp_path / "t.csv"
     long = "x" * 200_000
     file.write_bytes(b"item_id,sender,recipients\nm1,a,\xff\n" + f'm2,a,{long}\nm3,a,b\nm4,"a\nb",c\n'.encode())
-    results = list(read_csv(file, Making(limits=Limits(recipients=2))))
+    results = list(read_csv(file))
     assert [item.item_id for item in good(results)] == ["m3"]
     assert bad(results) == [("t.csv:2", "invalid_value"), ("t.csv:3", "too_large"), ("t.csv:6", "invalid_value")]
 

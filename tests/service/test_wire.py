@@ -24,8 +24,6 @@ from haystream.events import (
 )
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (
-    DEFAULT_LIMITS,
-    Limits,
     dead_letter_key,
     decode_dead_letter,
     decode_item,
@@ -38,6 +36,7 @@ from haystream_service.wire import (
     fit_letter,
     fit_ranking,
     item_record,
+    limits,
 )
 
 ITEM: dict[str, Any] = {"item_id": "m", "collection": "c", "sender": "s", "recipients": ["b", "a"]}
@@ -363,14 +362,21 @@ def test_keys_must_be_the_ids():
     assert code_of(decode_item, m, b"q")[0] == Code.KEY_MISMATCH
 
 
-def test_limits_can_be_moved():
-    tight = Limits(message_bytes=120, recipients=1, watch_list=1)
-    m = json.dumps(ITEM).encode()
-    assert code_of(decode_item, m, None, limits=tight)[0] == Code.TOO_LARGE
-    q = b'{"query_id":"q","prior":{"participants":{"a":0.5,"b":0.5}}}'
-    assert decode_query(q, b"q")
-    assert code_of(decode_query, q, b"q", limits=tight)[0] == Code.TOO_LARGE
-    assert code_of(decode_query, q + b" " * 120, b"q", limits=tight)[1].startswith("the message has 179 bytes")
+def test_what_is_above_a_limit_is_too_large():
+    m = {"item_id": "m", "sender": "ann", "recipients": [f"r{n}" for n in range(1000)]}
+    assert decode_item(json.dumps(m).encode(), None)
+    m["recipients"].append("one more")
+    code, detail = code_of(decode_item, json.dumps(m).encode(), None)
+    assert (code, detail) == (Code.TOO_LARGE, "recipients: has 1001 entries, at most 1000 are taken")
+    watched = {f"p{n}": 0.5 for n in range(10_000)}
+    q = {"query_id": "q", "prior": {"participants": watched}}
+    assert decode_query(json.dumps(q).encode(), b"q")
+    watched["one more"] = 0.5
+    code, detail = code_of(decode_query, json.dumps(q).encode(), b"q")
+    assert (code, detail) == (Code.TOO_LARGE, "prior.participants: has 10001 entries, at most 10000 are taken")
+    short = b'{"query_id":"q"}'
+    assert decode_query(short.ljust(1 << 20), b"q")
+    assert code_of(decode_query, short.ljust((1 << 20) + 1), b"q")[1].startswith("the message has 1048577 bytes")
 
 
 def test_details_stay_short_whatever_was_sent():
@@ -389,12 +395,10 @@ def test_a_record_from_python_values_is_checked_like_the_wire():
 
 def test_dead_letters_hold_what_was_rejected():
     rejected = Rejected(Code.WRONG_TYPE, "top: should be a number")
-    for payload in (None, b"", b"\x00\xff", b"x" * 1000):
-        value = encode_dead_letter(
-            rejected, payload, topic="t", partition=3, offset=9, limits=Limits(dead_letter_bytes=100)
-        )
+    for payload in (None, b"", b"\x00\xff", b"x" * 600_000):
+        value = encode_dead_letter(rejected, payload, topic="t", partition=3, offset=9)
         letter, kept = decode_dead_letter(value)
-        assert kept == (payload or b"")[:100]
+        assert kept == (payload or b"")[: 512 << 10]
         assert letter.payload_bytes == len(payload or b"")
         assert letter.error.code is Code.WRONG_TYPE
         assert (letter.source.topic, letter.source.partition, letter.source.offset) == ("t", 3, 9)
@@ -433,12 +437,12 @@ def test_dead_letters_fit_whatever_was_sent_and_whatever_the_topic_takes():
     assert dead_letter_key(b"k" * 2049) is dead_letter_key(None) is None
 
 
-def ranking_of(count: int, *, people: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
+def ranking_of(count: int, *, people: int) -> bytes:
     names = tuple(f"{n:04d}".ljust(512, "\u00e9") for n in range(people))
     because = (Share((names[0], names[1]), 0.25),) * 5
     items = tuple(RankedItem(f"m{n}", n + 1, 0.5, 0.5, 0.1, names, because) for n in range(count))
     ranking = Ranking("greedy", 2, 1, Estimate(3.0, 0.5), 1.5, items)
-    return encode_ranking("q", ranking, revision=1, published_at=0, limits=limits)
+    return encode_ranking("q", ranking, revision=1, published_at=0)
 
 
 def test_rankings_name_some_of_many_people_and_say_how_many_more_there_are():
@@ -477,10 +481,10 @@ def test_rankings_that_do_not_fit_name_fewer_people_and_then_end_earlier(limit: 
 
 def test_a_ranking_is_never_longer_than_next_items_is_made_to_take():
     whole = ranking_of(200, people=100)
-    assert len(whole) <= DEFAULT_LIMITS.ranking_bytes
+    assert len(whole) <= limits.RANKING_BYTES
     assert decode_ranking(whole).items_cut == 0
     longest = ranking_of(2000, people=100)
-    assert DEFAULT_LIMITS.ranking_bytes * 0.9 < len(longest) <= DEFAULT_LIMITS.ranking_bytes
+    assert limits.RANKING_BYTES * 0.9 < len(longest) <= limits.RANKING_BYTES
     assert decode_ranking(longest).items_cut > 0
 
 
@@ -494,17 +498,20 @@ def test_what_an_item_says_is_not_repeated_where_it_is_refused(field: str, said:
 
 
 @pytest.mark.parametrize("limit", [50_000, 1_000_000, 8_000_000])
-def test_a_ranking_that_is_cut_while_it_is_encoded_is_the_one_that_is_cut_afterwards(limit: int):
-    whole = ranking_of(150, people=80, limits=Limits(ranking_bytes=1 << 40))
+def test_a_ranking_that_is_cut_while_it_is_encoded_is_the_one_that_is_cut_afterwards(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+):
+    whole = ranking_of(150, people=80)
     assert len(whole) > 8_000_000
-    cut = ranking_of(150, people=80, limits=Limits(ranking_bytes=limit))
+    monkeypatch.setattr(limits, "RANKING_BYTES", limit)
+    cut = ranking_of(150, people=80)
     assert orjson.loads(cut) == orjson.loads(fit_ranking(whole, limit))
 
 
 def test_the_longest_ranking_of_the_widest_items_takes_no_gigabytes():
     tracemalloc.start()
     try:
-        assert len(ranking_of(10_000, people=1000)) <= DEFAULT_LIMITS.ranking_bytes
+        assert len(ranking_of(10_000, people=1000)) <= limits.RANKING_BYTES
         assert tracemalloc.get_traced_memory()[1] < 1 << 30
     finally:
         tracemalloc.stop()

@@ -16,7 +16,7 @@ from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.problems import ApiCode, Problem
 from haystream_service.api.rates import Rates
 from haystream_service.api.tokens import Doorkeeper
-from haystream_service.wire import DEFAULT_LIMITS, read_record
+from haystream_service.wire import limits, read_record
 from haystream_service.wire.fields import Id, Record
 from haystream_service.wire.reading import rejection_of
 
@@ -122,7 +122,7 @@ QueryLately = Annotated[Opened, Depends(the_query_lately)]
 
 async def body_of(record: type[R], request: Request) -> R:
     """The body, read as the wire reads a message. Raises `Rejected`."""
-    return read_record(record, await request.body(), limit=DEFAULT_LIMITS.message_bytes)
+    return read_record(record, await request.body(), limit=limits.MESSAGE_BYTES)
 
 
 def answer(value: BaseModel, status: int = 200, **headers: str) -> Response:

@@ -14,7 +14,7 @@ from haystream_service.api.desk import Desk
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, answer
 from haystream_service.api.messages import Ingested, ItemAnswer, RejectedLine
 from haystream_service.api.problems import ApiCode, Problem, unavailable
-from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, encode_record, read_record, times
+from haystream_service.wire import ItemRecord, encode_record, limits, read_record, times
 from haystream_service.wire.decoding import to_item_fact
 from haystream_service.wire.records import ErrorRecord
 from haystream_service.worker.records import BrokerUnavailable
@@ -105,7 +105,7 @@ def as_answer(item: Item, contents: Contents | None = None) -> ItemAnswer:
 
 def _item(line: bytes, collection: str) -> ItemRecord:
     """The item on the line, in this collection. Raises `Rejected`."""
-    record = read_record(ItemRecord, line, limit=DEFAULT_LIMITS.message_bytes)
+    record = read_record(ItemRecord, line, limit=limits.MESSAGE_BYTES)
     if "collection" in record.model_fields_set and record.collection != collection:
         raise Rejected(Code.INVALID_VALUE, f"collection: the path says {collection!r}")
     record = record.model_copy(update={"collection": collection})

@@ -29,7 +29,7 @@ from haystream_service.api.messages import (
 )
 from haystream_service.api.problems import ApiCode, Problem
 from haystream_service.store.base import Head, Hold, Note, StoreUnavailable
-from haystream_service.wire import DEFAULT_LIMITS, decode_query, encode_query, times
+from haystream_service.wire import decode_query, encode_query, limits, times
 from haystream_service.wire.fields import Id
 
 router = APIRouter(tags=["queries"])
@@ -165,9 +165,8 @@ async def release_query(opened: QueryOf, desk: DeskOf) -> Response:
 
 def _object(body: bytes) -> dict[str, Any]:
     """The JSON object that the body is. Raises a `Problem`."""
-    most = DEFAULT_LIMITS.message_bytes
-    if len(body) > most:
-        raise Problem(Code.TOO_LARGE, f"the body has {len(body)} bytes, at most {most} are taken")
+    if len(body) > limits.MESSAGE_BYTES:
+        raise Problem(Code.TOO_LARGE, f"the body has {len(body)} bytes, at most {limits.MESSAGE_BYTES} are taken")
     try:
         value = from_json(body or b"{}", allow_inf_nan=True)
     except ValueError as error:

@@ -9,7 +9,7 @@ from haystream_service.importers.aliases import NO_ALIASES, Aliases
 from haystream_service.importers.contents import cut
 from haystream_service.importers.results import Imported, Skipped, too_large
 from haystream_service.importers.uris import UriTemplate
-from haystream_service.wire import DEFAULT_LIMITS, ItemRecord, Limits, encode_record, item_record
+from haystream_service.wire import ItemRecord, encode_record, item_record, limits
 
 FRAME_BYTES = 100
 """Of a record in Kafka, at most, besides its key and its value."""
@@ -24,7 +24,6 @@ class Making:
     """Whether subject and text are taken."""
     aliases: Aliases = NO_ALIASES
     uri: UriTemplate | None = None
-    limits: Limits = DEFAULT_LIMITS
 
     def check(self, names: Collection[str]) -> None:
         """Raise `UserError` where the URI asks for what the source, which has these names, has not."""
@@ -37,7 +36,7 @@ class Making:
         if self.uri is not None:
             made["uri"] = self.uri.filled({**named, "collection": self.collection}) or made.get("uri")
         try:
-            record = item_record(made, limits=self.limits)
+            record = item_record(made)
         except Rejected as rejected:
             return Skipped(where, rejected.code.value, rejected.detail)
         return self._fitted(where, record)
@@ -53,7 +52,7 @@ class Making:
 
     def _fitted(self, where: str, record: ItemRecord) -> Imported:
         """The record, its text cut to what a message that is keyed by its id has room for."""
-        most = self.limits.message_bytes - len(record.item_id.encode()) - FRAME_BYTES
+        most = limits.MESSAGE_BYTES - len(record.item_id.encode()) - FRAME_BYTES
         size = len(encode_record(record))
         if size > most and record.text:
             # A character that goes takes with it at least as many bytes as it has in UTF-8. The end of a line has

@@ -29,7 +29,6 @@ from haystream_service.wire.encoding import (
 )
 from haystream_service.wire.fields import as_id
 from haystream_service.wire.fitting import fit_letter, fit_ranking
-from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.lines import decode_line, encode_line
 from haystream_service.wire.reading import read as read_record
 from haystream_service.wire.records import (
@@ -42,11 +41,9 @@ from haystream_service.wire.records import (
 )
 
 __all__ = [
-    "DEFAULT_LIMITS",
     "DeadLetter",
     "ItemRecord",
     "LeaseRecord",
-    "Limits",
     "NextItems",
     "QueryRecord",
     "VerdictRecord",

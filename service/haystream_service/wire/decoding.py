@@ -29,9 +29,8 @@ from haystream.events import (
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
 from haystream.scope import Scope, scope
-from haystream_service.wire import times
+from haystream_service.wire import limits, times
 from haystream_service.wire.labels import labels_of
-from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read, rejection, short
 from haystream_service.wire.records import (
     PEOPLE,
@@ -56,45 +55,43 @@ Offset = tuple[int, int]
 TABLES = {"table-1": TABLE_1, "table-2": TABLE_2}
 
 
-def decode_query(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Query:
+def decode_query(value: bytes | None, key: bytes | None) -> Query:
     """A query's settings. The key must be its query_id. Raises `Rejected`."""
-    return _in_range(decode_stored_query(value, key, limits=limits))
+    return _in_range(decode_stored_query(value, key))
 
 
-def decode_stored_query(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Query:
+def decode_stored_query(value: bytes | None, key: bytes | None) -> Query:
     """Settings that were taken once, whatever ranges there were then. Raises `Rejected`."""
-    _check_key_size(key, limits.key_bytes)
-    record = read(QueryRecord, value, limit=limits.message_bytes)
+    _check_key_size(key)
+    record = read(QueryRecord, value, limit=limits.MESSAGE_BYTES)
     _check_key(key, "query_id", record.query_id)
-    return _query(record, limits)
+    return _query(record)
 
 
-def decode_item(
-    value: bytes | None, key: bytes | None, *, at: Offset | None = None, limits: Limits = DEFAULT_LIMITS
-) -> ItemFact:
+def decode_item(value: bytes | None, key: bytes | None, *, at: Offset | None = None) -> ItemFact:
     """An item, or that it is withdrawn. The key, where there is one, must be its item_id. Raises `Rejected`.
 
     `at` is where the record lies: without it, the item does not know where its subject and text are.
     """
-    _check_key_size(key, limits.key_bytes)
-    record = read(ItemRecord, value, limit=limits.message_bytes)
+    _check_key_size(key)
+    record = read(ItemRecord, value, limit=limits.MESSAGE_BYTES)
     if key is not None:
         _check_key(key, "item_id", record.item_id)
-    return to_item_fact(record, at=at, limits=limits)
+    return to_item_fact(record, at=at)
 
 
-def decode_verdict(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
+def decode_verdict(value: bytes | None, key: bytes | None) -> Verdict:
     """A verdict. The key must be its query_id. Raises `Rejected`."""
-    _check_key_size(key, limits.key_bytes)
-    record = read(VerdictRecord, value, limit=limits.message_bytes)
+    _check_key_size(key)
+    record = read(VerdictRecord, value, limit=limits.MESSAGE_BYTES)
     _check_key(key, "query_id", record.query_id)
     return to_verdict(record)
 
 
-def decode_lease(value: bytes | None, key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> LeaseFact:
+def decode_lease(value: bytes | None, key: bytes | None) -> LeaseFact:
     """What happened to a lease. The key must be its query_id. Raises `Rejected`."""
-    _check_key_size(key, limits.key_bytes)
-    record = read(LeaseRecord, value, limit=limits.message_bytes)
+    _check_key_size(key)
+    record = read(LeaseRecord, value, limit=limits.MESSAGE_BYTES)
     _check_key(key, "query_id", record.query_id)
     return to_lease(record)
 
@@ -113,19 +110,19 @@ def decode_dead_letter(value: bytes | None) -> tuple[DeadLetter, bytes]:
         raise Rejected(Code.INVALID_VALUE, "payload_base64: should be base64") from None
 
 
-def item_record(fields: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -> ItemRecord:
+def item_record(fields: Mapping[str, Any]) -> ItemRecord:
     """A record from Python values (lists as tuples) that is sure to decode to an item. Raises `Rejected`."""
     try:
         record = ItemRecord.model_validate(fields)
     except ValidationError as error:
         raise rejection(error) from None
-    to_item(record, limits=limits)
+    to_item(record)
     return record
 
 
-def to_query(record: QueryRecord, *, limits: Limits = DEFAULT_LIMITS) -> Query:
+def to_query(record: QueryRecord) -> Query:
     """The settings as the core knows them. Raises `Rejected`."""
-    return _in_range(_query(record, limits))
+    return _in_range(_query(record))
 
 
 def to_verdict(record: VerdictRecord) -> Verdict:
@@ -146,14 +143,14 @@ def to_lease(record: LeaseRecord) -> LeaseFact:
     return LeaseFact(**record.model_dump(exclude={"at", "until"}), at=at, until=until)
 
 
-def to_item_fact(record: ItemRecord, *, at: Offset | None = None, limits: Limits = DEFAULT_LIMITS) -> ItemFact:
+def to_item_fact(record: ItemRecord, *, at: Offset | None = None) -> ItemFact:
     """What the record says, as the core knows it: the item, or only that it is withdrawn. Raises `Rejected`."""
     if record.withdrawn and all(getattr(record, name) is None for name in PEOPLE):
         return Withdrawal(record.item_id, record.collection)
-    return to_item(record, at=at, limits=limits)
+    return to_item(record, at=at)
 
 
-def to_item(record: ItemRecord, *, at: Offset | None = None, limits: Limits = DEFAULT_LIMITS) -> Item:
+def to_item(record: ItemRecord, *, at: Offset | None = None) -> Item:
     """The item as the core knows it: people distinct and sorted, the sender not among the recipients.
 
     Raises `Rejected`; MISSING_FIELD also of a withdrawal that names nobody.
@@ -166,13 +163,13 @@ def to_item(record: ItemRecord, *, at: Offset | None = None, limits: Limits = DE
         people = record.recipients
         if people is None:
             raise Rejected(Code.MISSING_FIELD, "recipients: needed with a sender; or give participants")
-        _check_size("recipients", people, limits.recipients)
+        _check_size("recipients", people, limits.RECIPIENTS)
         others = {*people} - {sender}
         enough = len(others) >= 1
     else:
         if sender is not None or record.recipients is not None:
             raise Rejected(Code.INVALID_VALUE, "participants: give these, or sender and recipients, not both")
-        _check_size("participants", people, limits.participants)
+        _check_size("participants", people, limits.PARTICIPANTS)
         others = {*people}
         enough = len(others) >= 2
     if not enough:
@@ -195,9 +192,9 @@ _OUR_OWN = 1 << 30
 """No bound worth the name: what we publish ourselves, read back."""
 
 
-def _check_key_size(key: bytes | None, limit: int) -> None:
-    if key is not None and len(key) > limit:
-        raise Rejected(Code.TOO_LARGE, f"the key has {len(key)} bytes, at most {limit} are taken")
+def _check_key_size(key: bytes | None) -> None:
+    if key is not None and len(key) > limits.KEY_BYTES:
+        raise Rejected(Code.TOO_LARGE, f"the key has {len(key)} bytes, at most {limits.KEY_BYTES} are taken")
 
 
 def _check_key(key: bytes | None, name: str, value: str) -> None:
@@ -254,24 +251,24 @@ def _in_range(query: Query) -> Query:
     return query
 
 
-def _query(record: QueryRecord, limits: Limits) -> Query:
+def _query(record: QueryRecord) -> Query:
     return Query(
         query_id=record.query_id,
         collection=record.collection,
-        prior=_prior(record.prior, limits),
+        prior=_prior(record.prior),
         policy=_policy(record.policy),
         engine=record.engine,
         top=record.top,
         status=record.status,
-        scope=_scope(record.scope, limits),
+        scope=_scope(record.scope),
     )
 
 
-def _scope(record: ScopeRecord | None, limits: Limits) -> Scope | None:
+def _scope(record: ScopeRecord | None) -> Scope | None:
     if record is None:
         return None
     for name, people in (("with", record.anybody), ("without", record.nobody)):
-        _check_size(f"scope.{name}", people, limits.scope)
+        _check_size(f"scope.{name}", people, limits.SCOPE_LIST)
     _check_size("scope.labels", record.labels, MOST_LABELS)
     sent = record.sent or (None, None)
     since, before = (None if text is None else _moment(f"scope.sent[{n}]", text) for n, text in enumerate(sent))
@@ -281,15 +278,11 @@ def _scope(record: ScopeRecord | None, limits: Limits) -> Scope | None:
     return scope(since=since, before=before, anybody=record.anybody, nobody=record.nobody, labels=labels)
 
 
-def _prior(record: PriorRecord, limits: Limits) -> Prior:
+def _prior(record: PriorRecord) -> Prior:
     model = MODELS[record.model]
     if "conditional" in record.model_fields_set and "conditional" not in model.settings:
         raise Rejected(Code.UNSUPPORTED, f"prior.conditional: is no setting of the model {record.model}")
-    if len(record.participants) > limits.watch_list:
-        raise Rejected(
-            Code.TOO_LARGE,
-            f"prior.participants: has {len(record.participants)} entries, at most {limits.watch_list} are taken",
-        )
+    _check_size("prior.participants", record.participants, limits.WATCH_LIST)
     numbers = ("mean", "correlation", *(name for name in model.settings if name not in NOT_NUMBERS))
     given = {name: getattr(record, name) for name in numbers if getattr(record, name) is not None}
     return replace(

@@ -13,9 +13,8 @@ from pydantic_core import to_json
 from haystream.errors import Code, QueryFailed
 from haystream.events import ItemFact, Withdrawal
 from haystream.models import MODELS
-from haystream_service.wire import finite, times
+from haystream_service.wire import finite, limits, times
 from haystream_service.wire.fitting import FEW_NAMED, fit_ranking
-from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,21 +120,19 @@ def encode_lease(fact: LeaseFact) -> bytes:
     )
 
 
-def encode_ranking(
-    query_id: str, ranking: Ranking, *, revision: int, published_at: int, limits: Limits = DEFAULT_LIMITS
-) -> bytes:
+def encode_ranking(query_id: str, ranking: Ranking, *, revision: int, published_at: int) -> bytes:
     """A value of the topic `next-items`; `published_at` in microseconds since the epoch.
 
-    Of an item with more participants than `limits.named` the others are counted, and so are items that do not fit
-    into `limits.ranking_bytes`.
+    Of an item with more participants than `limits.NAMED` the others are counted, and so are items that do not fit
+    into `limits.RANKING_BYTES`.
 
     Raises:
         QueryFailed: NOT_FINITE; nothing that could be mistaken for a ranking is published.
     """
-    named, kept = limits.named, len(ranking.items)
-    if kept > FEW_ITEMS and _first(ranking.items, named, limits.ranking_bytes) < kept:
+    named, kept = limits.NAMED, len(ranking.items)
+    if kept > FEW_ITEMS and _first(ranking.items, named, limits.RANKING_BYTES) < kept:
         named = FEW_NAMED
-        kept = _first(ranking.items, named, limits.ranking_bytes)
+        kept = _first(ranking.items, named, limits.RANKING_BYTES)
     reasons = _reasons(ranking.items[:kept])
     value = _dumped(
         {
@@ -151,7 +148,7 @@ def encode_ranking(
             "items_cut": len(ranking.items) - kept,
         }
     )
-    return fit_ranking(value, limits.ranking_bytes)
+    return fit_ranking(value, limits.RANKING_BYTES)
 
 
 def encode_dead_letter(
@@ -162,7 +159,6 @@ def encode_dead_letter(
     partition: int,
     offset: int,
     key: bytes | None = None,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """A value of the topic `dead-letters`. A payload or key above its limit is cut there; its length is told."""
     payload = payload or b""
@@ -170,17 +166,17 @@ def encode_dead_letter(
         {
             "source": {"topic": topic, "partition": partition, "offset": offset},
             "error": {"code": error.code, "detail": error.detail[:DETAIL]},
-            "key_base64": None if key is None else base64.b64encode(key[: limits.key_bytes]).decode("ascii"),
+            "key_base64": None if key is None else base64.b64encode(key[: limits.KEY_BYTES]).decode("ascii"),
             "key_bytes": len(key or b""),
-            "payload_base64": base64.b64encode(payload[: limits.dead_letter_bytes]).decode("ascii"),
+            "payload_base64": base64.b64encode(payload[: limits.DEAD_LETTER_BYTES]).decode("ascii"),
             "payload_bytes": len(payload),
         }
     )
 
 
-def dead_letter_key(key: bytes | None, *, limits: Limits = DEFAULT_LIMITS) -> bytes | None:
+def dead_letter_key(key: bytes | None) -> bytes | None:
     """The key of a dead letter: its source's, or none where that is longer than a key may be."""
-    return key if key is not None and len(key) <= limits.key_bytes else None
+    return key if key is not None and len(key) <= limits.KEY_BYTES else None
 
 
 def _dumped(ranking: dict[str, Any]) -> bytes:

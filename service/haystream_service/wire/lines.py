@@ -6,9 +6,9 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from haystream.events import Event
+from haystream_service.wire import limits
 from haystream_service.wire.decoding import to_item_fact, to_lease, to_query, to_verdict
 from haystream_service.wire.fields import Record
-from haystream_service.wire.limits import DEFAULT_LIMITS, Limits
 from haystream_service.wire.reading import read
 from haystream_service.wire.records import ItemRecord, LeaseRecord, QueryRecord, VerdictRecord
 
@@ -23,19 +23,19 @@ class Line(Record):
     value: JsonValue
 
 
-def decode_line(line: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Event:
+def decode_line(line: bytes) -> Event:
     """The event that the line holds. Raises `Rejected`."""
-    frame = read(Line, line, limit=limits.message_bytes + FRAME_BYTES)
+    frame = read(Line, line, limit=limits.MESSAGE_BYTES + FRAME_BYTES)
     value = to_json(frame.value, inf_nan_mode="constants")
     match frame.topic:
         case "queries":
-            return to_query(read(QueryRecord, value, limit=limits.message_bytes), limits=limits)
+            return to_query(read(QueryRecord, value, limit=limits.MESSAGE_BYTES))
         case "items":
-            return to_item_fact(read(ItemRecord, value, limit=limits.message_bytes), limits=limits)
+            return to_item_fact(read(ItemRecord, value, limit=limits.MESSAGE_BYTES))
         case "verdicts":
-            return to_verdict(read(VerdictRecord, value, limit=limits.message_bytes))
+            return to_verdict(read(VerdictRecord, value, limit=limits.MESSAGE_BYTES))
         case "leases":
-            return to_lease(read(LeaseRecord, value, limit=limits.message_bytes))
+            return to_lease(read(LeaseRecord, value, limit=limits.MESSAGE_BYTES))
 
 
 def encode_line(topic: str, value: bytes) -> bytes:

@@ -36,7 +36,7 @@ _CODES = {
     "string_pattern_mismatch": Code.INVALID_VALUE,
     "string_unicode": Code.INVALID_VALUE,  # a lone surrogate, from Python: JSON with one is malformed
     "value_error": Code.INVALID_VALUE,
-    "too_long": Code.INVALID_VALUE,  # of a tuple of fixed length; lists are bounded by `Limits`
+    "too_long": Code.INVALID_VALUE,  # of a tuple of fixed length; lists are bounded by `limits`
 }
 
 _PLAIN = {
