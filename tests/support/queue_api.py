@@ -52,9 +52,9 @@ class MemoryFacts:
             )
         return At(partition, self.broker.append((topic, partition), key.encode(), value))
 
-    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+    async def write_items(self, records: Sequence[tuple[str, bytes]]) -> None:
         for key, value in records:
-            await self.write(topic, key, value)
+            await self.write("items", key, value)
 
     async def write_leases(self, records: Sequence[Outgoing]) -> None:
         for record in records:

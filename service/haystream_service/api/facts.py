@@ -30,8 +30,8 @@ class Facts(Protocol):
         """Write a record; where it lies, once the broker has it. By default its key says on which partition."""
         ...
 
-    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
-        """Write records, by key and value; return when the broker has all."""
+    async def write_items(self, records: Sequence[tuple[str, bytes]]) -> None:
+        """Write items, by id and value; return when the broker has all."""
         ...
 
     async def write_leases(self, records: Sequence[Outgoing]) -> None:
@@ -60,10 +60,10 @@ class KafkaFacts:
             raise _too_large(topic) from None
         return At(found.partition, found.offset)
 
-    async def write_all(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+    async def write_items(self, records: Sequence[tuple[str, bytes]]) -> None:
         """As `Facts` says."""
         headers = correlated(CORRELATION.get())
-        await self._write_all(topic, [Parcel(key.encode(), value, headers) for key, value in records])
+        await self._write_all("items", [Parcel(key.encode(), value, headers) for key, value in records])
 
     async def write_leases(self, records: Sequence[Outgoing]) -> None:
         """As `Facts` says."""

@@ -56,7 +56,7 @@ async def send_items(collection: PathId, request: Request, caller: CallerOf, des
         if number % READ_AT_ONCE == 0:
             await asyncio.sleep(0)
     for start in range(0, len(records), AT_ONCE):
-        await desk.facts.write_all("items", records[start : start + AT_ONCE])
+        await desk.facts.write_items(records[start : start + AT_ONCE])
     return answer(Ingested(accepted=len(records), rejected=tuple(rejected)))
 
 
