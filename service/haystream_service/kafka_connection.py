@@ -1,7 +1,8 @@
 """How Kafka is reached: the settings as arguments of aiokafka's clients and of a Faust app, in this one place."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from aiokafka.conn import create_conn
 from haystream_service import kafka_records
 from haystream_service.mounted import MountedSecret, MountedTls
 from haystream_service.settings import Settings
+from haystream_service.worker.records import BrokerUnavailable
 
 REFUSAL_MS = 5000
 """What a broker may take to let one in, or not, where somebody waits for the reason."""
@@ -114,6 +116,28 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     except BaseException:
         await client.stop()
         raise
+
+
+@contextmanager
+def answering(failing: str) -> Iterator[None]:
+    """Within it, what Kafka does not do becomes `BrokerUnavailable`, in words that begin with what is `failing`."""
+    try:
+        yield
+    except (kafka_errors.KafkaError, OSError) as error:
+        raise BrokerUnavailable(f"{failing}: {error!r}") from error
+
+
+@asynccontextmanager
+async def running(
+    client: AIOKafkaConsumer | AIOKafkaProducer, failing: str = "Kafka stopped answering"
+) -> AsyncIterator[None]:
+    """Within it the client is started, and Kafka `answering`; at the end it is stopped."""
+    try:
+        with answering(failing):
+            await client.start()
+            yield
+    finally:
+        await client.stop()
 
 
 async def refusal(settings: Settings) -> str | None:

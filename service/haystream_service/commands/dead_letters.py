@@ -299,9 +299,8 @@ def _check(settings: Settings, topic: str, payload: bytes, key: bytes | None) ->
 
 async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | None, bytes]]) -> None:
     from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import KafkaError
 
-    from haystream_service.kafka_connection import client_arguments
+    from haystream_service.kafka_connection import client_arguments, running
     from haystream_service.kafka_producer import RANKING_BYTES
 
     producer = AIOKafkaProducer(
@@ -310,17 +309,12 @@ async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | No
         compression_type="gzip",  # so that with its header a record still fits that was packed as it came
         max_request_size=RANKING_BYTES,
     )
-    try:
-        await producer.start()
+    async with running(producer, f"Kafka at {settings.kafka} did not take the records"):
         sent = [
             await producer.send(topic, value, key=key, headers=[(REPLAYS, source.encode())])
             for source, topic, key, value in records
         ]
         await asyncio.gather(*sent)
-    except (KafkaError, OSError) as error:
-        raise UserError(f"Kafka at {settings.kafka} did not take the records: {error!r}") from None
-    finally:
-        await producer.stop()
 
 
 def _is_of_a_query(letter: Letter, settings: Settings) -> bool:

@@ -126,19 +126,13 @@ async def _delete_query(settings: Settings, store: Store, query_id: str) -> bool
 
 async def _send(settings: Settings, query_id: str, partition: int | None) -> None:
     from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import KafkaError
 
-    from haystream_service.kafka_connection import client_arguments
+    from haystream_service.kafka_connection import client_arguments, running
 
     producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
     value = encode_query(Query(query_id, status=Status.DELETED))
-    try:
-        await producer.start()
+    async with running(producer, f"Kafka at {settings.kafka} did not take the deletion"):
         await producer.send_and_wait(settings.topic("queries"), value, key=query_id.encode(), partition=partition)
-    except (KafkaError, OSError) as error:
-        raise UserError(f"Kafka at {settings.kafka} did not take the deletion: {error!r}") from None
-    finally:
-        await producer.stop()
 
 
 async def _unused(store: Store, name: str) -> int:

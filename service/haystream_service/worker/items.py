@@ -13,11 +13,11 @@ from contextlib import suppress
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError, UnknownTopicOrPartitionError
 
-from haystream_service.kafka_connection import consumer_arguments, start
+from haystream_service.kafka_connection import answering, consumer_arguments, start
 from haystream_service.settings import Settings
 from haystream_service.worker.consumer import Begin
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import BrokerUnavailable, Kind
+from haystream_service.worker.records import Kind
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.worker import Worker
 
@@ -93,10 +93,8 @@ class ItemsReader:
         self._fresh.clear()
         listener = _Listener(self._partitions, consumer, self._fresh)
         consumer.subscribe([self._partitions.topic(Kind.ITEM)], listener=listener)
-        try:
+        with answering("items cannot be read"):
             await start(consumer)
-        except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"items cannot be read: {error!r}") from error
         return consumer
 
     async def _take_in(self, consumer: AIOKafkaConsumer) -> None:

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal
+from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal, running
 from haystream_service.kafka_producer import RANKING_BYTES
 from haystream_service.settings import Settings
 from haystream_service.worker import topics
@@ -153,14 +153,9 @@ async def commit(settings: Settings, offsets: Mapping[TopicPartition, int]) -> N
 
 async def _commit(settings: Settings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     consumer = AIOKafkaConsumer(**consumer_arguments(settings), group_id=group)
-    try:
-        await consumer.start()
+    async with running(consumer, "Kafka did not commit"):
         consumer.assign(list(offsets))
         await consumer.commit(dict(offsets))
-    except (KafkaError, OSError) as error:
-        raise BrokerUnavailable(f"Kafka did not commit: {error!r}") from error
-    finally:
-        await consumer.stop()
 
 
 def _groups(settings: Settings) -> dict[str, set[str]]:

@@ -13,9 +13,8 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from haystream_service.kafka_connection import consumer_arguments, start
+from haystream_service.kafka_connection import answering, consumer_arguments, start
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.worker import Worker
 
@@ -72,10 +71,8 @@ class OwnRankings:
             fetch_max_wait_ms=BUNDLE_MS,
             fetch_min_bytes=BUNDLE_BYTES,
         )
-        try:
+        with answering("published rankings cannot be read"):
             await start(consumer)
-        except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"published rankings cannot be read: {error!r}") from error
         return consumer
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:

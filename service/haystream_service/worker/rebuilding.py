@@ -11,11 +11,10 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
 
 from haystream.errors import Code
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka_connection import consumer_arguments, running
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
@@ -278,8 +277,7 @@ class Rebuild:
         # Where records go meanwhile, from what is left.
         consumer = AIOKafkaConsumer(**consumer_arguments(self._settings), auto_offset_reset="earliest")
         missed = Missed(SystemClock(), self._lacks)
-        try:
-            await consumer.start()
+        async with running(consumer):
             partitions = [TopicPartition(topic, p) for p in range(self._partitions[SOURCES[kind]])]
             consumer.assign(partitions)
             await consumer.seek_to_beginning(*partitions)
@@ -301,10 +299,6 @@ class Rebuild:
                 missed.look(tp, first)
                 if missed.next(tp) < min(first, ends[tp]):
                     missed.jumped(tp, min(first, ends[tp]))
-        except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
-        finally:
-            await consumer.stop()
         return records
 
 

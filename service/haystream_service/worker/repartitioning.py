@@ -10,14 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from haystream.errors import Rejected
 from haystream.events import ItemFact, Status
 from haystream.merging import merge
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import client_arguments
+from haystream_service.kafka_connection import client_arguments, running
 from haystream_service.kafka_producer import RANKING_BYTES
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_item, decode_query, encode_item
@@ -35,11 +34,10 @@ from haystream_service.worker.records import (
     replays,
     restates,
 )
-from haystream_service.worker.stretches import stretch, whole
+from haystream_service.worker.stretches import WHOLE, stretch, whole
 
 AT_ONCE = 1000
 """Records under way before their acknowledgement is awaited."""
-THE_END = 1 << 62
 GONE = "gone"
 """In place of a place: what a replay has sent stands for a record that was not copied."""
 
@@ -98,14 +96,9 @@ class Repartition:
         producer = AIOKafkaProducer(
             **client_arguments(self._target), enable_idempotence=True, max_request_size=RANKING_BYTES
         )
-        try:
-            await producer.start()
+        async with running(producer, "Kafka did not take a record"):
             await self._look()
             return sum([await self._copy(kind, producer, progress) for kind in (*OWNED, Kind.ITEM)])
-        except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"Kafka did not take a record: {error!r}") from error
-        finally:
-            await producer.stop()
 
     async def _look(self) -> None:
         """Read all of it once, for what has to be known before the first record is copied."""
@@ -210,9 +203,7 @@ def _fact(record: ConsumerRecord) -> ItemFact | None:
 async def in_order(settings: Settings, partitions: list[TopicPartition]) -> AsyncGenerator[ConsumerRecord, None]:
     """All that the partitions hold, by time, as far as that keeps the order of each. Raises `BrokerUnavailable`."""
     async with AsyncExitStack() as stack:
-        streams = [
-            await stack.enter_async_context(aclosing(stretch(settings, {tp: (0, THE_END)}))) for tp in partitions
-        ]
+        streams = [await stack.enter_async_context(aclosing(stretch(settings, {tp: WHOLE}))) for tp in partitions]
         heads: list[tuple[int, int, ConsumerRecord]] = []
 
         async def pull(number: int, not_before: int) -> None:

@@ -6,14 +6,13 @@ from contextlib import aclosing
 from heapq import heapify, heappop, heapreplace
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
 
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka_connection import consumer_arguments, running
 from haystream_service.settings import Settings
 from haystream_service.store.base import Span
 from haystream_service.worker import kafka_admin
 from haystream_service.worker.missed import Tell
-from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record, restates
+from haystream_service.worker.records import SOURCES, Kind, Record, restates
 
 POLL_MS = 1000
 NO_END = 1 << 62
@@ -33,8 +32,7 @@ async def stretch(
         **consumer_arguments(settings),
         auto_offset_reset="earliest",  # where the beginning is gone, from what is left
     )
-    try:
-        await consumer.start()
+    async with running(consumer):
         consumer.assign(list(spans))
         for tp, (begin, _) in spans.items():
             consumer.seek(tp, begin)
@@ -47,10 +45,6 @@ async def stretch(
         async for records in by_time(consumer, ends):
             for record in records:
                 yield record
-    except (KafkaError, OSError) as error:
-        raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
-    finally:
-        await consumer.stop()
 
 
 async def by_time(
@@ -135,13 +129,8 @@ async def since(settings: Settings, name: str, timestamp: int) -> AsyncGenerator
     if not partitions:
         return
     consumer = AIOKafkaConsumer(**consumer_arguments(settings))
-    try:
-        await consumer.start()
+    async with running(consumer):
         begins = await consumer.offsets_for_times(dict.fromkeys(partitions, timestamp))
-    except (KafkaError, OSError) as error:
-        raise BrokerUnavailable(f"Kafka stopped answering: {error!r}") from error
-    finally:
-        await consumer.stop()
     spans = {tp: (begin.offset, NO_END) for tp, begin in begins.items() if begin is not None}
     if spans:
         async with aclosing(stretch(settings, spans)) as records:
