@@ -47,18 +47,12 @@ def bench_engine(
     haystream bench engine --edges 1000 --edges 100000 --png cost.png
     HAYSTREAM_DATA=data haystream bench engine --graph web-notredame --json
     """
+    from haystream_service.bench.engine import Job
     from haystream_service.commands import bench as command
 
-    command.run_engine(
-        edges=edges or [1_000, 10_000, 100_000, 1_000_000],
-        graph=graph,
-        items_per_edge=items_per_edge,
-        seconds=seconds,
-        seed=seed,
-        tolerance=tolerance,
-        png=png,
-        json=json,
-    )
+    sizes, exactly = sorted(set(edges or [1_000, 10_000, 100_000, 1_000_000])), _exactly(tolerance)
+    jobs = [Job(graph, size, items_per_edge, seconds, seed, exactly) for size in sizes]
+    command.run_engine(jobs, png=png, json=json)
 
 
 @app.command("audit")
@@ -88,18 +82,10 @@ def bench_audit(
     haystream bench audit --edges 10000 --verdicts 2000 --new-edges 10
     haystream bench audit --edges 10000 --verdicts 2000 --new-edges 25 --tended 0
     """
+    from haystream_service.bench.audit import Job
     from haystream_service.commands import bench as command
 
-    command.run_audit(
-        edges=edges,
-        verdicts=verdicts,
-        new_edges=new_edges,
-        tended=tended,
-        sampled=sampled,
-        seed=seed,
-        tolerance=tolerance,
-        json=json,
-    )
+    command.run_audit(Job(edges, verdicts, new_edges, tended, sampled, seed, _exactly(tolerance)), json=json)
 
 
 @app.command("ranges")
@@ -124,7 +110,7 @@ def bench_ranges(
     """
     from haystream_service.commands import bench as command
 
-    command.run_ranges(histories=histories, first=first, seed=seed, tolerance=tolerance, json=json)
+    command.run_ranges(histories=histories, first=first, seed=seed, tolerance=_exactly(tolerance), json=json)
 
 
 @app.command("recipients")
@@ -177,7 +163,6 @@ def bench_queries(
     haystream bench queries
     haystream bench queries --edges 1000000 --queries 1 --queries 10 --json
     """
-    from haystream.engines.local.budget import DEFAULT_TOLERANCE
     from haystream_service.bench.queries import Following, Job
     from haystream_service.commands import bench_queries as command
 
@@ -192,7 +177,7 @@ def bench_queries(
             seconds=seconds,
             memory=int(memory * 2**30),
             seed=seed,
-            tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+            tolerance=_exactly(tolerance),
         )
         for size in sorted(set(edges or [100_000]))
         for following in Following
@@ -323,3 +308,10 @@ def bench_api(
 
     desks = Desks(analysts=tuple(sorted(set(analysts or [1, 10, 50]))), seconds=seconds, think=think, seed=seed)
     command.run(sorted(set(edges or [1_000, 100_000])), desks, json=json)
+
+
+def _exactly(tolerance: float | None) -> float:
+    """The tolerance that was asked for; the engine's own where none was."""
+    from haystream.engines.local.budget import DEFAULT_TOLERANCE
+
+    return DEFAULT_TOLERANCE if tolerance is None else tolerance

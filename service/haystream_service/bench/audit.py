@@ -30,6 +30,22 @@ SHARES = (0.75, 0.2, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A history, and what is looked at after it."""
+
+    edges: int
+    verdicts: int
+    new_edges: int
+    """At once, in every LAP of the verdicts."""
+    tended: int
+    """Local solves in idle time after each verdict."""
+    sampled: int
+    """Participants whose columns are solved exactly."""
+    seed: int
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
     """The largest differences, at the model's scale: probabilities and their squares."""
 
@@ -63,45 +79,34 @@ class Audit:
     at_rest: Errors
 
 
-def run(
-    *,
-    edges: int,
-    verdicts: int,
-    new_edges: int,
-    tended: int,
-    sampled: int,
-    seed: int,
-    tolerance: float,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Random verdicts on a preferential-attachment graph with five items an edge, and `new_edges` at once in every
-    LAP of them, with `tended` local solves of idle time after each verdict; then the audit."""
+def run(job: Job, say: Callable[[str], None]) -> dict[str, Any]:
+    """What is found after random verdicts on a preferential-attachment graph with five items an edge."""
     warm()
-    rng = np.random.default_rng(seed)
-    state = State(tolerance=tolerance)
-    for item in graphs.items(GraphName.PREFERENTIAL, edges=edges, items_per_edge=5, seed=seed):
+    rng = np.random.default_rng(job.seed)
+    state = State(tolerance=job.tolerance)
+    for item in graphs.items(GraphName.PREFERENTIAL, edges=job.edges, items_per_edge=5, seed=job.seed):
         step(state, item)
     step(state, Query(QUERY, collection=graphs.COLLECTION))
     query = state.queries[QUERY]
     query.finish()
-    say(f"{verdicts:,} verdicts")
+    say(f"{job.verdicts:,} verdicts")
     begin = perf_counter()
     ids, arrivals = query.collection.item_ids, Arrivals(query.collection, rng)
-    for number in range(verdicts):
-        for _ in range(new_edges if number % LAP == 0 else 0):
+    for number in range(job.verdicts):
+        for _ in range(job.new_edges if number % LAP == 0 else 0):
             step(state, arrivals.on_new_edge())
         outcome = OUTCOMES[rng.choice(len(OUTCOMES), p=SHARES)]
         verdict = Verdict(f"v{number}", QUERY, ids[rng.integers(len(ids))], "audit", outcome, number)
         step(state, verdict)
         query.settle()
-        if tended:
-            query.tend(tended)
+        if job.tended:
+            query.tend(job.tended)
         query.drain()
         if (number + 1) % 10_000 == 0:
             say(f"  {number + 1:,}")
     seconds = perf_counter() - begin
     graph = query.collection.graph
-    sample = rng.choice(len(graph), min(sampled, len(graph)), replace=False)
+    sample = rng.choice(len(graph), min(job.sampled, len(graph)), replace=False)
     say(f"{2 * len(sample):,} columns, exactly")
     under_load = errors(query, sample)
     query.finish()
@@ -111,12 +116,12 @@ def run(
             edges=graph.edges,
             participants=len(graph),
             items=len(query.collection),
-            verdicts=verdicts,
+            verdicts=job.verdicts,
             screened_edges=int(np.count_nonzero(query.engine.readings.counts(everyone)[0])),
-            tended=tended,
+            tended=job.tended,
             sampled=len(sample),
-            tolerance=tolerance,
-            verdict_us=seconds / max(verdicts, 1) * 1e6,
+            tolerance=job.tolerance,
+            verdict_us=seconds / max(job.verdicts, 1) * 1e6,
             under_load=under_load,
             at_rest=errors(query, sample),
         )

@@ -13,10 +13,7 @@ from typing import Any, TypeVar
 from rich.markup import escape
 from rich.table import Table
 
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream_service.bench import audit, baselines, chart, engine, graphs, pipeline, ranges, recipients, report
-from haystream_service.bench.engine import Job, Measured
-from haystream_service.bench.names import GraphName
 from haystream_service.bench.stress import Stress
 from haystream_service.commands.console import Upright, notes, results, write_json
 from haystream_service.errors import UserError
@@ -25,53 +22,33 @@ from haystream_service.processes import pool
 T = TypeVar("T")
 
 
-def run_engine(
-    *,
-    edges: Sequence[int],
-    graph: GraphName,
-    items_per_edge: int,
-    seconds: float,
-    seed: int,
-    tolerance: float | None,
-    png: Path | None,
-    json: bool,
-) -> None:
-    """Measure the engine at every size, and the baselines. Raises `UserError`."""
-    graphs.files(graph)
+def run_engine(jobs: Sequence[engine.Job], *, png: Path | None, json: bool) -> None:
+    """Measure the engine at every size of one graph, and the baselines. Raises `UserError`."""
+    first = jobs[0]
+    graphs.files(first.graph)
     if png is not None:
         chart.check()
-    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
-    sizes: list[Measured] = []
+    options: dict[str, Any] = {"seconds": first.seconds, "seed": first.seed, "tolerance": first.tolerance}
+    sizes: list[engine.Measured] = []
     failed: list[dict[str, Any]] = []
     notes.print("baselines on the paper's largest network")
-    network = alone(partial(baselines.on_network, seconds=seconds, seed=seed, tolerance=tolerance))
-    for wanted in sorted(set(edges)):
-        notes.print(f"{graph}, {wanted:,} edges")
-        job = Job(graph, wanted, items_per_edge, seconds, seed, tolerance)
+    network = alone(partial(baselines.on_network, **options))
+    for job in jobs:
+        notes.print(f"{job.graph}, {job.edges:,} edges")
         try:
             measured = alone(partial(engine.measure, job))
         except BrokenProcessPool:
-            failed.append(
-                {
-                    "graph": graph,
-                    "edges": wanted,
-                    "reason": "its process came to an early end: too little memory, perhaps",
-                }
-            )
-            notes.print(f"  {failed[-1]['reason']}")
+            reason = "its process came to an early end: too little memory, perhaps"
+            failed.append({"graph": job.graph, "edges": job.edges, "reason": reason})
+            notes.print(f"  {reason}")
             continue
         if all(measured.edges != size.edges for size in sizes):  # a real graph may be smaller than what is wanted
             sizes.append(measured)
     if not sizes:
         raise UserError("no size could be measured")
-    options = {
-        "seconds": seconds,
-        "seed": seed,
-        "tolerance": tolerance,
-        "items_per_edge": items_per_edge,
-        "failed": failed,
-    }
-    result = report.as_json(graph, sizes, network, **options)
+    result = report.as_json(
+        first.graph, sizes, network, **options, items_per_edge=first.items_per_edge, failed=failed
+    )
     if png is not None:
         chart.draw(result, png)
         notes.print(f"drawn in {png}")
@@ -81,29 +58,9 @@ def run_engine(
         _print(result)
 
 
-def run_audit(
-    *,
-    edges: int,
-    verdicts: int,
-    new_edges: int,
-    tended: int,
-    sampled: int,
-    seed: int,
-    tolerance: float | None,
-    json: bool,
-) -> None:
+def run_audit(job: audit.Job, *, json: bool) -> None:
     """Audit the engine after a long history."""
-    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
-    result = audit.run(
-        edges=edges,
-        verdicts=verdicts,
-        new_edges=new_edges,
-        tended=tended,
-        sampled=sampled,
-        seed=seed,
-        tolerance=tolerance,
-        say=notes.print,
-    )
+    result = audit.run(job, notes.print)
     if json:
         write_json(result)
         return
@@ -116,9 +73,8 @@ def run_audit(
     results().print(table)
 
 
-def run_ranges(*, histories: int, first: int, seed: int, tolerance: float | None, json: bool) -> None:
+def run_ranges(*, histories: int, first: int, seed: int, tolerance: float, json: bool) -> None:
     """Search for the worst prior."""
-    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
     result = ranges.run(histories=histories, first=first, seed=seed, tolerance=tolerance, say=notes.print)
     if json:
         write_json(result)
