@@ -5,7 +5,7 @@ from haystream.compiled import compiled, inlined
 from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
-from haystream.engines.local.solve import VALUE, Scratch, System, begin, forget, solve, touched_by
+from haystream.engines.local.solve import VALUE, begin, forget, solve, touched_by
 from haystream.engines.local.state import Edges, State
 
 
@@ -20,18 +20,7 @@ def collect_largest(
     found, shares = state.rooms.edges, state.rooms.shares
     largest.start[0] = 0
     for s in range(len(start) - 1):
-        of = which[start[s] : start[s + 1]]
-        collect_shares(
-            state.system,
-            state.edges,
-            state.rooms.column,
-            found,
-            screened,
-            of,
-            shift,
-            state.tolerances.share,
-            shares,
-        )
+        collect_shares(state, screened, which[start[s] : start[s + 1]], shift)
         first = largest.start[s]
         rows = largest.edge[first : first + most]
         count = put_largest(shares, 0, found.size[0], rows)
@@ -43,29 +32,21 @@ def collect_largest(
 
 
 @compiled
-def collect_shares(
-    system: System,
-    edges: Edges,
-    room: Scratch,
-    found: Marked,
-    screened: Ints,
-    which: Ints,
-    shift: float,
-    tolerance: float,
-    shares: Floats,
-) -> None:
-    """Put the edges that have a share into `found`, for the caller to empty, and their shares into `shares`.
+def collect_shares(state: State, screened: Ints, which: Ints, shift: float) -> None:
+    """Put the edges that have a share into `rooms.edges`, for the caller to empty, and these into `rooms.shares`.
 
     Of a screened edge f it is w_f (d_f − Δ) β̃_fᵀ Λ⁻¹ a, a = mean over `which` of (1 − ρ_e) β̃_e. An edge's own
     data speak of its own η too: ρ_e (d_e − Δ) / len(which) more, with ρ_e = Var(η_e) w_e. `screened`: all edges
     that may have a weight; gone through where they are fewer than the contacts of whom the solve reaches."""
+    system, edges, room = state.system, state.edges, state.rooms.column
+    found, shares = state.rooms.edges, state.rooms.shares
     for i in range(len(which)):
         e = which[i]
         prior = edge_prior(edges.prior, e)
         part = (1.0 - prior.residual * edges.weight[e]) / len(which)
         begin(system, room, edges.tail[e], part * prior.on_tail)
         begin(system, room, edges.head[e], part * prior.on_head)
-    solve(system, tolerance, room)
+    solve(system, state.tolerances.share, room)
     values, contacts = room.cells[:, VALUE], 0
     for t in touched_by(room):
         contacts += system.degree[t] if values[t] != 0.0 else 0
