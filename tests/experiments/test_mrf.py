@@ -107,7 +107,7 @@ def test_the_prior_moments_equal_enumeration():
 
 def test_one_edge_by_hand():
     """φ = 1.5, 1, 1, 1.5 and one relevant item under Table 1: weights 1.5 × 1/10, 1/5, 1/5, 1.5 × 1/2."""
-    factors = mrf.potentials(mrf.homophily_factor(0.5, 0.5), TABLE_1, np.array([1.0]), np.array([1.0]))
+    factors = mrf.potentials(mrf.HOMOPHILY, TABLE_1, np.array([1.0]), np.array([1.0]))
     np.testing.assert_allclose(factors, [[0.2, 4 / 15, 4 / 15, 1.0]])
     marginals = mrf.enumerated(2, np.array([[0, 1]]), factors)
     np.testing.assert_allclose(marginals.joint, [np.array([0.15, 0.2, 0.2, 0.75]) / 1.3])
@@ -117,7 +117,7 @@ def test_one_edge_by_hand():
 def test_a_thousand_screenings_an_edge_do_not_underflow():
     pairs = np.array([[0, 1], [1, 2]])
     n = np.array([1000.0, 1000.0])
-    factors = mrf.potentials(mrf.homophily_factor(0.5, 0.5), TABLE_2, n, np.array([900.0, 150.0]))
+    factors = mrf.potentials(mrf.HOMOPHILY, TABLE_2, n, np.array([900.0, 150.0]))
     assert factors.max(axis=1).tolist() == [1.0, 1.0]
     np.testing.assert_allclose(JunctionTree(3, pairs).means(factors), [1.0, 1.0, 0.0], atol=0.01)
 

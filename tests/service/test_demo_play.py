@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from haystream.events import Verdict
 from haystream_service.demo import play as playing
 from haystream_service.demo import stage as staging
 from haystream_service.demo.bus import Bus, MemoryBus
@@ -17,7 +16,7 @@ from haystream_service.demo.progress import Progress
 from haystream_service.demo.stage import WorkerProcess
 from haystream_service.errors import UserError
 from haystream_service.sources import Source, synthetic
-from haystream_service.wire import NextItems, encode_verdict
+from haystream_service.wire import NextItems
 from haystream_service.wire.records import EstimateRecord, RankedItemRecord
 from haystream_service.worker.memory_broker import MemoryBroker
 
@@ -68,7 +67,7 @@ async def test_it_stops_when_nothing_is_left(in_memory):
 # ---- against scripted workers ----
 
 
-class ScriptedBus:
+class ScriptedBus(Bus):
     """A worker that answers a verdict with the items that it always answers with. `sent`: what it was told."""
 
     def __init__(
@@ -101,9 +100,6 @@ class ScriptedBus:
     async def take(self, query_id: str, top: str) -> str | None:
         self._asked += 1
         return top if self._asked % self._one_in == 0 else None
-
-    async def decide(self, verdict: Verdict) -> None:
-        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
 
     def _ranking(self, revision: int, screened: int) -> NextItems:
         return NextItems.model_construct(

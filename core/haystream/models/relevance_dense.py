@@ -9,6 +9,8 @@ import numpy as np
 
 from haystream.arrays import Flags, Floats, Longs
 
+ROWS_AT_ONCE = 20_000
+
 
 class Joints:
     """The prior moments of the paper's model (`models.base.Moments`), from those of pairs.
@@ -116,6 +118,6 @@ def values_of(who: Longs, order: Longs, z: Floats) -> Floats:
     return np.asarray(z.T[(order == who[:, None]).argmax(axis=1)])
 
 
-def chunks(rows: Longs, size: int = 20_000) -> list[Longs]:
+def chunks(rows: Longs) -> list[Longs]:
     """Rows in parts that keep the joints of one part within some tens of megabytes."""
-    return [rows[i : i + size] for i in range(0, len(rows), size)]
+    return [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]

@@ -31,14 +31,14 @@ class Bus(Protocol):
 
     async def take(self, query_id: str, top: str) -> str | None:
         """The item to read, given the one on top of the last ranking; None where none can be had just now."""
-        ...
+        return top
 
     async def decide(self, verdict: Verdict) -> None:
         """Give a verdict; returns when the broker has it."""
-        ...
+        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
 
 
-class KafkaBus:
+class KafkaBus(Bus):
     """A `Bus` over Kafka alone: whoever reads takes what is on top."""
 
     def __init__(self, settings: Settings, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> None:
@@ -59,14 +59,6 @@ class KafkaBus:
     async def next_ranking(self) -> NextItems:
         """The next value of next-items."""
         return decode_ranking((await self._consumer.getone()).value)
-
-    async def take(self, query_id: str, top: str) -> str | None:
-        """What is on top."""
-        return top
-
-    async def decide(self, verdict: Verdict) -> None:
-        """Give a verdict."""
-        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
 
 
 class ApiBus(KafkaBus):
@@ -92,7 +84,7 @@ class ApiBus(KafkaBus):
         await asyncio.to_thread(self._api.decide, *what, verdict_id=verdict.verdict_id, decided_at=at)
 
 
-class MemoryBus:
+class MemoryBus(Bus):
     """A `Bus` over the in-memory broker. `failed` is the worker's: its bug is raised where a ranking is awaited."""
 
     def __init__(self, broker: MemoryBroker, failed: "asyncio.Future[None]") -> None:
@@ -108,14 +100,6 @@ class MemoryBus:
         """Write items."""
         for key, value in items:
             self._broker.produce("items", key.encode(), value)
-
-    async def take(self, query_id: str, top: str) -> str | None:
-        """What is on top."""
-        return top
-
-    async def decide(self, verdict: Verdict) -> None:
-        """Give a verdict."""
-        await self.send("verdicts", verdict.query_id, encode_verdict(verdict))
 
     async def next_ranking(self) -> NextItems:
         """The next value of next-items."""

@@ -20,7 +20,6 @@ from haystream_service.study.models.base import Floats
 
 PEOPLE = ("z0", "z1", "z2")
 PAIRS = np.array([[0, 1], [1, 2]])
-FACTOR = mrf.homophily_factor(0.5, 0.5)
 CONDITIONAL = TABLE_1
 SETS: dict[str, tuple[tuple[int, int], ...]] = {
     "mixed": ((0, 0), (1, 0), (1, 1), (1, 0), (0, 0), (1, 1), (0, 1)),
@@ -90,7 +89,7 @@ def follow(seen: Sequence[tuple[int, int]]) -> dict[str, Beliefs]:
 
 def bayes_linear_prior() -> Prior:
     """The field's prior mean and covariance, as a prior of the core."""
-    mean, covariance = mrf.prior_moments(3, PAIRS, FACTOR)
+    mean, covariance = mrf.prior_moments(3, PAIRS, mrf.HOMOPHILY)
     rows = tuple(tuple(row) for row in covariance.tolist())
     return Prior(
         model="relevance",
@@ -106,7 +105,7 @@ def draw(result: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _exact(n: Floats, y: Floats) -> Beliefs:
-    marginals = mrf.enumerated(3, PAIRS, mrf.potentials(FACTOR, CONDITIONAL, n, y))
+    marginals = mrf.enumerated(3, PAIRS, mrf.potentials(mrf.HOMOPHILY, CONDITIONAL, n, y))
     mean = marginals.mean
     return Beliefs(mean, mean * (1.0 - mean), *mrf.mixture(CONDITIONAL, marginals.joint, n, y))
 

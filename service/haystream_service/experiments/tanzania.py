@@ -14,9 +14,9 @@ from haystream_service.experiments import tanzania_figures
 from haystream_service.experiments.lemmas import LemmaModel
 from haystream_service.experiments.parallel import workers
 from haystream_service.experiments.summary import mean_se, paired
-from haystream_service.experiments.terrorists import FACTOR, Density, World, linear_prior, world
+from haystream_service.experiments.terrorists import Density, World, linear_prior, world
 from haystream_service.study.models.base import Floats, Model
-from haystream_service.study.models.mrf import MrfModel
+from haystream_service.study.models.mrf import HOMOPHILY, MrfModel
 from haystream_service.study.network import Network
 from haystream_service.study.search import search
 
@@ -117,7 +117,7 @@ class Case:
     def models(self, network: Network) -> tuple[MrfModel, LemmaModel]:
         """The field, and Bayes linear with the field's mean and covariance."""
         linear = linear_prior(self.density, self.conditional, self.seed)
-        field = MrfModel(network, factor=FACTOR, conditional=self.world.conditional)
+        field = MrfModel(network, factor=HOMOPHILY, conditional=self.world.conditional)
         return field, LemmaModel(network, *linear)
 
 

@@ -21,7 +21,6 @@ from haystream_service.study.models.base import Floats
 from haystream_service.study.network import Network, network
 
 FILE = "tanzania_kenya/person_person_shared_tasks.csv"
-FACTOR = mrf.homophily_factor(0.5, 0.5)
 """λ₁ = λ₂ = 0.5, as in the paper."""
 CONDITIONALS = {1: TABLE_1, 2: TABLE_2}
 EDGES_OF_IRRELEVANT = 2
@@ -92,7 +91,7 @@ def linear_prior(density: Density, conditional: int, seed: int) -> tuple[Prior, 
     """The Bayes linear prior with the mean and covariance of the field on that network, and its further moments."""
     made = world(density, conditional, seed)
     network = made.network(np.ones(len(made.pairs), dtype=np.int64), np.random.default_rng(0))
-    prior = prior_of_field(network, factor=FACTOR, conditional=made.conditional)
+    prior = prior_of_field(network, factor=mrf.HOMOPHILY, conditional=made.conditional)
     return prior, LemmaEngine(network.collection.graph, prior).moments
 
 

@@ -92,10 +92,11 @@ class Held:
 
 
 class MemoryClaims(Claims):
-    """The leases of a `MemoryStore`'s queries. `clock` says the time in microseconds since the epoch."""
+    """The leases of a `MemoryStore`'s queries."""
 
-    def __init__(self, clock: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
+        self.clock: Callable[[], int] = lambda: time.time_ns() // 1000
+        """Says the time in microseconds since the epoch."""
         self.new_id: Callable[[], str] = lambda: uuid4().hex
         self.rebuilding: Callable[[], bool] = lambda: False
         """Whether the store has no mark: then a query that is not there may be one that is not rebuilt yet."""

@@ -17,7 +17,7 @@ from haystream_service.study import plots
 from haystream_service.study.markdown import table
 from haystream_service.study.models import MODELS
 from haystream_service.study.paired import Estimate, Study, read_study
-from haystream_service.study.plan import Pair, Setting
+from haystream_service.study.plan import Pair, Setting, pair_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def by_policy(study: Study, against: Pair = REFERENCE) -> str:
         lines.append([model.label, *cells, _difference(study, study.best(model), against)])
         if study.queries > 1:
             lines[-1].append(_ratio(study, study.best(model), against))
-    header = ["model", *(policy.label for policy in policies), f"its best − {_name(against)}"]
+    header = ["model", *(policy.label for policy in policies), f"its best − {pair_label(against)}"]
     return table([*header, *(["ratio, over queries"] if study.queries > 1 else [])], lines)
 
 
@@ -61,7 +61,7 @@ def swept(study: Study, against: Pair = REFERENCE) -> str:
             differences = (_difference(study, best, other) for other in (plain, against))
             lines.append([name, policy.label, *found, chosen, str(len(tried)), *differences])
     header = ["model", "policy", "defaults", "best in hindsight", "which is", "of", "less its defaults"]
-    return table([*header, f"less {_name(against)}"], lines)
+    return table([*header, f"less {pair_label(against)}"], lines)
 
 
 def draw(studies: Sequence[Study], path: Path, against: Pair = REFERENCE) -> None:
@@ -121,10 +121,6 @@ def _cell(total: Estimate | None, most: float) -> str:
     if total is None:
         return ""
     return f"**{total}**" if total.value == most else str(total)
-
-
-def _name(pair: Pair) -> str:
-    return f"{pair[0].label}, {pair[1].label}"
 
 
 def _pair(text: str) -> Pair:

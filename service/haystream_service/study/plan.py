@@ -38,6 +38,11 @@ Pair = tuple[Setting, Setting]
 """A model and a policy."""
 
 
+def pair_label(pair: Pair) -> str:
+    """As it is called in tables."""
+    return f"{pair[0].label}, {pair[1].label}"
+
+
 class Task(NamedTuple):
     """One search."""
 

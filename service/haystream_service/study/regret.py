@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream_service.study.markdown import table
-from haystream_service.study.plan import Pair
+from haystream_service.study.plan import Pair, pair_label
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def by_sort(survey: Survey, against: Sequence[Pair]) -> str:
     logs = np.log(survey.ratios(against))
     means = [np.exp(logs[:, survey.of_sort(sort)].mean(axis=1)) for sort in survey.sorts]
     lines = [
-        [label(pair), *(" ".join(map(_short, of_sort[row].tolist())) for of_sort in means)]
+        [pair_label(pair), *(" ".join(map(_short, of_sort[row].tolist())) for of_sort in means)]
         for row, pair in enumerate(survey.pairs)
     ]
     return table(["found, to the best", *(_described(survey, sort) for sort in survey.sorts)], lines)
@@ -76,7 +76,7 @@ def by_share(survey: Survey, against: Sequence[Pair]) -> str:
         if (of := (low <= shares) & (shares < high)).any()
     }
     lines = [
-        [label(pair), *(" ".join(map(_short, of_band[row].tolist())) for of_band in bands.values())]
+        [pair_label(pair), *(" ".join(map(_short, of_band[row].tolist())) for of_band in bands.values())]
         for row, pair in enumerate(survey.pairs)
     ]
     return table(["found, to the best", *bands], lines)
@@ -89,7 +89,7 @@ def worst(survey: Survey, sort: str, against: Sequence[Pair]) -> str:
     least = ratios.argmin(axis=1)
     lines = [
         [
-            label(pair),
+            pair_label(pair),
             *(
                 f"{_short(ratios[row, query, column])} {survey.queries[places[query]].name}"
                 for column, query in enumerate(least[row].tolist())
@@ -98,11 +98,6 @@ def worst(survey: Survey, sort: str, against: Sequence[Pair]) -> str:
         for row, pair in enumerate(survey.pairs)
     ]
     return table([sort, *(f"{at:,}" for at in survey.at)], lines)
-
-
-def label(pair: Pair) -> str:
-    """As it is called in tables."""
-    return f"{pair[0].label}, {pair[1].label}"
 
 
 def _described(survey: Survey, sort: str) -> str:

@@ -5,6 +5,7 @@ when a worker crashes, comes back, or shares the partitions with another.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from zlib import crc32
 from haystream_service.store.base import Span
 from haystream_service.store.claims import Outgoing
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import OWNED, SOURCES, Clock, Kind, Offsets, Record, SystemClock
+from haystream_service.worker.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.worker.worker import Worker
 
 ITEMS_AT_ONCE = 1000
@@ -35,11 +36,10 @@ class Message:
 class MemoryBroker:
     """Topics and the committed offsets of one consumer group. It outlives the workers; it is the log."""
 
-    def __init__(self, *, partitions: int = 1, clock: Clock | None = None) -> None:
+    def __init__(self, *, partitions: int = 1) -> None:
         self.partitions = partitions
         self.committed: dict[Where, int] = {}
         """The next offset to deliver after a crash, by topic and partition."""
-        self._clock = clock or SystemClock()
         self._logs: defaultdict[Where, list[Message]] = defaultdict(list)
         self._grown: defaultdict[Where, asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -50,7 +50,7 @@ class MemoryBroker:
     def append(self, where: Where, key: bytes | None, value: bytes | None, *, restates: int | None = None) -> int:
         """Append a message to a partition. The offset it got."""
         log = self._logs[where]
-        log.append(Message(key, value, self._clock.now(), restates))
+        log.append(Message(key, value, time.time(), restates))
         self._grown[where].set()
         return len(log) - 1
 

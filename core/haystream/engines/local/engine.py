@@ -32,7 +32,6 @@ from haystream.engines.local.announce import At, look_closely, mark_edges_of, te
 from haystream.engines.local.budget import (
     COMMON_SHIFT,
     COMMON_SHIFT_WAITS,
-    DEFAULT_TOLERANCE,
     LEAST_SCALE,
     EntryTolerances,
     Tolerances,
@@ -89,9 +88,7 @@ class LocalEngine:
         QueryFailed: TOO_MUCH_WORK, from whatever solves; the engine cannot be used any more.
     """
 
-    def __init__(
-        self, graph: Graph, prior: Prior, precision: Precision, *, tolerance: float = DEFAULT_TOLERANCE
-    ) -> None:
+    def __init__(self, graph: Graph, prior: Prior, precision: Precision, *, tolerance: float) -> None:
         self._graph = graph
         self._prior = prior
         self._precision = precision

@@ -23,6 +23,9 @@ from haystream_service.study.network import Network
 
 Longs = NDArray[np.int64]
 
+HOMOPHILY: Floats = np.array([1.5, 1.0, 1.0, 1.5])
+"""The clique factor of Table 1a, λ₁ = λ₂ = 0.5: two irrelevant ends are rewarded, and two relevant ones."""
+
 MOST_ENUMERATED = 20
 """Participants, at most, whose 2^m states are enumerated."""
 
@@ -35,11 +38,6 @@ class Marginals:
     """E[Z | Y], shape (participants,)."""
     joint: Floats
     """P(z_u, z_v | Y) of every edge, shape (edges, 4)."""
-
-
-def homophily_factor(on_irrelevant: float, on_relevant: float) -> Floats:
-    """The clique factor of Table 1a: λ₁ rewards two irrelevant ends, λ₂ two relevant ones. Shape (4,)."""
-    return np.array([1.0 + on_irrelevant, 1.0, 1.0, 1.0 + on_relevant])
 
 
 def moment_factor(mean: float, both: float) -> Floats:
