@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -199,43 +199,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        wrong = [
-            f"{_variable(name)} and {_variable(name)}_FILE are both given: give one of them"
-            for name in SECRETS
-            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None
-        ]
-        for server, tls, on in (
-            ("kafka", self.kafka_tls, "HAYSTREAM_KAFKA_TLS=true"),
-            ("redis", self.redis.startswith("rediss:"), "a rediss:// URL"),
-        ):
-            given = [name for part in TLS_PARTS if getattr(self, name := f"{server}_{part}") is not None]
-            if given and not tls:
-                wrong.append(f"{_variable(given[0])} is for TLS, which {on} asks for")
-            if given and given != [f"{server}_ca_file"] and getattr(self, f"{server}_cert_file") is None:
-                wrong.append(
-                    f"{_variable(given[-1])} is the key of a certificate: name {_variable(server)}_CERT_FILE"
-                )
-        password = self.kafka_password is not None or self.kafka_password_file is not None
-        if self.kafka_sasl and not (self.kafka_user and password):
-            wrong.append("HAYSTREAM_KAFKA_SASL needs HAYSTREAM_KAFKA_USER and HAYSTREAM_KAFKA_PASSWORD (or …_FILE)")
-        if not self.kafka_sasl and (self.kafka_user or password):
-            wrong.append(f"a user or password for Kafka needs HAYSTREAM_KAFKA_SASL: {', '.join(SASL)}")
-        if self.redis_sentinel is None:
-            wrong += [
-                f"{_variable(name)} needs HAYSTREAM_REDIS_SENTINEL, what sentinels call the server"
-                for name in ("redis_sentinel_password", "redis_sentinel_password_file")
-                if getattr(self, name) is not None
-            ]
-            if "," in urlsplit(self.redis).netloc:
-                wrong.append("HAYSTREAM_REDIS names several hosts, as for sentinels: HAYSTREAM_REDIS_SENTINEL")
-        elif self.redis_cluster or self.redis.startswith("unix:"):
-            wrong.append("HAYSTREAM_REDIS_SENTINEL goes with a URL of sentinels, without HAYSTREAM_REDIS_CLUSTER")
-        if self.redis_user and not (self.redis_password or self.redis_password_file):
-            wrong.append("HAYSTREAM_REDIS_USER needs HAYSTREAM_REDIS_PASSWORD or HAYSTREAM_REDIS_PASSWORD_FILE")
-        oidc = [name for name in OIDC if getattr(self, name) is None]
-        if oidc and len(oidc) < len(OIDC):
-            wrong.append(f"an OpenID provider needs {' and '.join(map(_variable, oidc))}, too")
-        if wrong:
+        if wrong := [problem for problems in FIT_TOGETHER for problem in problems(self)]:
             raise ValueError("\n".join(wrong))
         return self
 
@@ -252,6 +216,55 @@ SECRETS = (
 """Each may be given in a file, which the setting with `_file` at its end names."""
 OIDC = ("api_oidc_issuer", "api_oidc_audience", "api_oidc_jwks")
 TLS_PARTS = ("ca_file", "cert_file", "key_file", "key_password", "key_password_file")
+
+
+def _secrets_twice(settings: Settings) -> Iterator[str]:
+    for name in SECRETS:
+        if getattr(settings, name) is not None and getattr(settings, f"{name}_file") is not None:
+            yield f"{_variable(name)} and {_variable(name)}_FILE are both given: give one of them"
+
+
+def _tls_in_part(settings: Settings) -> Iterator[str]:
+    for server, tls, on in (
+        ("kafka", settings.kafka_tls, "HAYSTREAM_KAFKA_TLS=true"),
+        ("redis", settings.redis.startswith("rediss:"), "a rediss:// URL"),
+    ):
+        given = [name for part in TLS_PARTS if getattr(settings, name := f"{server}_{part}") is not None]
+        if given and not tls:
+            yield f"{_variable(given[0])} is for TLS, which {on} asks for"
+        if given and given != [f"{server}_ca_file"] and getattr(settings, f"{server}_cert_file") is None:
+            yield f"{_variable(given[-1])} is the key of a certificate: name {_variable(server)}_CERT_FILE"
+
+
+def _kafka_login_in_part(settings: Settings) -> Iterator[str]:
+    password = settings.kafka_password is not None or settings.kafka_password_file is not None
+    if settings.kafka_sasl and not (settings.kafka_user and password):
+        yield "HAYSTREAM_KAFKA_SASL needs HAYSTREAM_KAFKA_USER and HAYSTREAM_KAFKA_PASSWORD (or …_FILE)"
+    if not settings.kafka_sasl and (settings.kafka_user or password):
+        yield f"a user or password for Kafka needs HAYSTREAM_KAFKA_SASL: {', '.join(SASL)}"
+
+
+def _redis_in_part(settings: Settings) -> Iterator[str]:
+    if settings.redis_sentinel is None:
+        for name in ("redis_sentinel_password", "redis_sentinel_password_file"):
+            if getattr(settings, name) is not None:
+                yield f"{_variable(name)} needs HAYSTREAM_REDIS_SENTINEL, what sentinels call the server"
+        if "," in urlsplit(settings.redis).netloc:
+            yield "HAYSTREAM_REDIS names several hosts, as for sentinels: HAYSTREAM_REDIS_SENTINEL"
+    elif settings.redis_cluster or settings.redis.startswith("unix:"):
+        yield "HAYSTREAM_REDIS_SENTINEL goes with a URL of sentinels, without HAYSTREAM_REDIS_CLUSTER"
+    if settings.redis_user and not (settings.redis_password or settings.redis_password_file):
+        yield "HAYSTREAM_REDIS_USER needs HAYSTREAM_REDIS_PASSWORD or HAYSTREAM_REDIS_PASSWORD_FILE"
+
+
+def _provider_in_part(settings: Settings) -> Iterator[str]:
+    lacking = [name for name in OIDC if getattr(settings, name) is None]
+    if lacking and len(lacking) < len(OIDC):
+        yield f"an OpenID provider needs {' and '.join(map(_variable, lacking))}, too"
+
+
+FIT_TOGETHER = (_secrets_twice, _tls_in_part, _kafka_login_in_part, _redis_in_part, _provider_in_part)
+"""What each says is wrong with settings that are right one by one, in the order in which it is told."""
 
 
 def load(config: Path | None = None, *, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:
