@@ -114,7 +114,7 @@ class Opening:
             except Rejected as error:
                 batch.rejected[delivery] = error
                 continue
-            if await self._shared.retry(lambda s=settings: self._shared.store.is_deleted(s.collection)):  # type: ignore[misc]
+            if await self._shared.retry(partial(self._shared.store.is_deleted, settings.collection)):
                 batch.rejected[delivery] = collection_deleted(settings.collection)
                 continue
             follower = await self._follow(settings)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
@@ -410,7 +411,7 @@ class QueryOwner:
         deliveries = []
         for kind, span in zip(OWNED, (note.queries, note.verdicts, note.leases), strict=True):
             if span is not None:
-                records = await shared.retry(lambda k=kind, s=span: shared.again(k, self.partition, key, s))  # type: ignore[misc]
+                records = await shared.retry(partial(shared.again, kind, self.partition, key, span))
                 for record in records:
                     with suppress(Rejected):  # which has its dead letter
                         deliveries.append(Delivery(record, decode(record), again=True))

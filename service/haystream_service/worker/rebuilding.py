@@ -202,14 +202,14 @@ class Rebuild:
         finally:
             await worker.close()
         for query_id, value in held.rankings.items():
-            await self._retry(lambda q=query_id, v=value: self._publisher.publish_ranking(q, v))  # type: ignore[misc]
+            await self._retry(partial(self._publisher.publish_ranking, query_id, value))
         for query_id in held.withdrawn:
-            await self._retry(lambda q=query_id: self._publisher.withdraw_ranking(q))  # type: ignore[misc]
+            await self._retry(partial(self._publisher.withdraw_ranking, query_id))
         for query_id, restated in held.restated.items():
-            await self._retry(lambda q=query_id, r=restated: self._publisher.restate_settings(q, *r))  # type: ignore[misc]
+            await self._retry(partial(self._publisher.restate_settings, query_id, *restated))
         await self._retry(lambda: kafka_admin.commit(settings, read))
         for query_id in await self._retry(self._store.query_ids):
-            await self._retry(lambda q=query_id: self._store.let_claim(q, True))  # type: ignore[misc]
+            await self._retry(partial(self._store.let_claim, query_id, True))
         noted = {name: (NOTHING, offset) for name, offset in named(read, settings).items()}
         await self._retry(lambda: self._store.move_up_to(noted))
         fresh = mark(described(settings.topic(SOURCES[Kind.QUERY]), self._partitions[SOURCES[Kind.QUERY]]))
@@ -249,7 +249,7 @@ class Rebuild:
         return await self._retry(once)
 
     async def _stopped(self) -> dict[str, str]:
-        notes = {q: await self._retry(lambda q=q: self._store.read_note(q)) for q in await self._quarantined()}  # type: ignore[misc]
+        notes = {q: await self._retry(partial(self._store.read_note, q)) for q in await self._quarantined()}
         return {
             q: f"{note.quarantine.code}: {note.quarantine.detail}" for q, note in notes.items() if note.quarantine
         }

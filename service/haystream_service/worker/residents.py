@@ -9,6 +9,7 @@ again. Nobody waits for what is done here, so it is done by turns.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from haystream.events import View
 from haystream_service.process_memory import resident_bytes
@@ -151,7 +152,7 @@ class Residents:
                 following.setdefault(owner.away.follows, []).append(owner)
         for view, owners in following.items():
             try:
-                count = await shared.retry(lambda c=view.collection: shared.store.entry_count(c))  # type: ignore[misc]
+                count = await shared.retry(partial(shared.store.entry_count, view.collection))
             except StoreDamaged as damaged:
                 log.error("%s", damaged)
                 continue

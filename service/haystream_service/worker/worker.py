@@ -342,8 +342,8 @@ class Worker:
         long_ago = 1000 * (shared.clock.now() - limits.withdrawn_seconds)
         found: list[tuple[QueryOwner, Head]] = []
         for partition in partitions:
-            query_ids = sorted(await shared.retry(lambda p=partition: shared.store.query_ids(p)))  # type: ignore[misc]
-            heads = await shared.retry(lambda q=query_ids: shared.store.read_heads(q))  # type: ignore[misc]
+            query_ids = sorted(await shared.retry(partial(shared.store.query_ids, partition)))
+            heads = await shared.retry(partial(shared.store.read_heads, query_ids))
             for query_id, head in zip(query_ids, heads, strict=True):
                 if head is not None and head.partition in {partition, -1}:
                     await shared.check_same_topics(query_id, partition, head.position)
