@@ -13,7 +13,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Looked, Outgoing, publish_outbox
 from haystream_service.wire import decode_lease, decode_ranking
-from haystream_service.worker import leasing, query_owner
+from haystream_service.worker import gathering, leasing
 from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing
 from haystream_service.worker.memory_broker import MemoryPublisher, Message
 from haystream_service.worker.records import BrokerUnavailable
@@ -310,7 +310,7 @@ async def test_what_was_claimed_while_no_worker_ran_is_folded_by_the_next_one() 
 async def test_what_was_claimed_waits_for_more_to_be_saved_with(
     follows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_owner, "GATHER_SECONDS", 0.01 if follows == "nothing" else 3600.0)
+    monkeypatch.setattr(gathering, "GATHER_SECONDS", 0.01 if follows == "nothing" else 3600.0)
     world = World()
     world.say(Query("q"), *(item(n) for n in range(12)))
     process = await world.process(item_publish_seconds=3600.0)
@@ -331,11 +331,11 @@ async def test_what_was_claimed_waits_for_more_to_be_saved_with(
 
 
 async def test_many_that_were_claimed_wait_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_owner, "GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr(gathering, "GATHER_SECONDS", 3600.0)
     world = World()
     world.say(Query("q"), *(item(n) for n in range(60)))
     process = await world.process(item_publish_seconds=3600.0)
-    world.say(*(lease(n, item=n) for n in range(1 + query_owner.MOST_GATHERED)))
+    world.say(*(lease(n, item=n) for n in range(1 + gathering.MOST_GATHERED)))
 
     def without(message: Message) -> bool:
         return "item-3" not in {each.item_id for each in decode_ranking(message.value).items}

@@ -11,14 +11,14 @@ from haystream.engine_choice import check_supported
 from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query
 from haystream.query_state import QueryState
-from haystream_service.store.base import Position, StoredQuery
-from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.store.base import Note, Position, StoredQuery
+from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
 from haystream_service.worker.followers import Follower, Followers, Listener
 from haystream_service.worker.intake import collection_deleted
-from haystream_service.worker.records import Kind, Offsets
+from haystream_service.worker.records import OWNED, Kind, Offsets
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
 from haystream_service.worker.written import NONE_SAID
@@ -62,6 +62,18 @@ class Opening:
         elif stored.partition == self._partition:
             self._ends = await shared.check_same_topics(self._query_id, stored.partition, stored.position)
         return stored
+
+    async def passed_over(self, note: Note) -> list[Delivery]:
+        """What was passed over and is an event, read once more."""
+        shared, key = self._shared, self._query_id.encode()
+        deliveries = []
+        for kind, span in zip(OWNED, (note.queries, note.verdicts, note.leases), strict=True):
+            if span is not None:
+                records = await shared.retry(partial(shared.again, kind, self._partition, key, span))
+                for record in records:
+                    with suppress(Rejected):  # which has its dead letter
+                        deliveries.append(Delivery(record, decode(record), again=True))
+        return deliveries
 
     async def load(self, stored: StoredQuery, again: Sequence[Delivery], troubles: Troubles) -> Loaded:
         """The state that the saved facts make, with the newest settings that came while the query was stopped."""

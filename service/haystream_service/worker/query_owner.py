@@ -3,23 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
 from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
-from haystream_service.worker.batch import Batch, Delivery, decode
+from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.committing import Committing, query_deleted
 from haystream_service.worker.exclusive import Turn
-from haystream_service.worker.folding import AT_ONCE, SPARE_OFFERS, Folded, Loaded, Pace, fold
+from haystream_service.worker.folding import AT_ONCE, Folded, Loaded, Pace, fold
 from haystream_service.worker.followers import Followers, Stale
+from haystream_service.worker.gathering import gather
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
-from haystream_service.worker.records import OWNED, Kind, Record
+from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
@@ -27,11 +26,6 @@ from haystream_service.worker.written import NONE_SAID
 
 log = logging.getLogger(__name__)
 
-GATHER_SECONDS = 0.25
-"""For so long, or `item_publish_seconds` if that is less, what analysts were handed waits for more to be saved and
-published with. The store has known since the claim who has what."""
-MOST_GATHERED = SPARE_OFFERS // 4
-"""So many make it due at once: what is offered in the store must not run short."""
 LEAST_SECONDS = 0.001
 """A timer may end early by the rounding of its time: set to nothing then, it would end at once, again and again."""
 
@@ -280,28 +274,16 @@ class QueryOwner:
                 except StoreDamaged as damaged:
                     await self._troubles.damaged(damaged)
             return
-        await self._gather(deliveries)
-        shared, batch = self._shared, Batch(deliveries)
+        shared = self._shared
+        if self._loaded is not None and len(self._loaded.state.leases):  # until then what is offered is the ranking
+            await gather(deliveries, self.mailbox, shared.clock, pace=shared.limits.item_publish_seconds)
+        batch = Batch(deliveries)
         for delivery in batch.of(Kind.VERDICT):
             shared.metrics.stage.labels("queue").observe(max(0.0, shared.clock.now() - delivery.record.timestamp))
         while not await self._tried(batch):
             self._loaded = None
         if self._loaded is None or not self._leaving:
             self._left.set()
-
-    async def _gather(self, deliveries: list[Delivery]) -> None:
-        """Add what comes within a moment, where all that is there can wait so long; a verdict, say, ends that."""
-        if self._loaded is None or not len(self._loaded.state.leases):  # until then what is offered is the ranking
-            return
-        clock, pace = self._shared.clock, self._shared.limits.item_publish_seconds
-        over = clock.monotonic() + min(GATHER_SECONDS, pace)
-        while 0 < len(deliveries) < MOST_GATHERED and all(map(_can_wait, deliveries)):
-            if (left := over - clock.monotonic()) <= 0:
-                return
-            await self.mailbox.until_due(left)
-            if not (taken := self.mailbox.take()):
-                return
-            deliveries += taken
 
     async def _tried(self, batch: Batch) -> bool:
         """Whether the batch is dealt with; else it has to be done again, from the stored state."""
@@ -385,7 +367,7 @@ class QueryOwner:
         else:
             if self._troubles.listed:  # who opened it may have done so when the store had gone back
                 note = await self._troubles.adopt_unknown(note)
-            again = await self._again(note)
+            again = await self._opening.passed_over(note)
             self._loaded = await self._opening.load(stored, again, self._troubles)
             self._loaded.finished = self._loaded.finished or self._lacking
             self._lacking = False
@@ -401,21 +383,9 @@ class QueryOwner:
                 batch.add(taken)
         if batch.of(Kind.QUERY) or note.queries is not None:
             note = await self._troubles.adopt_unknown(note)
-            batch.add_again(await self._again(note))
+            batch.add_again(await self._opening.passed_over(note))
             self._loaded = await self._opening.open(batch, self._troubles)
         return note
-
-    async def _again(self, note: Note) -> list[Delivery]:
-        """What was passed over and is an event, read once more."""
-        shared, key = self._shared, self.query_id.encode()
-        deliveries = []
-        for kind, span in zip(OWNED, (note.queries, note.verdicts, note.leases), strict=True):
-            if span is not None:
-                records = await shared.retry(partial(shared.again, kind, self.partition, key, span))
-                for record in records:
-                    with suppress(Rejected):  # which has its dead letter
-                        deliveries.append(Delivery(record, decode(record), again=True))
-        return deliveries
 
     async def _refuse(self, batch: Batch) -> None:
         """Reject a batch for a query that is stopped, deleted, another partition's, or not opened by anybody."""
@@ -596,11 +566,6 @@ class QueryOwner:
     def _time_is_up(self) -> None:
         self._timer = None
         self.wake()
-
-
-def _can_wait(delivery: Delivery) -> bool:
-    """Whether nobody waits for the delivery: an item that was handed to somebody is not offered in any case."""
-    return isinstance(delivery.event, LeaseFact) and not delivery.event.action.ends
 
 
 def _away(settings: Query | None, revision: int, cursor: int) -> Away:
