@@ -480,21 +480,25 @@ class QueryOwner:
         if not done:
             return
         self._tending_raised = False
-        stays = self._stays(loaded)
-        # One that leaves does not follow its collection any more: where that has grown, this stays undone until it
-        # is brought back. Nobody brings back one that is not open: that one takes in what came, and then goes on.
-        cut_short = state.unfinished and bool(state.behind) and not loaded.follows
-        if (unfinished or state.tended) and not loaded.finished and (stays or not state.unfinished or cut_short):
-            # Publish again what was made with estimates, or was told of when nobody waited; a batch that comes
-            # before does.
-            loaded.finished, limits = True, self._shared.limits
-            soon = limits.item_publish_seconds if unfinished and not cut_short else limits.totals_seconds
-            self._wake_after(soon if stays or cut_short else 0.0)
+        if (unfinished or state.tended) and not loaded.finished:
+            self._have_saved(loaded, soon=unfinished)
         follower.snapshots.keep(state.settings)
         follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self.away = _away(state.settings, loaded.revision, loaded.cursor)
             self._let_go()
+
+    def _have_saved(self, loaded: Loaded, *, soon: bool) -> None:
+        """Have what was made with estimates, or was told of when nobody waited, saved and published once it is all
+        done; a batch that comes before does."""
+        state, limits, stays = loaded.state, self._shared.limits, self._stays(loaded)
+        # One that leaves does not follow its collection any more: where that has grown, this stays undone until it
+        # is brought back. Nobody brings back one that is not open: that one takes in what came, and then goes on.
+        cut_short = state.unfinished and bool(state.behind) and not loaded.follows
+        if stays or cut_short or not state.unfinished:
+            loaded.finished = True
+            pace = limits.item_publish_seconds if soon and not cut_short else limits.totals_seconds
+            self._wake_after(pace if stays or cut_short else 0.0)
 
     def _stays(self, loaded: Loaded) -> bool:
         """Whether the state is kept in memory, and follows its collection, when there is nothing more to do.
