@@ -85,12 +85,8 @@ def run(
         raise UserError(
             f"--collection {collection!r}: expected 1 to 512 characters, none of them a control character"
         )
-    if (
-        to
-        and to != "kafka"
-        and Path(to).exists()
-        and any(Path(to).samefile(read) for read in (path, aliases) if read)
-    ):
+    file = Path(to) if to and to != "kafka" else None
+    if file is not None and file.exists() and any(file.samefile(read) for read in (path, aliases) if read):
         raise UserError(f"--to {to}: that is what is read; it would be lost")
     settings = load(config) if config or to == "kafka" else Settings()
     making = Making(
@@ -107,7 +103,7 @@ def run(
             if to == "kafka":
                 asyncio.run(_to_kafka(items, settings, tally))
             else:
-                _to_file(items, Path(to) if to else None, tally)
+                _to_file(items, file, tally)
     except (UserError, KeyboardInterrupt):
         if tally.imported or tally.skipped:
             notes.print(f"the import broke off: {tally.written} items were written to {escape(destination)}")
