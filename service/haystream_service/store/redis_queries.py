@@ -107,53 +107,17 @@ class RedisQueries(RedisLists, Queries):
 
     @override
     async def save_query(self, change: Change, *, claimable: bool = True) -> None:
-        query_id, position = change.query_id, change.position
+        query_id = change.query_id
         if change.expected == 0:
             if change.settings is None:
                 raise ValueError(f"the first save of query {query_id!r} lacks its settings")
             await self._list(query_id, change.partition, self._keys.partition(change.partition))
-        offers = change.offers
-        arguments: list[bytes | str | int | float] = [
-            change.expected,
-            change.revision,
-            fingerprint(change),
-            change.partition,
-            position.queries_offset,
-            position.verdicts_offset,
-            position.cursor,
-            change.touched,
-            b"" if change.settings is None else encode_query(change.settings),
-            encode_shared(change.tables),
-            change.ranking,
-            packed(change.tables.participants),
-            packed(change.tables.edges),
-            position.leases_offset,
-            "" if claimable else "1",
-            len(change.verdicts),
-            len(change.leases),
-            len(change.ended),
-            "" if offers is None else f"{change.revision} {int(offers.complete)}",
-            "1" if change.tables.whole else "",
-            f"{change.tables.size.participants} {change.tables.size.edges}",
-            position.history,
-            "",
-            "1" if change.unfinished else "",
-        ]
-        listed = len(arguments) - 2
-        for verdict in change.verdicts:
-            arguments += (verdict.verdict_id, encode_verdict(verdict))
-        for fact in change.leases:
-            arguments += encode_fact(fact)
-        arguments += change.ended
-        if offers is not None:
-            arguments += (f"{item_id}\n{score!r}\n{mean!r}" for item_id, score, mean in offers.items)
         keys = [self._keys.query(query_id, part) for part in SAVED_PARTS]
-        stored = await self._run(self._save, keys, arguments)
+        stored = await self._run(self._save, keys, _arguments(change, claimable=claimable, listed=False))
         if stored == NOT_LISTED:
             # Before a lease is stored: the owner is sure to look at it then.
             await self._list(query_id, change.partition, self._keys.leased(change.partition))
-            arguments[listed] = "1"
-            stored = await self._run(self._save, keys, arguments)
+            stored = await self._run(self._save, keys, _arguments(change, claimable=claimable, listed=True))
         if stored is not None:
             raise Fenced(query_id, change.expected, int(stored))
 
@@ -272,6 +236,45 @@ class RedisQueries(RedisLists, Queries):
             Size(*map(int, size.split())) if size else Size(len(people.index), len(pairs.index)),
             *read_shared(shared),
         )
+
+
+def _arguments(change: Change, *, claimable: bool, listed: bool) -> list[bytes | str | int | float]:
+    """What `save.lua` is given of a change, in its order."""
+    position, offers = change.position, change.offers
+    arguments: list[bytes | str | int | float] = [
+        change.expected,
+        change.revision,
+        fingerprint(change),
+        change.partition,
+        position.queries_offset,
+        position.verdicts_offset,
+        position.cursor,
+        change.touched,
+        b"" if change.settings is None else encode_query(change.settings),
+        encode_shared(change.tables),
+        change.ranking,
+        packed(change.tables.participants),
+        packed(change.tables.edges),
+        position.leases_offset,
+        "" if claimable else "1",
+        len(change.verdicts),
+        len(change.leases),
+        len(change.ended),
+        "" if offers is None else f"{change.revision} {int(offers.complete)}",
+        "1" if change.tables.whole else "",
+        f"{change.tables.size.participants} {change.tables.size.edges}",
+        position.history,
+        "1" if listed else "",
+        "1" if change.unfinished else "",
+    ]
+    for verdict in change.verdicts:
+        arguments += (verdict.verdict_id, encode_verdict(verdict))
+    for fact in change.leases:
+        arguments += encode_fact(fact)
+    arguments += change.ended
+    if offers is not None:
+        arguments += (f"{item_id}\n{score!r}\n{mean!r}" for item_id, score, mean in offers.items)
+    return arguments
 
 
 async def _by_turns(read: Callable[[T], R], raws: Sequence[T]) -> list[R]:
