@@ -12,8 +12,8 @@ from support.seeds import faults
 from support.store_copy import copied
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

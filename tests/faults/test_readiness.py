@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
 from haystream.events import Item, Outcome, Query, Verdict
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
+from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

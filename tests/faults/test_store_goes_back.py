@@ -9,8 +9,8 @@ from support.seeds import faults
 from support.store_copy import Copy, copied, noted
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ServerUnavailable, ValkeyServer
+from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

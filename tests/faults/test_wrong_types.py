@@ -10,8 +10,8 @@ from support.pipeline import Pipeline, is_ready, page, settings_on, until
 from support.seeds import faults
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

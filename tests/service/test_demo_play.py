@@ -13,8 +13,8 @@ from haystream_service.demo import stage as staging
 from haystream_service.demo.bus import Bus, MemoryBus
 from haystream_service.demo.play import NoAnswer, play
 from haystream_service.demo.progress import Progress
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.errors import UserError
+from haystream_service.local.services import WorkerProcess
 from haystream_service.sources import Source, synthetic
 from haystream_service.wire import NextItems
 from haystream_service.wire.records import EstimateRecord, RankedItemRecord

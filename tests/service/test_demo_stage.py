@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from haystream_service.demo import stage as staging
 from haystream_service.demo.bus import MemoryBus
 from haystream_service.demo.stage import stage
 from haystream_service.errors import UserError
 from haystream_service.local import ServerUnavailable, ValkeyServer
+from haystream_service.local.starting import started
 
 
 @pytest.mark.asyncio
@@ -53,7 +53,7 @@ async def test_a_start_that_is_cancelled_is_broken_off(monkeypatch):
     monkeypatch.setattr(ValkeyServer, "start", start)
     monkeypatch.setattr(ValkeyServer, "stop", stop)
     async with AsyncExitStack() as stack:
-        starting = asyncio.ensure_future(staging.started(stack, server))
+        starting = asyncio.ensure_future(started(stack, server))
         await entered.wait()
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -7,7 +7,7 @@ import pytest
 from support.pipeline import Pipeline, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
-from haystream_service.demo.stage import WorkerProcess
+from haystream_service.local.services import WorkerProcess
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -17,9 +17,8 @@ from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, read_keys
 from haystream_service.commands import up
 from haystream_service.commands.api import run_key
-from haystream_service.demo import stage
 from haystream_service.errors import UserError
-from haystream_service.local import LocalServer
+from haystream_service.local import LocalServer, starting
 
 pytestmark = pytest.mark.asyncio
 
@@ -123,7 +122,7 @@ async def test_a_start_that_does_not_end_says_what_it_waits_for_and_is_broken_of
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(stage, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(starting, "TELL_SECONDS", 0.01)
     monkeypatch.setattr(up.WorkerProcess, "answers", lambda self: False)
     monkeypatch.setattr(up.WorkerProcess, "waits_for", lambda self: "the topics have grown")
     serving, said = asyncio.create_task(up.serve(tmp_path)), ""

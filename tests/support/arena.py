@@ -14,8 +14,8 @@ from aiokafka.errors import KafkaError
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service import sources
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.local import KafkaServer, ValkeyServer, free_port
+from haystream_service.local.services import WorkerProcess
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.claims import ClaimRefused, Lease
 from haystream_service.wire import decode_lease

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from haystream_service.demo.stage import ApiProcess, WorkerProcess
+from haystream_service.local.services import ApiProcess, WorkerProcess
 
 LOOK_SECONDS = 0.01
 

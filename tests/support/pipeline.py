@@ -17,8 +17,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict, View, Withdrawal
-from haystream_service.demo.stage import WorkerProcess
 from haystream_service.kafka_connection import client_arguments, consumer_arguments
+from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import PREFIX, Settings, variables
 from haystream_service.store.base import Store, StoredQuery, StoreUnavailable
 from haystream_service.store.redis import RedisStore

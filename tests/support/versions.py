@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from haystream.events import Event, Item, Outcome, Policy, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream_service.demo.stage import WorkerProcess
+from haystream_service.local.services import WorkerProcess
 
 ROOT = Path(__file__).parents[2]
 

@@ -37,8 +37,10 @@ from haystream_service.bench.stress import (
 )
 from haystream_service.bench.traffic import Message, Traffic
 from haystream_service.demo.play import NoAnswer
-from haystream_service.demo.stage import WorkerProcess, explained, started
+from haystream_service.demo.stage import explained
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
+from haystream_service.local.services import WorkerProcess
+from haystream_service.local.starting import started
 from haystream_service.settings import Settings, variables
 from haystream_service.settings import load as load_settings
 from haystream_service.store.redis import RedisStore

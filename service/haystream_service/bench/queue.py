@@ -24,9 +24,10 @@ from haystream.events import Item
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import new_key, write_keys
 from haystream_service.bench.samples import Samples, Timing
-from haystream_service.demo.stage import ApiProcess, WorkerProcess, started
 from haystream_service.errors import UserError
 from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.local.services import ApiProcess, WorkerProcess
+from haystream_service.local.starting import started
 from haystream_service.settings import load, variables
 from haystream_service.sources import synthetic
 from haystream_service.wire import encode_item

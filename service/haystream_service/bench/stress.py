@@ -19,7 +19,8 @@ from haystream.events import Item, Query
 from haystream_service.bench import graphs
 from haystream_service.bench.traffic import Message, Traffic
 from haystream_service.demo.play import NoAnswer
-from haystream_service.demo.stage import WorkerProcess, started
+from haystream_service.local.services import WorkerProcess
+from haystream_service.local.starting import started
 from haystream_service.settings import Settings, variables
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import encode_item, encode_query

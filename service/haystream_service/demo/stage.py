@@ -3,15 +3,12 @@
 import asyncio
 import os
 import secrets
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -25,8 +22,9 @@ from haystream_service.demo.bus import ApiBus, Bus, KafkaBus, MemoryBus
 from haystream_service.demo.play import NoAnswer
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import client_arguments, refusal
-from haystream_service.local import KafkaServer, LocalServer, ServerUnavailable, ValkeyServer
-from haystream_service.local.process import free_port
+from haystream_service.local import KafkaServer, ServerUnavailable, ValkeyServer
+from haystream_service.local.services import ApiProcess, WorkerProcess
+from haystream_service.local.starting import started
 from haystream_service.metrics import Metrics
 from haystream_service.settings import PREFIX, Settings, load, variables
 from haystream_service.store.base import StoreUnavailable
@@ -38,15 +36,6 @@ from haystream_service.worker.worker import Worker
 
 IN_MEMORY = "in memory (this process)"
 LOG_LINES = 15
-START_SECONDS = 600.0
-"""What a start may take. The first compiles the inner loops, a minute or two of work, for which a busy machine
-needs several times as long; a process that ends is found out at once."""
-AGAIN_SECONDS = 0.1
-"""Between two times that a start which is broken off is stopped."""
-TELL_SECONDS = 10.0
-"""How long a start is waited for in silence, and how often it is asked what it waits for after that."""
-
-Server = TypeVar("Server", bound=LocalServer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,64 +52,6 @@ class Stage:
     """Where the queue API is, and the token that it takes; None where it is not installed, or all is in memory."""
     api_metrics: str | None = None
     """Where the API serves its metrics, `host:port`."""
-
-
-class WorkerProcess(LocalServer):
-    """`haystream worker` as a process of its own, as it runs in production."""
-
-    name = "the haystream worker"
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        super().__init__(data_dir=None, start_seconds=START_SECONDS)
-        self._waits_for = ""
-        # A folder that is removed here, whatever becomes of the process.
-        ours = {"HOST": "127.0.0.1", "PORT": str(self.port), "DATA_DIR": str(self.data_dir)}
-        self._settings = {**settings, **{PREFIX + name: value for name, value in ours.items()}}
-
-    def command(self) -> list[str]:
-        """The worker, by this interpreter."""
-        return [sys.executable, "-c", "from haystream_service.cli import main; main()", "worker"]
-
-    def environment(self) -> dict[str, str]:
-        """Ours, but no HAYSTREAM_ setting of it: the demo must not touch a real deployment's topics."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        return {**kept, **self._settings}
-
-    def answers(self) -> bool:
-        """Whether it says that it is ready."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2.0) as response:
-                return bool(response.status == 200)
-        except urllib.error.HTTPError as error:
-            with error:
-                self._waits_for = error.read().decode(errors="replace").strip()
-            return False
-        except urllib.error.URLError:
-            return False  # not yet
-
-    def waits_for(self) -> str:
-        """What it said when it was last asked whether it is ready."""
-        return self._waits_for
-
-
-class ApiProcess(WorkerProcess):
-    """`haystream api` as a process of its own; `port` has its probes."""
-
-    name = "the haystream API"
-
-    def __init__(self, settings: Mapping[str, str], keys: Path) -> None:
-        self.api_port = free_port()
-        ours = {"API_PORT": str(self.api_port), "API_KEYS_FILE": str(keys)}
-        super().__init__({**settings, **{PREFIX + name: value for name, value in ours.items()}})
-
-    @property
-    def address(self) -> str:
-        """Where it is used."""
-        return f"http://127.0.0.1:{self.api_port}"
-
-    def command(self) -> list[str]:
-        """The API, by this interpreter."""
-        return [*super().command()[:-1], "api"]
 
 
 @asynccontextmanager
@@ -203,25 +134,6 @@ async def _redis(stack: AsyncExitStack, named: Settings) -> tuple[dict[str, Any]
     await store.ping()
     stack.push_async_callback(_remove_keys, store)
     return _about("redis", named), f"Redis at {named.redis}"
-
-
-async def started(stack: AsyncExitStack, server: Server) -> Server:
-    """The server, answering; it is closed with the stack. A start that is cancelled is broken off."""
-    stack.push_async_callback(asyncio.to_thread, server.close)
-    starting = asyncio.ensure_future(asyncio.to_thread(server.start))
-    told = ""
-    try:
-        while not (await asyncio.wait({starting}, timeout=TELL_SECONDS))[0]:
-            if (waits_for := server.waits_for()) not in {"", told}:
-                notes.print(f"{server.name} is not ready yet: {waits_for}", markup=False)
-                told = waits_for
-    except asyncio.CancelledError:
-        while not starting.done():  # nothing may be closed under its feet, nor may it be about to run
-            await asyncio.to_thread(server.stop)
-            await asyncio.wait({starting}, timeout=AGAIN_SECONDS)
-        await asyncio.gather(starting, return_exceptions=True)  # why it has not started is of no interest now
-        raise
-    return starting.result()
 
 
 async def _kafka_bus(stack: AsyncExitStack, settings: Settings, api: tuple[str, str] | None) -> Bus:

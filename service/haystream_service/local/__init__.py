@@ -1,7 +1,7 @@
-"""Real servers for demos and tests: Apache Kafka and Valkey on 127.0.0.1, in a temporary directory.
+"""Real servers for demos and tests on 127.0.0.1, in temporary folders: Apache Kafka, Valkey, and haystream's own.
 
-Nothing here is asynchronous and nothing needs another part of haystream. Every failure that a user can do
-something about is a `ServerUnavailable` whose text says what is missing and what helps.
+Nothing here is asynchronous but `starting`. Every failure that a user can do something about is a
+`ServerUnavailable` whose text says what is missing and what helps.
 """
 
 from haystream_service.local.jars import fetch_jars
