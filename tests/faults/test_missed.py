@@ -8,8 +8,8 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
+from support.redis_copy import copied
 from support.seeds import faults
-from support.store_copy import copied
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 from support.pipeline import Pipeline, is_ready, settings_on, until
+from support.redis_copy import Copy, copied, noted
 from support.seeds import faults
-from support.store_copy import Copy, copied, noted
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.local import KafkaServer, ServerUnavailable, ValkeyServer
