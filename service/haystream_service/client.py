@@ -154,31 +154,31 @@ class Haystream:
         return self._ask(QueryAnswer, "GET", "queries", query_id)
 
     def open(self, query_id: str, settings: Mapping[str, Any] | None = None) -> QueryAnswer:
-        """Open a query; the same once more changes nothing."""
+        """The query, which is open from now on; the same once more changes nothing."""
         return self._ask(QueryAnswer, "PUT", "queries", query_id, json=dict(settings or {}))
 
     def change(self, query_id: str, patch: Mapping[str, Any]) -> QueryAnswer:
-        """Change settings, by a JSON merge patch."""
+        """The query with its settings changed, by a JSON merge patch."""
         return self._ask(QueryAnswer, "PATCH", "queries", query_id, json=dict(patch))
 
     def pause(self, query_id: str) -> QueryAnswer:
-        """Offer nothing of the query for now."""
+        """The query, of which nothing is offered for now."""
         return self.change(query_id, {"status": "paused"})
 
     def close(self, query_id: str) -> QueryAnswer:
-        """Offer nothing of the query any more."""
+        """The query, of which nothing is offered any more."""
         return self.change(query_id, {"status": "closed"})
 
     def reopen(self, query_id: str) -> QueryAnswer:
-        """Offer items again."""
+        """The query, of which items are offered again."""
         return self.change(query_id, {"status": "open"})
 
     def release(self, query_id: str) -> Released:
-        """Let the query try again where it was stopped."""
+        """Whether the query was stopped; it tries again now."""
         return self._ask(Released, "POST", "queries", query_id, "release")
 
     def delete(self, query_id: str) -> Deleted:
-        """Delete the query, for good."""
+        """Whether the query is gone yet: it is deleted, for good."""
         try:
             return self._ask(Deleted, "DELETE", "queries", query_id)
         except ApiProblem as problem:
@@ -205,7 +205,7 @@ class Haystream:
         analyst: str | None = None,
         with_text: bool = False,
     ) -> tuple[LeaseAnswer, ...]:
-        """Take the next items; nobody else gets them for so long. None where none is left.
+        """The next items, which nobody else gets for so long; none where none is left.
 
         `with_text`: each lease has its `item`, with subject and text where these could be read (`contents`).
         """
@@ -226,7 +226,7 @@ class Haystream:
         return self._ask(Leases, "GET", "queries", query_id, "leases").leases
 
     def keep(self, lease: LeaseAnswer, seconds: float = 600) -> LeaseAnswer:
-        """Keep an item for so long from now."""
+        """The lease of an item that is kept for so long from now."""
         path = ("queries", lease.query_id, "leases", lease.lease_id, "extend")
         return self._ask(LeaseAnswer, "POST", *path, params={"analyst": lease.analyst}, json={"seconds": seconds})
 
@@ -250,7 +250,7 @@ class Haystream:
         decided_at: datetime | None = None,
         wait: Literal["kafka", "ranking"] = "kafka",
     ) -> VerdictAnswer:
-        """Give a verdict; `Outcome.RETRACTED` takes back whatever was said of the item."""
+        """What became of a verdict; `Outcome.RETRACTED` takes back whatever was said of the item."""
         moment = (decided_at or datetime.now(UTC)).astimezone(UTC)
         body = {
             "item_id": item_id,
@@ -262,7 +262,7 @@ class Haystream:
         return self._ask(VerdictAnswer, "PUT", *path, params={"wait": wait}, json=body)
 
     def undo(self, query_id: str, verdict_id: str, *, wait: Literal["kafka", "ranking"] = "kafka") -> VerdictAnswer:
-        """Take a verdict back."""
+        """What became of taking a verdict back."""
         return self._ask(
             VerdictAnswer, "DELETE", "queries", query_id, "verdicts", verdict_id, params={"wait": wait}
         )
@@ -270,7 +270,7 @@ class Haystream:
     # ---- items and beliefs ----
 
     def send_items(self, collection: str, items: Iterable[bytes]) -> Ingested:
-        """Send items, each a JSON object; what became of all of them. Lines count from 1 over all."""
+        """What became of items that are sent, each a JSON object. Lines count from 1 over all."""
         accepted, sent, size = 0, 0, 0
         rejected: list[RejectedLine] = []
         batch: list[bytes] = []

@@ -106,10 +106,10 @@ class Problem(Exception):  # noqa: N818 - it is a word of the field
 
 
 def unavailable(detail: str, *, seconds: int = RETRY_SECONDS) -> Problem:
-    """Try again in so many seconds."""
+    """The problem that says: try again in so many seconds."""
     return Problem(ApiCode.UNAVAILABLE, detail, headers={"Retry-After": str(seconds)})
 
 
 def not_found(what: str) -> Problem:
-    """There is no such thing, as far as this caller may know."""
+    """The problem that says: there is no such thing, as far as this caller may know."""
     return Problem(ApiCode.NOT_FOUND, f"there is no {what}, or your token may not see it")

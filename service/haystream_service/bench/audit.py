@@ -129,7 +129,7 @@ def run(job: Job, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def errors(query: QueryState, sample: np.ndarray[Any, np.dtype[np.int64]]) -> Errors:
-    """Hold what the engine says now against exact solutions; `sample`: participants, shape (k,)."""
+    """How far what the engine says now is from exact solutions; `sample`: participants, shape (k,)."""
     prior, engine, graph = query.settings.prior, query.engine, query.collection.graph
     (precision,) = shared_precisions(query.collection).values()
     form = linear_form(query.collection, prior, precision)

@@ -78,7 +78,7 @@ class Measured:
 
 
 def measure(job: Job) -> Measured:
-    """Measure everything on one graph; reports its phases on standard error."""
+    """What everything costs on one graph; reports its phases on standard error."""
     warm()
     idle = peak_memory()
     say = _teller(job)

@@ -145,7 +145,7 @@ class Measured:
 
 
 def measure(job: Job) -> Measured:
-    """Measure everything on one graph; reports its phases on standard error."""
+    """What open queries cost on one graph; reports its phases on standard error."""
     warm()
     state = State(tolerance=job.tolerance)
     collection = state.collection(graphs.COLLECTION)
@@ -222,7 +222,7 @@ class _Bench:
         return self._none_open - self._of_collection + held_bytes()
 
     def with_open(self, queries: int) -> Row:
-        """Open as many more, give verdicts in these, and measure with all of them open."""
+        """What it costs to open as many more, to give verdicts in these, and to have all of them open."""
         names = [_name(number) for number in range(len(self._state.queries), queries)]
         stored, opened = self._open(names)
         seconds, alone = self._verdicts(names, names[:ALONE] if queries > 1 else [], stored)

@@ -44,7 +44,7 @@ NO_ERROR = Worst(0.0, -1)
 
 
 def run(*, histories: int, first: int, seed: int, tolerance: float, say: Callable[[str], None]) -> dict[str, Any]:
-    """Fold histories, each at both tolerances; say where means differ most, by model."""
+    """Where means differ most, by model, of histories that are each folded at both tolerances."""
     warm()
     results: list[dict[str, Any]] = []
     for model in MODELS:

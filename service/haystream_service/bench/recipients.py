@@ -36,7 +36,7 @@ LEAST, MOST_BY_EDGE = 3, 10_000
 
 
 def run(*, edges: int, items: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Some items of each shape between people drawn from a preferential-attachment graph of so many edges.
+    """What items of each shape cost, between people drawn from a preferential-attachment graph of so many edges.
 
     *Beside*: where ITEMS_OUT others of the shape are handed out, a claim of one of them, and a verdict on a pair.
     """

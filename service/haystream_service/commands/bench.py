@@ -190,7 +190,7 @@ def _phases(met: Sequence[tuple[str, dict[str, Any]]]) -> Upright:
 
 
 def alone(work: Callable[[], T]) -> T:
-    """Do it in a process of its own: its peak of memory is its own, and what it leaves behind slows nobody."""
+    """What the work comes to in a process of its own: so is its peak of memory, and what it leaves slows nobody."""
     with pool(1) as executor:
         return executor.submit(work).result()
 

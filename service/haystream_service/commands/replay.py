@@ -107,7 +107,7 @@ def run(
 
 
 def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance: float | None = None) -> Replayed:
-    """Fold every line in; `engine`, where given, serves all queries whatever their settings say."""
+    """What all lines come to; `engine`, where given, serves all queries whatever their settings say."""
     replayed = Replayed(State(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance))
     state, rejected = replayed.state, replayed.rejected
     early: list[tuple[int, Verdict | LeaseFact, RejectedLine | None]] = []

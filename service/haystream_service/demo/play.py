@@ -42,7 +42,7 @@ async def play(
     screenings: int,
     on_progress: Callable[[Progress], None],
 ) -> Progress:
-    """Run until the time is over, so many items are screened, or nothing is left to read.
+    """How it went, once the time is over, so many items are screened, or nothing is left to read.
 
     The time begins when the worker has answered the opening of the query. The ranking of a verdict that was
     given is waited for even beyond its end.

@@ -69,7 +69,7 @@ def grid(rows: int, columns: int, *, size: tuple[float, float], **options: Any) 
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a PNG, of few colours so that it is small. Raises `UserError` where it cannot be written."""
+    """The file, a PNG of few colours so that it is small. Raises `UserError` where it cannot be written."""
     from PIL import Image
 
     drawn = BytesIO()

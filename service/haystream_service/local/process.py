@@ -116,7 +116,7 @@ class LocalServer(ABC):
         return self.data_dir / "server.log"
 
     def start(self) -> Self:
-        """Start the server and wait until it answers. Raises `ServerUnavailable`; does nothing if it runs."""
+        """The server, started unless it runs, once it answers. Raises `ServerUnavailable`."""
         if self.running:
             return self
         self.data_dir.mkdir(parents=True, exist_ok=True)

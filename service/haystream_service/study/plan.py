@@ -71,7 +71,7 @@ class Plan:
         return tuple(dict.fromkeys(policy for _, policy in self.pairs))
 
     def tasks(self) -> list[Task]:
-        """Run by run, so that early results are of every setting."""
+        """All searches, run by run, so that early results are of every setting."""
         whats = product(range(self.runs), self.queries, self.pairs)
         return [Task(model, policy, query, run) for run, query, (model, policy) in whats]
 
