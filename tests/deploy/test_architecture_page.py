@@ -1,0 +1,34 @@
+"""docs/architecture.md has a map, by which whoever is new finds the right file."""
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMED = {
+    name.strip("/").rpartition("/")[2]
+    for name in re.findall(r"`([\w/*]+(?:\.py)?)`", (ROOT / "docs/architecture.md").read_text())
+}
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "core/haystream",
+        "core/haystream/engines/local",
+        "core/haystream/engines/local/pending",
+        "service/haystream_service",
+        "service/haystream_service/worker",
+    ],
+)
+def test_every_file_is_on_the_map(folder: str) -> None:
+    there = {path.stem for path in (ROOT / folder).iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
+    lacking = {stem for stem in there if not any(fnmatch(stem, name.removesuffix(".py")) for name in NAMED)}
+    assert lacking == {"__init__"}
+
+
+def test_every_file_that_is_on_the_map_is_there() -> None:
+    there = {path.name for folder in ("core", "service", "tests") for path in (ROOT / folder).rglob("*.py")}
+    assert not {name for name in NAMED if name.endswith(".py") and "*" not in name} - there
