@@ -9,6 +9,7 @@ from haystream_service.blas import use_one_thread
 from haystream_service.commands.console import notes, write_json
 from haystream_service.commands.serving import served
 from haystream_service.errors import UserError
+from haystream_service.logs import configure
 from haystream_service.settings import load
 
 
@@ -22,8 +23,6 @@ def run(*, config: Path | None = None) -> None:
         raise UserError(
             f"the API needs packages that are not there ({missing.name}): pip install 'haystream[api]'"
         ) from None
-    from haystream_service.logs import configure
-
     configure(settings.log_format)
     sys.exit(served(serve(settings)))
 
@@ -37,12 +36,7 @@ def run_key(
     from haystream_service.wire import as_id
 
     if revoke:
-        keys = read_keys(file)
-        left = [key for key in keys if key.subject != subject]
-        if left == keys:
-            raise UserError(f"{file} has no key of {subject!r}: nothing is taken out of it")
-        write_keys(file, left)
-        notes.print(f"{len(keys) - len(left)} keys of {subject!r} are taken out of {file}", markup=False)
+        _revoke(file, subject)
         return
     for option, text in (("SUBJECT", subject), *(("--collection", name) for name in collections)):
         if as_id(text.encode(errors="surrogateescape")) is None:
@@ -56,3 +50,14 @@ def run_key(
         write_json({"token": key, "subject": subject})
     else:
         typer.echo(key)
+
+
+def _revoke(file: Path, subject: str) -> None:
+    from haystream_service.api.tokens import read_keys, write_keys
+
+    keys = read_keys(file)
+    left = [key for key in keys if key.subject != subject]
+    if left == keys:
+        raise UserError(f"{file} has no key of {subject!r}: nothing is taken out of it")
+    write_keys(file, left)
+    notes.print(f"{len(keys) - len(left)} keys of {subject!r} are taken out of {file}", markup=False)
