@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from haystream_service.commands.console import notes, progress
 from haystream_service.errors import UserError
-from haystream_service.settings import Settings, SettingsError, load
+from haystream_service.settings import Settings, load
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.worker.records import BrokerUnavailable
 
@@ -21,10 +21,7 @@ SHOWN = 20
 
 def run(*, config: Path | None = None, yes: bool = False) -> None:
     """Restore Redis from the topics. Raises `UserError`."""
-    try:
-        settings = load(config)
-    except SettingsError as error:
-        raise UserError(str(error)) from None
+    settings = load(config)
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters of it is raised, too
     where = f"{settings.redis} under {settings.redis_prefix}:"

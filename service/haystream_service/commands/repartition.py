@@ -11,7 +11,7 @@ import typer
 
 from haystream_service.commands.console import notes, progress
 from haystream_service.errors import UserError
-from haystream_service.settings import Settings, SettingsError, load
+from haystream_service.settings import Settings, load
 from haystream_service.worker.records import BrokerUnavailable
 
 NEXT = """\
@@ -28,11 +28,8 @@ def run(
 
     `without`: collections whose items are left out.
     """
-    try:
-        source = load(config)
-        target = load(config, topic_prefix=to, partitions=partitions)
-    except SettingsError as error:
-        raise UserError(str(error)) from None
+    source = load(config)
+    target = load(config, topic_prefix=to, partitions=partitions)
     if source.topic_prefix == target.topic_prefix:
         raise UserError(f"the topics are {source.topic('*')} already: name another prefix with --to")
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)

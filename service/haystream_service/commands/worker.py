@@ -5,17 +5,13 @@ from pathlib import Path
 
 from haystream_service.blas import use_one_thread
 from haystream_service.commands.serving import served
-from haystream_service.errors import UserError
 from haystream_service.logs import configure
-from haystream_service.settings import SettingsError, load
+from haystream_service.settings import load
 
 
 def run(*, config: Path | None = None) -> None:
     """Serve until told to stop; ends the process with the exit code. Raises `UserError`."""
-    try:
-        settings = load(config)
-    except SettingsError as error:
-        raise UserError(str(error)) from None
+    settings = load(config)
     configure(settings.log_format)
     use_one_thread()
     from haystream_service.worker.serve import serve  # Faust, numpy and numba take a second to import
