@@ -11,7 +11,8 @@ from haystream_service.store.base import Change, Position
 from haystream_service.store.claims import Offer, Offers
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.records import OWNED, Clock, Offsets
+from haystream_service.worker.clock import Clock
+from haystream_service.worker.records import OWNED, Offsets
 
 LIGHT_SOLVES = 20
 """Verdicts of so many local solves may be taken in where the event loop runs, and leases of so many: some

@@ -2,9 +2,9 @@
 
 from haystream.events import LeaseFact
 from haystream_service.worker.batch import Delivery
+from haystream_service.worker.clock import Clock
 from haystream_service.worker.folding import SPARE_OFFERS
 from haystream_service.worker.mailbox import Mailbox
-from haystream_service.worker.records import Clock
 
 GATHER_SECONDS = 0.25
 """For so long, or `item_publish_seconds` if that is less, what analysts were handed waits for more to be saved and

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from aiokafka import TopicPartition
 
 from haystream_service.metrics import Metrics
-from haystream_service.worker.records import Clock
+from haystream_service.worker.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, Sto
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.wire import as_id, decode_dead_letter
 from haystream_service.worker import kafka_admin
+from haystream_service.worker.clock import SystemClock
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import Missed
@@ -34,7 +35,6 @@ from haystream_service.worker.records import (
     Offsets,
     Publisher,
     Record,
-    SystemClock,
 )
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits

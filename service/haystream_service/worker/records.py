@@ -1,7 +1,6 @@
 """What passes between the worker and whatever carries its messages: Kafka, or the in-memory transport."""
 
 import re
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,30 +92,6 @@ class Publisher(Protocol):
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Write to that partition of queries the settings that hold there, in spite of a record at an offset."""
         ...
-
-
-class Clock(Protocol):
-    """Where time comes from."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        ...
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        ...
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
 
 
 Offsets = tuple[int, int, int]

@@ -24,6 +24,7 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import StoreRefused, StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
+from haystream_service.worker.clock import SystemClock
 from haystream_service.worker.endings import StateBack, StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.items import ItemsReader
@@ -36,7 +37,7 @@ from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
 from haystream_service.worker.progress import Progress, named
 from haystream_service.worker.rankings import OwnRankings
-from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind, SystemClock
+from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.stretches import again

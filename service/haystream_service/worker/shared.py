@@ -12,20 +12,10 @@ from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
+from haystream_service.worker.clock import Clock
 from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.marks import check_kept
-from haystream_service.worker.records import (
-    OWNED,
-    SOURCES,
-    Again,
-    CaughtUp,
-    Clock,
-    Ends,
-    Kind,
-    Offsets,
-    Publisher,
-    Record,
-)
+from haystream_service.worker.records import OWNED, SOURCES, Again, CaughtUp, Ends, Kind, Offsets, Publisher, Record
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.turns import Turns
 from haystream_service.worker.written import Written

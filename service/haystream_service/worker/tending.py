@@ -4,9 +4,9 @@ from functools import partial
 from typing import Any
 
 from haystream.query_state import QueryState
+from haystream_service.worker.clock import Clock
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
-from haystream_service.worker.records import Clock
 
 TURN_SECONDS = 0.001
 """What a turn takes where the event loop runs, about."""

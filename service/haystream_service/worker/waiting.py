@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from aiokafka import TopicPartition
 
 from haystream_service.metrics import OBJECTIVE_SECONDS, Metrics
-from haystream_service.worker.records import Clock
+from haystream_service.worker.clock import Clock
 
 
 @dataclass(slots=True)

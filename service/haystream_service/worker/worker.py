@@ -15,23 +15,14 @@ from haystream_service.labelled_gauges import LABELLED_COLLECTIONS, show_largest
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Head, Store, StoreUnavailable
 from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
+from haystream_service.worker.clock import Clock, SystemClock
 from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer, shorter
 from haystream_service.worker.followers import Followers
 from haystream_service.worker.intake import Intake
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
 from haystream_service.worker.query_owner import QueryOwner
-from haystream_service.worker.records import (
-    NOTHING,
-    Again,
-    CaughtUp,
-    Clock,
-    Ends,
-    Kind,
-    Publisher,
-    Record,
-    SystemClock,
-)
+from haystream_service.worker.records import NOTHING, Again, CaughtUp, Ends, Kind, Publisher, Record
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import AssignedEnds, Limits, Shared
