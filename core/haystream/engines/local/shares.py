@@ -1,4 +1,4 @@
-"""What each screened edge adds to an expectation: its additive share, from one local solve."""
+"""What each screened edge adds to an expectation: its additive share, from one local solve for all of them."""
 
 from haystream.arrays import Floats, Ints, Longs, Marked, flag_of, mark, put_largest, unmark_all
 from haystream.compiled import compiled, inlined
@@ -6,6 +6,7 @@ from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
 from haystream.engines.local.solve import VALUE, begin, forget, solve, touched_by
+from haystream.engines.local.solve_beside import BESIDE, begin_beside, forget_beside, solve_beside
 from haystream.engines.local.state import Edges, State
 
 
@@ -15,41 +16,82 @@ def collect_largest(
 ) -> None:
     """Put into `largest` up to `most` shares that are not 0, in the mean of P over the edges of each set.
 
-    The edges of set s are which[start[s] : start[s + 1]]. `shift`: Δ, less what side MEAN counts from.
-    """
-    found, shares = state.rooms.edges, state.rooms.shares
-    largest.start[0] = 0
-    for s in range(len(start) - 1):
-        collect_shares(state, screened, which[start[s] : start[s + 1]], shift)
-        first = largest.start[s]
-        rows = largest.edge[first : first + most]
-        count = put_largest(shares, 0, found.size[0], rows)
-        for i in range(count):
-            largest.share[first + i] = shares[rows[i]]
-            rows[i] = found.members[rows[i]]
-        largest.start[s + 1] = first + count
-        unmark_all(found)
+    The edges of set s are which[start[s] : start[s + 1]]. `screened`: all edges that may have a weight. `shift`: Δ,
+    less what side MEAN counts from. Sets one after the other that are near the first of them are solved at once."""
+    system, edges, rooms, tolerance = state.system, state.edges, state.rooms, state.tolerances.share
+    room, beside, found, shares = rooms.column, rooms.beside, rooms.edges, rooms.shares
+    largest.start[0] = done = 0
+    while done < len(start) - 1:
+        count = count_near(state, start, which, done)
+        for k in range(count):
+            of = which[start[done + k] : start[done + k + 1]]
+            for e in of:
+                prior = edge_prior(edges.prior, e)
+                part = (1.0 - prior.residual * edges.weight[e]) / len(of)
+                for u, value in ((edges.tail[e], part * prior.on_tail), (edges.head[e], part * prior.on_head)):
+                    if count == 1:
+                        begin(system, room, u, value)
+                    else:
+                        begin_beside(system, room, beside, k, u, value)
+        if count == 1:
+            solve(system, tolerance, room)
+        else:
+            solve_beside(system, tolerance, room, beside)
+        for k in range(count):
+            values = room.cells[:, VALUE] if count == 1 else beside[:, BESIDE + k]
+            find_shares(state, screened, which[start[done + k] : start[done + k + 1]], values, shift)
+            first = largest.start[done + k]
+            rows = largest.edge[first : first + most]
+            kept = put_largest(shares, 0, found.size[0], rows)
+            for i in range(kept):
+                largest.share[first + i] = shares[rows[i]]
+                rows[i] = found.members[rows[i]]
+            largest.start[done + k + 1] = first + kept
+            unmark_all(found)
+        if count == 1:
+            forget(room)
+        else:
+            forget_beside(room, beside)
+        done += count
 
 
 @compiled
-def collect_shares(state: State, screened: Ints, which: Ints, shift: float) -> None:
-    """Put the edges that have a share into `rooms.edges`, for the caller to empty, and these into `rooms.shares`.
+def count_near(state: State, start: Longs, which: Ints, first: int) -> int:
+    """How many sets from the `first` on are to be solved side by side, it included: those one after the other of
+    which an end of an edge is an end of its own first edge, or a contact of one."""
+    system, edges, near = state.system, state.edges, state.rooms.people
+    last = min(first + BESIDE, len(start) - 1)
+    if last == first + 1:
+        return 1
+    e = which[start[first]]
+    for u in (edges.tail[e], edges.head[e]):
+        mark(near, u)
+        for i in range(system.start[u], system.start[u] + system.degree[u]):
+            mark(near, system.contact[i])
+    count = 1
+    while first + count < last:
+        e = which[start[first + count]]
+        if flag_of(near, edges.tail[e]) == 0 and flag_of(near, edges.head[e]) == 0:
+            break
+        count += 1
+    unmark_all(near)
+    return count
+
+
+@compiled
+def find_shares(state: State, screened: Ints, which: Ints, values: Floats, shift: float) -> None:
+    """Put the edges that have a share in the mean over a set into `rooms.edges`, for the caller to empty, and their
+    shares into `rooms.shares`. `values` at a participant, shape (participants,): Λ⁻¹a, solved in `rooms.column`.
 
     Of a screened edge f it is w_f (d_f − Δ) β̃_fᵀ Λ⁻¹ a, a = mean over `which` of (1 − ρ_e) β̃_e. An edge's own
-    data speak of its own η too: ρ_e (d_e − Δ) / len(which) more, with ρ_e = Var(η_e) w_e. `screened`: all edges
-    that may have a weight; gone through where they are fewer than the contacts of whom the solve reaches."""
-    system, edges, room = state.system, state.edges, state.rooms.column
-    found, shares = state.rooms.edges, state.rooms.shares
-    for i in range(len(which)):
-        e = which[i]
-        prior = edge_prior(edges.prior, e)
-        part = (1.0 - prior.residual * edges.weight[e]) / len(which)
-        begin(system, room, edges.tail[e], part * prior.on_tail)
-        begin(system, room, edges.head[e], part * prior.on_head)
-    solve(system, state.tolerances.share, room)
-    values, contacts = room.cells[:, VALUE], 0
+    data speak of its own η too: ρ_e (d_e − Δ) / len(which) more, with ρ_e = Var(η_e) w_e. `screened` is gone
+    through where it is less than the contacts of whom the solve reaches."""
+    system, edges, room, found = state.system, state.edges, state.rooms.column, state.rooms.edges
+    shares, contacts = state.rooms.shares, 0
     for t in touched_by(room):
         contacts += system.degree[t] if values[t] != 0.0 else 0
+        if contacts > len(screened):
+            break
     if len(screened) < contacts:
         for f in screened:
             if values[edges.tail[f]] != 0.0 or values[edges.head[f]] != 0.0:
@@ -65,7 +107,6 @@ def collect_shares(state: State, screened: Ints, which: Ints, shift: float) -> N
         for i in range(found.size[0] if of_own != 0.0 else 0):
             if found.members[i] == e:
                 shares[i] += of_own / len(which)
-    forget(room)
 
 
 @inlined

@@ -11,7 +11,8 @@ from haystream.arrays import SPARE, Bits, Floats, Ints, Longs, Marked, marked
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.edge_priors import COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
-from haystream.engines.local.solve import Scratch, System, scratch
+from haystream.engines.local.solve import Scratch, System, aligned_rows, scratch
+from haystream.engines.local.solve_beside import BESIDE
 from haystream.graph import Graph
 from haystream.overlay import Overlay
 
@@ -114,6 +115,8 @@ class Rooms(NamedTuple):
     """For a column of Λ⁻¹."""
     other: Scratch
     """For another solve, or for the ring of those whose residuals are pushed (`push`)."""
+    beside: Floats
+    """For some columns side by side (`solve_beside`)."""
     unpushed: Marked
     """Participants whose residuals have changed, and are to be pushed."""
     people: Marked
@@ -159,6 +162,7 @@ def _rooms(people: int, edges: int) -> Rooms:
     return Rooms(
         scratch(people),
         scratch(people),
+        aligned_rows(people, 2 * BESIDE),
         marked(people),
         marked(people),
         marked(edges),
