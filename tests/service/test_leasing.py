@@ -42,6 +42,7 @@ class Desk:
             lambda: process.worker.partitions,
             metrics=self.metrics,
             retry=self.retry,
+            behind=lambda _: 0.0,
             load_again=process.worker.load_again,
         )
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
@@ -17,7 +18,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
-from support.simulated import schedule
+from support.simulated import desk, schedule
+from support.simulated.group import Partitions
 from support.simulated.loop import VirtualLoop
 from support.simulated.process import Process
 from support.simulated.schedule import ScheduleFailed
@@ -123,6 +125,21 @@ def test_an_acknowledgement_before_the_save_is_found(monkeypatch: pytest.MonkeyP
     # And by what it does, too: facts are missing in the end.
     monkeypatch.setattr(schedule.Schedule, "check_saved", lambda *_: None)
     assert "AssertionError" in str(_first_that_fails())
+
+
+def test_a_lease_that_ends_before_what_was_judged_in_time_is_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where queries take long to load, as those with very many verdicts do, and many claim from them."""
+    read = Process.read
+
+    async def slowly(process: Process, server: str, call: Callable[[], Awaitable[Any]], what: str) -> Any:
+        if what == "load_query":
+            await asyncio.sleep(5.0)
+        return await read(process, server, call, what)
+
+    monkeypatch.setattr(Process, "read", slowly)
+    monkeypatch.setattr(desk, "MOST_CLAIMS", 40)
+    monkeypatch.setattr(Partitions, "behind", lambda *_: 0.0)
+    assert "was judged in time and served again" in str(_first_that_fails())
 
 
 def test_a_save_without_compare_and_set_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,7 @@ async def _as_of_its_last_event(store: Store, expected: QueryState) -> QueryStat
     state = QueryState(expected.settings, known, tolerance=EXACT)
     for verdict in expected.verdicts.values():
         state.apply_verdict(verdict)
+    state.leases = expected.leases
     for item_id in expected.pending:
         state.hold(item_id)
     return state

@@ -44,15 +44,16 @@ class Leasing:
         *,
         metrics: Metrics,
         retry: Retry,
-        behind: Callable[[int], float] = lambda _: 0.0,
+        behind: Callable[[int], float],
         load_again: Callable[[str], None],
     ) -> None:
-        """`load_again` has the owner of a query look what the store has of it."""
+        """`behind` says for how many seconds verdicts of a partition may have been in Kafka that are not in the
+        store; `load_again` has the owner of a query look what the store has of it.
+        """
         self._store = store
         self._publisher = publisher
         self._partitions = partitions
         self._behind = behind
-        """For how many seconds verdicts of a partition may have been in Kafka that are not in the store."""
         self._by: dict[str, int] = {}
         """By query in `_seen`, until when leases may have run out: all verdicts of before that are in the store.
         On the store's clock, as it was at the look before."""

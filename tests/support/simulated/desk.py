@@ -1,7 +1,7 @@
 """Analysts who claim items and give verdicts, beside the workers. Some die before anybody knows what they have."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from haystream.events import Outcome, Verdict
@@ -91,3 +91,27 @@ class Desk:
         facts = [decode_lease(m.value, m.key) for m in told if b'"at"' in (m.value or b"")]
         verdicts = [decode_verdict(m.value, m.key) for m in said if b'"decided_at"' in (m.value or b"")]
         check_served(self.claimed, facts, verdicts)
+        for lease in self.claimed:
+            until = max([lease.until, *(fact.until for fact in facts if fact.lease_id == lease.lease_id)])
+            for verdict in verdicts:
+                if _is_by(verdict, lease) and verdict.decided_at <= until and not _is_taken_back(verdict, verdicts):
+                    again = [c for c in self.claimed if _is_on(verdict, c) and c.at > verdict.decided_at]
+                    assert not again, f"{verdict.item_id!r} was judged in time and served again"
+
+
+def _is_on(said: Verdict, lease: Lease) -> bool:
+    return (said.query_id, said.item_id) == (lease.query_id, lease.item_id)
+
+
+def _is_by(said: Verdict, lease: Lease) -> bool:
+    return _is_on(said, lease) and said.analyst == lease.analyst and said.decided_at >= lease.at
+
+
+def _is_taken_back(said: Verdict, verdicts: Sequence[Verdict]) -> bool:
+    """Whether anybody took back what was said of the item, then or later: it is there to be served once more."""
+    return any(
+        other.outcome is Outcome.RETRACTED
+        and (other.query_id, other.item_id) == (said.query_id, said.item_id)
+        and other.decided_at >= said.decided_at
+        for other in verdicts
+    )

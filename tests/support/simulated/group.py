@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Set
+from math import inf
 from random import Random
 from typing import Any
 
@@ -49,6 +50,8 @@ class Consumer:
         """What is to be committed."""
         self._released: dict[Where, int] = {}
         """What was acknowledged since the partition was assigned."""
+        self._began: dict[Where, int] = {}
+        """From where it is read since then."""
         self._moved = asyncio.Event()
         broker.listeners.append(self._move)
 
@@ -64,7 +67,7 @@ class Consumer:
         self.process.did(self.process.name, f"loses {sorted(partitions)}")
         for acks in self._acks.values():
             acks.forget()
-        for of_partition in (self._next, self._handed, self._acks, self._acked, self._released):
+        for of_partition in (self._next, self._handed, self._acks, self._acked, self._released, self._began):
             of_partition.clear()
         if Kind.QUERY in self.kinds:
             await self.process.worker.revoke(partitions)
@@ -82,7 +85,7 @@ class Consumer:
         if self.generation != generation:
             return  # it is told otherwise meanwhile
         for where, offset in begins.items():
-            self._next[where] = self._handed[where] = offset
+            self._next[where] = self._handed[where] = self._began[where] = offset
             self._acks[where] = OrderedAcks()
         if Kind.QUERY in self.kinds:
             await self.process.worker.assign(partitions)
@@ -96,6 +99,16 @@ class Consumer:
     def acknowledged(self, where: Where) -> int:
         """The offset after the last record that was acknowledged; 0 for none."""
         return self._released.get(where, 0)
+
+    def behind(self, where: Where) -> float:
+        """For how many seconds a record has been there that is not acknowledged; 0 where there is none, infinite
+        where it is not known from where the partition is read."""
+        if where not in self._began:
+            return inf
+        first = self._broker.after_markers(where, max(self._began[where], self.acknowledged(where)))
+        if first >= self._broker.end(where):
+            return 0.0
+        return self._broker.now() - self._broker.at(where, first).timestamp
 
     async def caught_up(self, partition: int) -> None:
         """Return when the queries partition was handed over as far as it goes now."""
@@ -190,10 +203,11 @@ class Consumer:
 
 
 class Partitions:
-    """What a process's consumers have read and acknowledged, as `Progress` asks for it."""
+    """What a process's consumers have read and acknowledged, as `Progress` and `Leasing` ask for it."""
 
-    def __init__(self, consumers: Collection[Consumer]) -> None:
+    def __init__(self, consumers: Collection[Consumer], rng: Random) -> None:
         self._consumers = consumers
+        self._rng = rng
 
     def topic(self, kind: Kind) -> str:
         """The topic that brings this kind of record."""
@@ -206,6 +220,13 @@ class Partitions:
     def acknowledged(self, tp: TopicPartition) -> int:
         """The offset after the last record that was acknowledged since the partition was assigned; 0: none was."""
         return max(consumer.acknowledged(tp) for consumer in self._consumers)
+
+    def behind(self, partition: int) -> float:
+        """For how many seconds verdicts may have been there that are not acknowledged: as many as it is, or more,
+        since nobody looks at every moment; and at times nothing is known."""
+        where = SOURCES[Kind.VERDICT], partition
+        known = min((consumer.behind(where) for consumer in self._consumers), default=inf)
+        return known + self._rng.choice((0.0, 0.0, 1.0, 3.0, inf))
 
     def begins(self, tp: TopicPartition, offset: int) -> None:
         """Nothing: no record is ever lost here before it is read."""

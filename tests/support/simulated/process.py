@@ -104,6 +104,7 @@ class Process:
             lambda: self.worker.partitions,
             metrics=self._metrics,
             retry=retry,
+            behind=partitions.behind,
             load_again=self.worker.load_again,
         )
 

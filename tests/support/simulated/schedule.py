@@ -262,7 +262,7 @@ class Schedule:
     async def _join(self, process: Process) -> None:
         try:
             consumers = [Consumer(process, self.broker, self.rng, kinds, self.check_saved) for kinds in self.groups]
-            partitions = Partitions(consumers)
+            partitions = Partitions(consumers, self.rng)
             process.begin(
                 partitions=partitions,
                 caught_up=consumers[0].caught_up,

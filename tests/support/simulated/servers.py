@@ -24,6 +24,10 @@ class Broker:
         self._clock = clock
         self._logs: defaultdict[Where, list[Message | None]] = defaultdict(list)
 
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.now()
+
     def produce(self, topic: str, key: bytes | None, value: bytes | None, *, marker: bool = False) -> None:
         """Append a message, and perhaps a marker behind it; messages of one key share a partition."""
         where = (topic, self.partition_of(key))

@@ -64,9 +64,9 @@ def story(rng: Random, *, contradictions: bool = True) -> list[Said]:
             said.append(_query(replace(settings, status=rng.choice(list(Status)))))
             other = rng.choice(scopes)  # a query keeps its own
             said.append(_query(replace(settings, scope=other if contradictions else settings.scope, top=7)))
-            said.append(
-                _query(replace(settings, prior=replace(settings.prior, participants=_watched(rng, people))))
-            )
+            last = replace(settings, prior=replace(settings.prior, participants=_watched(rng, people)))
+            ends = rng.choice((Status.OPEN, Status.OPEN, Status.PAUSED, Status.CLOSED))
+            said.append(_query(replace(last, status=ends)))
     facts = [_said_of_item(item) for item in items]
     facts += [_said_of_item(_more(rng, rng.choice(items))) for _ in range(rng.randrange(6))]
     facts += [_verdict(_judged(rng, n, queries, items)) for n in range(rng.randint(0, int(40 * size)))]
