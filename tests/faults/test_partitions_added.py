@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from support.pipeline import Pipeline, Silent, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.local import ServerUnavailable
+from haystream_service.wire import decode_ranking
 from haystream_service.worker import kafka_admin
 from haystream_service.worker.records import RESTATES, restates
 from haystream_service.worker.repartitioning import Repartition
@@ -26,6 +27,8 @@ EVENTS: tuple[Event, ...] = (
         for n in range(60)
     ),
 )
+
+LATER = 1_800_000_000_000_000
 
 
 async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_query(
@@ -80,6 +83,66 @@ async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_qu
         await grown.assert_is_the_fold([*EVENTS, *later, *more])
         assert await grown.records("dead-letters") == []
         assert {record.partition for record in await grown.records("queries")} > {0}
+
+
+async def test_of_rankings_with_added_partitions_the_revision_tells_the_newest_and_a_new_topic_has_no_other(
+    pipeline: Pipeline, admin: AIOKafkaAdminClient
+) -> None:
+    """As operations.md says: those from before lie where they lay."""
+    settings = pipeline.settings
+    worker = await pipeline.worker()
+    await pipeline.say(*EVENTS)
+    await pipeline.drained()
+    topic, count = settings.topic("next-items"), 5
+    await admin.create_partitions({topic: NewPartitions(total_count=count)})
+
+    async def grown() -> bool:
+        return len(await kafka.partitions_of(settings, "next-items")) == count
+
+    await until(grown, "the broker tells of the new partitions")
+    await asyncio.to_thread(worker.restart)  # else it is told within five minutes
+    await pipeline.say(*(Verdict(f"w{n}", q, "m29", "zoe", Outcome.RELEVANT, LATER) for n, q in enumerate(QUERIES)))
+    await pipeline.drained()
+
+    async def stored() -> dict[str, bytes | None]:
+        return {query_id: await pipeline.store.read_ranking(query_id) for query_id in QUERIES}
+
+    async def places(partitions: int) -> int:
+        """On how many a query has rankings, at most; 0 while the newest has not the greatest revision."""
+        found = await _by_query(pipeline, partitions=partitions)
+        newest = {query_id: max(records, key=_revision).value for query_id, records in found.items()}
+        each = [len({record.partition for record in records}) for records in found.values()]
+        return max(each) if newest == await stored() else 0
+
+    async def newest_are_there() -> bool:
+        return await places(count) == 2
+
+    await until(newest_are_there, "the newest ranking is that with the greatest revision, beside older ones")
+    worker.kill()
+    await admin.delete_topics([topic])
+
+    async def gone() -> bool:
+        return not await kafka.partitions_of(settings, "next-items")
+
+    await until(gone, "the topic is gone")
+    await asyncio.to_thread(worker.start)
+
+    async def all_are_there() -> bool:
+        return await places(settings.partitions) == 1
+
+    await until(all_are_there, "every query's ranking is in the new topic, and on one partition")
+
+
+async def _by_query(pipeline: Pipeline, *, partitions: int) -> dict[str, list[ConsumerRecord]]:
+    """What next-items holds in so many partitions."""
+    found: dict[str, list[ConsumerRecord]] = {}
+    for record in await pipeline.records("next-items", partitions=partitions):
+        found.setdefault(record.key.decode(), []).append(record)
+    return found
+
+
+def _revision(record: ConsumerRecord) -> int:
+    return decode_ranking(record.value).revision
 
 
 async def test_topics_of_which_only_one_has_grown_are_refused_with_the_way_out(

@@ -143,12 +143,13 @@ class Pipeline:
         """Produce anything."""
         await self._producer.send_and_wait(self.settings.topic(topic), value, key=key)
 
-    async def records(self, topic: str) -> list[ConsumerRecord]:
-        """All that is in the topic now."""
-        partitions = [TopicPartition(self.settings.topic(topic), p) for p in range(self.settings.partitions)]
+    async def records(self, topic: str, *, partitions: int | None = None) -> list[ConsumerRecord]:
+        """All that is in the topic now, where it has so many partitions; else as many as the settings say."""
+        count = self.settings.partitions if partitions is None else partitions
+        every = [TopicPartition(self.settings.topic(topic), p) for p in range(count)]
         async with self._consumer() as consumer:
-            ends = await consumer.end_offsets(partitions)
-            return await _read(consumer, dict.fromkeys(partitions, 0), ends)
+            ends = await consumer.end_offsets(every)
+            return await _read(consumer, dict.fromkeys(every, 0), ends)
 
     async def rankings(self, query_id: str | None = None) -> list[NextItems]:
         """The rankings published so far, of one query or of all."""
