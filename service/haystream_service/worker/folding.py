@@ -55,6 +55,8 @@ class Loaded:
     """Whether tending has finished what growth had left, or moved rows, since the last save."""
     owed: bool = False
     """Whether rows that tending moved are left for a later save."""
+    unfinished: bool = False
+    """Whether what was saved last is by estimate, or lacks what was made exact since."""
     tended_at: float = float("-inf")
     """When rows that tending moved were saved last, on the monotonic clock."""
     top: tuple[str, ...] | None = None
@@ -260,6 +262,8 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock, pace: Pa
     loaded.finished, loaded.saved_at = False, monotonic
     loaded.top = tuple(item.item_id for item in ranking.items)
     tables = state.drain(tended=not (loaded.owed or may_wait))
+    # Rows that growth had left by estimate and tending has made exact may be left for a later save.
+    loaded.unfinished = state.unfinished or (loaded.unfinished and may_wait)
     return Change(
         query_id=query_id,
         partition=partition,
@@ -274,7 +278,7 @@ def _change(loaded: Loaded, batch: Batch, partition: int, clock: Clock, pace: Pa
         offers=_offers(state) if len(state.leases) else None,
         ranking=encode_ranking(query_id, ranking, revision=revision, published_at=int(now * 1e6)),
         tables=tables,
-        unfinished=state.unfinished or state.tended,
+        unfinished=loaded.unfinished,
     )
 
 

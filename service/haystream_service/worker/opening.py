@@ -98,6 +98,7 @@ class Opening:
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
             finished=other or stored.unfinished,
+            unfinished=stored.unfinished,
         )
 
     async def settings_or_all_read(self) -> None:
