@@ -136,6 +136,8 @@ async def test_a_body_that_stops_coming_is_given_up(
 async def test_what_is_not_there_is_a_problem_too(lead: httpx.AsyncClient) -> None:
     for method, path, status, code in (
         ("GET", "/v1/nothing", 404, "not_found"),
+        ("GET", "/v1/me/", 404, "not_found"),
+        ("GET", "/v1/queries/q/ranking/", 404, "not_found"),
         ("POST", "/v1/queries/q", 405, "method_not_allowed"),
         ("GET", "/v1/queries?limit=0", 422, "out_of_range"),
         ("GET", "/v1/queries?limit=x", 422, "wrong_type"),

@@ -85,3 +85,13 @@ async def test_the_page_shows_code_as_code_and_fits_a_phone(document: dict[str, 
     assert "`" not in page
     assert "<code>{&quot;status&quot;: &quot;paused&quot;}</code>" in page
     assert '<meta name="viewport" content="width=device-width' in page
+
+
+async def test_the_page_leads_to_every_route_and_record_and_suits_a_dark_screen(document: dict[str, Any]) -> None:
+    page = openapi.page(document)
+    there, linked = re.findall(r' id="([^"]*)"', page), re.findall(r'href="#([^"]*)"', page)
+    assert len(set(there)) == len(there)
+    assert set(linked) <= set(there)
+    routes = {f"{method}{path}" for path, methods in document["paths"].items() for method in methods}
+    assert routes <= set(linked)
+    assert '<meta name="color-scheme" content="light dark">' in page

@@ -60,7 +60,14 @@ async def show_me(caller: CallerOf) -> Response:
 
 def build_app(desk: Desk, gate: Gate, metrics: ApiMetrics, *, origins: Collection[str] = ()) -> FastAPI:
     """The application. Raises RuntimeError where a route is not in the table of who may do what."""
-    app = FastAPI(title="haystream", version=version("haystream"), openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="haystream",
+        version=version("haystream"),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # it would lead to http, also where a proxy takes https
+    )
     app.state.desk, app.state.gate, app.state.metrics = desk, gate, metrics
     for routes in (
         router,

@@ -119,16 +119,23 @@ def install(app: FastAPI) -> None:
 def page(document: dict[str, Any]) -> str:
     """The document to be read by a person: HTML."""
     info, components = document["info"], document["components"]
+    routes = [
+        (f"{method}{escape(path)}", f"{method.upper()} <code>{escape(path)}</code>", operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
     parts = [
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
         '<p>The document itself: <a href="openapi.json">openapi.json</a>. A request that is not done is '
         'answered by a <a href="#ProblemRecord">ProblemRecord</a>. With every request may come:</p>',
         _entries(map(_parameter, components["parameters"].values())),
+        "<ul>",
+        *(f'<li><a href="#{anchor}">{title}</a>' for anchor, title, _ in routes),
+        "</ul>",
     ]
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            parts.append(f"<h2>{method.upper()} <code>{escape(path)}</code></h2>")
-            parts += [_prose(operation.get("description", "")), _entries(_operation(operation))]
+    for anchor, title, operation in routes:
+        parts.append(f'<h2 id="{anchor}">{title}</h2>')
+        parts += [_prose(operation.get("description", "")), _entries(_operation(operation))]
     parts.append("<h1>Records</h1>")
     for name, schema in components["schemas"].items():
         parts += [f'<h2 id="{name}">{name}</h2>', _prose(schema.get("description", ""))]
@@ -232,6 +239,6 @@ BOUNDS = {
     "maxLength": "length ≤ {}",
 }
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>haystream</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <style>body{{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}}
 h2{{font-size:1.1em;margin-top:2em}}dd{{margin:0 0 .5em 1.5em}}</style>{}</html>"""
