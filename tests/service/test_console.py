@@ -1,10 +1,13 @@
 """What results look like on standard output."""
 
 import io
+from contextlib import nullcontext
 
 import pytest
 from rich.console import Console
 
+from haystream_service.api.messages import ItemAnswer
+from haystream_service.commands import queue
 from haystream_service.commands.console import Upright, results
 
 MEASURES = ("MiB a query", "opening, ms")
@@ -40,3 +43,18 @@ def test_a_table_in_a_file_takes_the_room_it_needs(
     monkeypatch.setenv("COLUMNS", "60")
     results().print(Upright("open queries", MEASURES, CASES))
     assert capsys.readouterr().out.count("MiB a query") > 1
+
+
+def test_nobody_on_an_item_turns_the_line_around(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names are whatever an address says, and may hold what turns the direction of all that follows."""
+
+    class Client:
+        def item(self, collection: str, item_id: str) -> ItemAnswer:
+            people = ("bob@\u202ex", "cho@x")
+            return ItemAnswer(item_id=item_id, collection=collection, sender="\u2067ann@x", recipients=people)
+
+    monkeypatch.setattr(queue, "connected", lambda _: nullcontext(Client()))
+    queue.run_item("m-1", collection="default", config=None, json=False)
+    assert capsys.readouterr().out == "m-1  ann@x → bob@x cho@x\n"

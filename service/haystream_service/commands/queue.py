@@ -161,7 +161,7 @@ def _line(item: ItemAnswer) -> str:
     """Who an item is between, and its subject."""
     people = item.participants or (item.sender or "", "→", *(item.recipients or ()))
     subject = " ".join(shown(item.subject or "").split())
-    return " ".join(people) + (f"  {subject}" if subject else "")
+    return shown(" ".join(people)) + (f"  {subject}" if subject else "")
 
 
 def _print_text(out: Console, item: ItemAnswer) -> None:
