@@ -39,6 +39,11 @@ async def store(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisStore]:
     await store.close()
 
 
+async def test_whoever_asks_while_hundreds_do_is_answered(store: RedisStore) -> None:
+    """The client's own bound, a hundred connections, does not have a call wait, but fails it."""
+    assert await asyncio.gather(*(store.query_ids() for _ in range(300))) == [set()] * 300
+
+
 @pytest_asyncio.fixture
 async def client(redis_url: str) -> AsyncIterator[Any]:
     async with Redis.from_url(redis_url) as client:

@@ -14,6 +14,11 @@ from typing_extensions import override
 from haystream_service.mounted import MountedSecret, MountedTls
 from haystream_service.settings import Settings
 
+MOST_CONNECTIONS = 10_000
+"""To one server: as many as Redis takes of all its clients, unless it is told otherwise. A client's own bound is a
+hundred, and what is asked beyond it fails at once. Each request of the API may ask, and each collection in memory
+is followed on a connection of its own.
+"""
 SENTINEL_PORT = 26379
 """Where none is named."""
 SENTINEL_SECONDS = 1.0
@@ -36,6 +41,7 @@ def redis_client(settings: Settings, *, connect_seconds: float) -> Redis | Redis
         "socket_timeout": None,
         "socket_connect_timeout": connect_seconds,
         "retry": Retry(NoBackoff(), 0),
+        "max_connections": MOST_CONNECTIONS,
     }
     password = MountedSecret(settings.redis_password, settings.redis_password_file)
     if password:
