@@ -21,7 +21,7 @@ from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, 
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store import redis_queries
-from haystream_service.store.base import Appended, Change, Position, StoreUnavailable
+from haystream_service.store.base import Appended, Change, Position, StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import ClaimRefused, Offer, Offers
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
@@ -93,6 +93,35 @@ async def test_a_key_of_another_type_that_is_mended_before_anybody_looks_at_it_i
     assert type(caught.value) is StoreUnavailable
     assert await store.generation() is None
     assert await store.load_query("q") is None
+
+
+async def test_a_query_whose_verdicts_somebody_deleted_is_not_taken_for_one_that_has_none(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    verdicts = [Verdict(f"v{n}", "q", f"i{n}", "zoe", Outcome.RELEVANT, n) for n in range(3)]
+    await store.save_query(replace(change("q"), verdicts=verdicts[:2], revision=1))
+    await store.save_query(replace(change("q"), verdicts=verdicts[1:], expected=1, revision=2))
+    loaded = await store.load_query("q")
+    assert loaded is not None
+    assert len(loaded.verdicts) == 3
+    await client.delete(f"{redis_prefix}:{{q:q}}:verdicts")
+    with pytest.raises(StoreDamaged, match=r"of 3 verdicts Redis has 0 in .*:verdicts: .* `haystream rebuild`"):
+        await store.load_query("q")
+
+
+async def test_a_log_that_is_gone_takes_along_what_is_known_of_its_entries(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    items = [Item(f"i{n}", "c", "ann", (f"p{n}",)) for n in range(3)]
+    await store.append_items("c", items)
+    await client.delete(f"{redis_prefix}:{{c:c}}:log")
+    assert await store.append_items("c", [items[2], items[0], items[2]]) == [
+        Appended.ADDED,
+        Appended.ADDED,
+        Appended.KNOWN,
+    ]
+    assert await store.read_items("c", 0, limit=10) == [items[2], items[0]]
+    assert await store.item_count("c") == 2
 
 
 async def test_a_prefix_is_no_pattern(client: Any, redis_url: str, redis_prefix: str) -> None:

@@ -168,6 +168,21 @@ async def test_a_query_that_was_saved_when_the_store_had_gone_back_is_right_agai
     await until(lambda: is_ready(worker), "the worker is ready")
 
 
+@pytest.mark.parametrize("since", [[item(40)], [item(3)]], ids=["more items come", "a known item comes again"])
+async def test_a_log_that_is_gone_from_the_store_is_read_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer, since: list[Event]
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await noted(redis, pipeline.settings)
+        await redis.delete(f"{pipeline.settings.redis_prefix}:{{c:default}}:log")
+    await pipeline.say(*since)
+    await started_again(worker)
+    await pipeline.say(*LATER[:4])
+    await pipeline.assert_is_the_fold([*BEFORE, *since, *LATER[:4]])
+    assert await pipeline.records("dead-letters") == []
+
+
 async def test_a_query_that_is_gone_from_the_store_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer
 ) -> None:

@@ -9,6 +9,9 @@ local ENOUGH = 4194304  -- bytes
 local log, ids = KEYS[1], KEYS[2]
 local deleted = redis.call('HEXISTS', ids, '') == 1
 local entries = redis.call('XLEN', log)
+if entries == 0 and not deleted then  -- the log alone is gone: what `ids` says is of entries that will be others
+  redis.call('DEL', ids)
+end
 local answers, bytes = {}, 0
 
 local function answer(id, people, entry, made_from)

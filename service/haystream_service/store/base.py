@@ -203,8 +203,8 @@ class StoreRefused(StoreUnavailable):
 
 
 class StoreDamaged(Exception):  # noqa: N818
-    """The store holds something else under a key of a query or a collection than what was written there: somebody
-    else was at it."""
+    """The store holds something else under a key of a query or a collection than what was written there, or less:
+    somebody else was at it."""
 
 
 class SharedDamaged(StoreUnavailable):

@@ -19,8 +19,10 @@ from haystream_service.store.base import (
     Hold,
     Position,
     Queries,
+    StoreDamaged,
     StoredQuery,
 )
+from haystream_service.store.damage import REBUILD
 from haystream_service.store.facts import (
     encode_fact,
     encode_shared,
@@ -80,6 +82,8 @@ class RedisQueries(RedisLists, Queries):
         flat, verdicts, leases = found
         meta = dict(zip(flat[::2], flat[1::2], strict=True))
         settings = decode_stored_query(meta[b"settings"], query_id.encode())
+        if len(verdicts) < (saved := int(meta.get(b"verdicts", 0))):
+            raise StoreDamaged(f"of {saved} verdicts Redis has {len(verdicts)} in {keys[1]}: {REBUILD}")
 
         def fact(pair: tuple[bytes, bytes]) -> LeaseFact | None:
             lease_id, lease = pair

@@ -76,7 +76,7 @@ end
 local said = {'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
   'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
-  'size', ARGV[21], 'history', ARGV[22], 'unfinished', ARGV[24]}
+  'size', ARGV[21], 'history', ARGV[22], 'unfinished', ARGV[24], 'verdicts', redis.call('HLEN', KEYS[6])}
 if ARGV[9] ~= '' then
   said[#said + 1] = 'settings'
   said[#said + 1] = ARGV[9]

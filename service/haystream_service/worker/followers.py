@@ -157,8 +157,7 @@ class Follower:
         collection = self.collection
         after = collection.entries
         items = await (self._coming or self._read(after))
-        if items:
-            await self._check_continues(after)
+        await self._check_continues(after)  # where nothing came, too: it may be gone
         # Redis takes about as long to find entries as it takes to add them: it looks for the next ones meanwhile.
         ahead = len(items) == CHUNK and not self.followed_by and not self._closed
         self._coming = asyncio.create_task(self._read(after + CHUNK)) if ahead else None
@@ -191,8 +190,8 @@ class Follower:
     async def _check_continues(self, after: int) -> None:
         """Raise `StateBack` unless the log is still the one that was read so far, up to `after`.
 
-        One that went back may have got as many entries again, and others: whoever wrote what it lost may not see
-        that, where it was said once more since.
+        One that went back, or is gone, may have got as many entries again, and others: whoever wrote what it lost
+        may not see that, where it was said once more since.
         """
         shared, name, last = self._shared, self.collection.name, self._last
         if last is None:

@@ -269,7 +269,8 @@ class Worker:
             return [str(newer)]
         if policy is not None:
             return [
-                f"Redis may drop keys for want of memory: set maxmemory-policy to noeviction instead of {policy}"
+                f"Redis may drop keys for want of memory: set maxmemory-policy to noeviction instead of {policy}, "
+                "and run `haystream rebuild` where it has dropped some (`evicted_keys` in INFO stats)"
             ]
         return []
 
