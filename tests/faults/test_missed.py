@@ -178,6 +178,22 @@ async def test_a_rebuild_says_what_the_topics_lack(pipeline: Pipeline, admin: AI
     await pipeline.assert_is_the_fold(left)
 
 
+async def test_a_worker_whose_topic_of_queries_is_deleted_says_so_and_waits(
+    pipeline: Pipeline, admin: AIOKafkaAdminClient
+) -> None:
+    worker = await pipeline.worker_after(BEFORE)
+    topic = pipeline.settings.topic("queries")
+    await admin.delete_topics([topic])
+
+    async def told() -> bool:
+        status, text = await asyncio.to_thread(page, worker, "/readyz")
+        return status == 503 and f"Kafka has no topic {topic} any more" in text
+
+    await until(told, "the worker is not ready, with the reason", patience=60.0)
+    assert worker.running
+    assert "haystream repartition" not in worker.log.read_text()
+
+
 async def test_items_that_are_deleted_and_made_anew_are_read_at_once(
     pipeline: Pipeline, admin: AIOKafkaAdminClient
 ) -> None:

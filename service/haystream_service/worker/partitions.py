@@ -72,6 +72,8 @@ class Partitions:
         """Partitions that stood still at the last look although there was something to read."""
         self.items_unread = ""
         """Why nothing at all is read of items; empty where they are."""
+        self.absent = ""
+        """Which topic Kafka does not have, so that nobody is given partitions of it; empty where it has all."""
         self._topics = {kind: settings.topic(name) for kind, name in SOURCES.items()}
         self._metrics = metrics
         self._clock = clock
@@ -122,7 +124,7 @@ class Partitions:
         have = {kind: {tp.partition for tp in self.of(kind)} for kind in OWNED}
         every = set().union(*have.values())
         return [
-            *([self.items_unread] if self.items_unread else ()),
+            *filter(None, [self.items_unread, self.absent]),
             *(
                 f"{self._topics[kind]}: of partition {', '.join(map(str, sorted(every - numbers)))} nothing is read"
                 for kind, numbers in have.items()

@@ -359,13 +359,16 @@ async def _in_background(work: Coroutine[Any, Any, None], server: Server) -> Asy
 
 
 async def _count(server: Server) -> None:
-    """Raise `TopicsGrown` once partitions are added to the topics."""
+    """Raise `TopicsGrown` once partitions are added to the topics; tell of one that is not there any more."""
     settings, queries = server.settings, SOURCES[Kind.QUERY]
+    topic = settings.topic(queries)
     while True:
         await asyncio.sleep(COUNT_SECONDS)
         with suppress(BrokerUnavailable):
             count = len(await partitions_of(settings, queries))
-            check_mark(mark(server.topics), described(settings.topic(queries), count))
+            server.partitions.absent = "" if count else f"Kafka has no topic {topic} any more"
+            if count:
+                check_mark(mark(server.topics), described(topic, count))
 
 
 async def _look(server: Server) -> None:
