@@ -97,7 +97,7 @@ async def test_of_rankings_with_added_partitions_the_revision_tells_the_newest_a
     await admin.create_partitions({topic: NewPartitions(total_count=count)})
 
     async def grown() -> bool:
-        return len(await kafka.partitions_of(settings, "next-items")) == count
+        return len(await kafka_admin.partitions_of(settings, "next-items")) == count
 
     await until(grown, "the broker tells of the new partitions")
     await asyncio.to_thread(worker.restart)  # else it is told within five minutes
@@ -122,7 +122,7 @@ async def test_of_rankings_with_added_partitions_the_revision_tells_the_newest_a
     await admin.delete_topics([topic])
 
     async def gone() -> bool:
-        return not await kafka.partitions_of(settings, "next-items")
+        return not await kafka_admin.partitions_of(settings, "next-items")
 
     await until(gone, "the topic is gone")
     await asyncio.to_thread(worker.start)
