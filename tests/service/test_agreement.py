@@ -24,7 +24,7 @@ from haystream_service.wire import (
     encode_query,
     encode_verdict,
 )
-from haystream_service.worker.memory_broker import MemoryBroker
+from haystream_service.worker.memory_broker import MemoryBroker, MemoryPublisher
 from haystream_service.worker.rebuilding import ORDER, Held
 from haystream_service.worker.records import SOURCES, Kind, Record
 from haystream_service.worker.shared import Limits
@@ -138,7 +138,7 @@ def _live(broker: MemoryBroker, replayed: Replayed) -> dict[Source, str]:
 
 async def _check_rebuilt(broker: MemoryBroker, replayed: Replayed, refused: dict[Source, str]) -> None:
     """The same topics, read as `haystream rebuild` does: items, then queries, then verdicts."""
-    store, held = MemoryStore(), Letters()
+    store, held = MemoryStore(), Letters(broker)
 
     async def at_once(_: int) -> None: ...
 
@@ -174,8 +174,8 @@ async def _check_rebuilt(broker: MemoryBroker, replayed: Replayed, refused: dict
 class Letters(Held):
     """With the code of each letter."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(MemoryPublisher(broker), committed={})
         self.codes: dict[Source, str] = {}
 
     async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
