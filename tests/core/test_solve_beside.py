@@ -8,8 +8,14 @@ from support.histories import MODELS, fold, item, line, verdict
 from haystream.arrays import Floats
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.shares import count_near
-from haystream.engines.local.solve import ALLOWED, EXCEEDED, MARK, System, aligned_rows, scratch
-from haystream.engines.local.solve_beside import BESIDE, begin_beside, forget_beside, solve_beside
+from haystream.engines.local.solve import ALLOWED, EXCEEDED, MARK, RESIDUAL, VALUE, Scratch, System, scratch
+from haystream.engines.local.solve_beside import (
+    BESIDE,
+    begin_beside,
+    forget_beside,
+    solve_beside,
+    take_solution,
+)
 from haystream.events import Event, ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import flat, is_whole
@@ -47,13 +53,20 @@ def dense(system: System, people: int, edges: int) -> Floats:
     return matrix
 
 
+def assert_is_forgotten(room: Scratch, rows: Floats) -> None:
+    forget_beside(room, rows)
+    assert not rows.any()
+    assert not room.cells[:, [VALUE, RESIDUAL, MARK]].any()
+    assert room.listed[0] == 0
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_solutions_are_those_of_the_dense_system(model: ModelName) -> None:
     query = judged(model)
     system, graph = local(query)._columns.state.system, query.collection.graph
     assert not is_whole(system.off)
     people = len(graph)
-    room, rows = scratch(people), aligned_rows(people, 2 * BESIDE)
+    room, rows = scratch(people), np.zeros((people, 2 * BESIDE))
     sources, rng = np.zeros((people, BESIDE)), np.random.default_rng(1)
     for number in range(BESIDE - 1):  # and one that has none
         for u in rng.choice(people, 2, replace=False).tolist():
@@ -61,23 +74,20 @@ def test_solutions_are_those_of_the_dense_system(model: ModelName) -> None:
             begin_beside.py_func(system, room, rows, number, u, sources[u, number])
     solve_beside(system, 1e-10, room, rows)
     exact = np.linalg.solve(dense(system, people, graph.edges), sources)
-    np.testing.assert_allclose(rows[:, BESIDE:], exact, atol=1e-8)
-    forget_beside(room, rows)
-    assert not rows.any()
-    assert not room.cells[:, MARK].any()
-    assert room.listed[0] == 0
+    for number in range(BESIDE):
+        take_solution(room, rows, number)
+        np.testing.assert_allclose(room.cells[:, VALUE], exact[:, number], atol=1e-8)
+    assert_is_forgotten(room, rows)
 
 
 def test_what_takes_too_many_steps_is_given_up() -> None:
     system = local(judged("relevance"))._columns.state.system
-    room, rows = scratch(COUNT + 1), aligned_rows(COUNT + 1, 2 * BESIDE)
+    room, rows = scratch(COUNT + 1), np.zeros((COUNT + 1, 2 * BESIDE))
     room.steps[ALLOWED] = 7
     begin_beside.py_func(system, room, rows, 0, 5, 1.0)
     solve_beside(system, 1e-10, room, rows)
     assert room.steps[EXCEEDED] == 1
-    forget_beside(room, rows)
-    assert not rows.any()
-    assert not room.cells[:, MARK].any()
+    assert_is_forgotten(room, rows)
 
 
 @pytest.mark.parametrize("model", MODELS)

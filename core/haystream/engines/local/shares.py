@@ -6,7 +6,7 @@ from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
 from haystream.engines.local.solve import VALUE, begin, forget, solve, touched_by
-from haystream.engines.local.solve_beside import BESIDE, begin_beside, forget_beside, solve_beside
+from haystream.engines.local.solve_beside import BESIDE, begin_beside, forget_beside, solve_beside, take_solution
 from haystream.engines.local.state import Edges, State
 
 
@@ -38,8 +38,9 @@ def collect_largest(
         else:
             solve_beside(system, tolerance, room, beside)
         for k in range(count):
-            values = room.cells[:, VALUE] if count == 1 else beside[:, BESIDE + k]
-            find_shares(state, screened, which[start[done + k] : start[done + k + 1]], values, shift)
+            if count > 1:
+                take_solution(room, beside, k)
+            find_shares(state, screened, which[start[done + k] : start[done + k + 1]], shift)
             first = largest.start[done + k]
             rows = largest.edge[first : first + most]
             kept = put_largest(shares, 0, found.size[0], rows)
@@ -79,15 +80,15 @@ def count_near(state: State, start: Longs, which: Ints, first: int) -> int:
 
 
 @compiled
-def find_shares(state: State, screened: Ints, which: Ints, values: Floats, shift: float) -> None:
+def find_shares(state: State, screened: Ints, which: Ints, shift: float) -> None:
     """Put the edges that have a share in the mean over a set into `rooms.edges`, for the caller to empty, and their
-    shares into `rooms.shares`. `values` at a participant, shape (participants,): Λ⁻¹a, solved in `rooms.column`.
+    shares into `rooms.shares`. Λ⁻¹a is in `rooms.column`.
 
     Of a screened edge f it is w_f (d_f − Δ) β̃_fᵀ Λ⁻¹ a, a = mean over `which` of (1 − ρ_e) β̃_e. An edge's own
     data speak of its own η too: ρ_e (d_e − Δ) / len(which) more, with ρ_e = Var(η_e) w_e. `screened` is gone
     through where it is less than the contacts of whom the solve reaches."""
     system, edges, room, found = state.system, state.edges, state.rooms.column, state.rooms.edges
-    shares, contacts = state.rooms.shares, 0
+    shares, values, contacts = state.rooms.shares, room.cells[:, VALUE], 0
     for t in touched_by(room):
         contacts += system.degree[t] if values[t] != 0.0 else 0
         if contacts > len(screened):

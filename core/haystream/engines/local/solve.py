@@ -122,16 +122,12 @@ def fresh_steps() -> Longs:
 
 def scratch(participants: int) -> Scratch:
     """Fresh scratch, none of its cells across two cache lines."""
-    ring, touched = np.zeros((2, participants), np.int32)
-    return Scratch(aligned_rows(participants, 4), ring, touched, np.zeros(1, np.int64), fresh_steps())
-
-
-def aligned_rows(participants: int, columns: int) -> Floats:
-    """Zeros of that shape, the first at the begin of a cache line."""
-    line, size = 64, columns * participants
-    room = np.zeros(size + line // 8)
+    line = 64
+    room = np.zeros(4 * participants + line // 8)
     begin = -room.ctypes.data % line // 8
-    return room[begin : begin + size].reshape(participants, columns)
+    cells = room[begin : begin + 4 * participants].reshape(participants, 4)
+    ring, touched = np.zeros((2, participants), np.int32)
+    return Scratch(cells, ring, touched, np.zeros(1, np.int64), fresh_steps())
 
 
 @inlined

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.arrays import SPARE, Bits, Floats, Ints, Longs, Marked, marked
+from haystream.copies import zeros_as_needed
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.edge_priors import COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
-from haystream.engines.local.solve import Scratch, System, aligned_rows, scratch
+from haystream.engines.local.solve import Scratch, System, scratch
 from haystream.engines.local.solve_beside import BESIDE
 from haystream.graph import Graph
 from haystream.overlay import Overlay
@@ -116,7 +117,7 @@ class Rooms(NamedTuple):
     other: Scratch
     """For another solve, or for the ring of those whose residuals are pushed (`push`)."""
     beside: Floats
-    """For some columns side by side (`solve_beside`)."""
+    """For some columns side by side (`solve_beside`), which take memory as far as they reach."""
     unpushed: Marked
     """Participants whose residuals have changed, and are to be pushed."""
     people: Marked
@@ -162,7 +163,7 @@ def _rooms(people: int, edges: int) -> Rooms:
     return Rooms(
         scratch(people),
         scratch(people),
-        aligned_rows(people, 2 * BESIDE),
+        zeros_as_needed(people, 2 * BESIDE),
         marked(people),
         marked(people),
         marked(edges),
