@@ -109,6 +109,20 @@ async def test_a_query_whose_verdicts_somebody_deleted_is_not_taken_for_one_that
         await store.load_query("q")
 
 
+async def test_verdicts_that_somebody_deleted_are_missed_though_more_were_saved_since(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    """As of a query that is in memory: its owner saves what comes, and reads nothing."""
+    verdicts = [Verdict(f"v{n}", "q", f"i{n}", "zoe", Outcome.RELEVANT, n) for n in range(5)]
+    await store.save_query(replace(change("q"), verdicts=verdicts[:2], revision=1))
+    await client.delete(f"{redis_prefix}:{{q:q}}:verdicts")
+    await store.save_query(replace(change("q"), verdicts=verdicts[2:], expected=1, revision=2))
+    with pytest.raises(StoreDamaged, match="of 5 verdicts Redis has 3"):
+        await store.load_query("q")
+    await store.delete_query("q", 0, revision=9, read=Position(1))
+    assert (await store.load_query("q")).verdicts == ()
+
+
 async def test_a_log_that_is_gone_takes_along_what_is_known_of_its_entries(
     store: RedisStore, client: Any, redis_prefix: str
 ) -> None:

@@ -34,7 +34,7 @@
 Of a collection that was deleted there is no log, and `ids` has the empty id alone. Of a query that was deleted
 there is `meta`, without what is shared, with settings that say so and, once readers were told, `withdrawn`.
 
-`verdicts` in `meta` is how many there are: a query of which some are gone is not taken for one that has fewer.
+`verdicts` in `meta` is how many were saved: a query of which some are gone is not taken for one that has fewer.
 
 A number is 4 bytes (uint32) and the rest float64, all little-endian: 28 bytes a row. Rows are in no order, no
 number is there twice, and at number 2³² − 1 there is no row. `size` in `meta` is how many participants and edges of
