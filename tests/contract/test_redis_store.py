@@ -44,6 +44,20 @@ async def test_whoever_asks_while_hundreds_do_is_answered(store: RedisStore) -> 
     assert await asyncio.gather(*(store.query_ids() for _ in range(300))) == [set()] * 300
 
 
+async def test_whoever_asks_much_at_once_leaves_connections_to_others(own_valkey: ValkeyServer) -> None:
+    """A connection that was made stays, and Redis takes so many of all its clients."""
+    async with Redis.from_url(own_valkey.url) as client:
+        await client.config_set("maxclients", 150)
+    one, other = (RedisStore.connect(own_valkey.url, prefix="p", timeout=30.0) for _ in range(2))
+    followed = [asyncio.create_task(one.read_items(f"c{n}", 0, limit=1, wait=20.0)) for n in range(20)]
+    assert await asyncio.gather(*(one.query_ids() for _ in range(300))) == [set()] * 300
+    assert await other.query_ids() == set()
+    await asyncio.gather(*(other.append_items(f"c{n}", [Item("i", f"c{n}", "ann", ("bo",))]) for n in range(20)))
+    assert [item.item_id for items in await asyncio.gather(*followed) for item in items] == ["i"] * 20
+    await one.close()
+    await other.close()
+
+
 @pytest_asyncio.fixture
 async def client(redis_url: str) -> AsyncIterator[Any]:
     async with Redis.from_url(redis_url) as client:

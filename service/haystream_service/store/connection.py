@@ -16,8 +16,8 @@ from haystream_service.settings import Settings
 
 MOST_CONNECTIONS = 10_000
 """To one server: as many as Redis takes of all its clients, unless it is told otherwise. A client's own bound is a
-hundred, and what is asked beyond it fails at once. Each request of the API may ask, and each collection in memory
-is followed on a connection of its own.
+hundred, and what is asked beyond it fails at once. How much is asked of one server at a time is bound elsewhere
+(`redis_calls.ASKED_AT_ONCE`), but each collection in memory is followed on a connection of its own.
 """
 SENTINEL_PORT = 26379
 """Where none is named."""

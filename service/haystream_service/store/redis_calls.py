@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from hashlib import sha1
 from importlib.resources import files
 from time import perf_counter
@@ -18,6 +18,12 @@ from haystream_service.store.keys import Keys
 from haystream_service.store.refusals import is_of_another_type, unavailable
 
 KEYS_A_SCAN = 1000
+ASKED_AT_ONCE = 100
+"""So many calls of a process are with Redis at once; others wait for their turn, as part of their time. Each has a
+connection, which stays when it is over, and Redis takes so many of all processes. Not counted is who waits for what
+is to come: that takes a connection for as long as it waits. In a cluster none is counted: calls to a server that is
+silent would keep those to others waiting.
+"""
 
 
 class Script:
@@ -50,6 +56,7 @@ class RedisCalls:
         self.keys = keys
         self._timeout = timeout
         self._answered = answered
+        self._turns = asyncio.Semaphore(ASKED_AT_ONCE) if isinstance(client, Redis) else nullcontext()
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """What the script answers."""
@@ -66,11 +73,13 @@ class RedisCalls:
     async def answering(self, *keys: str, extra: float = 0.0) -> AsyncIterator[None]:
         """Turns every way in which a server does not answer, or not in time, into `StoreUnavailable`.
 
-        `keys` are those that are asked for: where one holds something of another type, that is said of it.
+        `keys` are those that are asked for: where one holds something of another type, that is said of it. `extra`
+        are seconds for which Redis may wait itself before it answers.
         """
+        turn = nullcontext() if extra else self._turns
         try:
             try:
-                async with asyncio.timeout(self._timeout + extra):
+                async with asyncio.timeout(self._timeout + extra), turn:
                     yield
             except RedisError as error:
                 if not is_of_another_type(error):
