@@ -208,6 +208,7 @@ def test_a_service_that_ends_says_where_that_comes_from(
     assert ran.returncode == code, ran.stderr
     assert all(text in ran.stderr for text in said)
     assert ("Traceback" in ran.stderr) == (code == 1)
+    assert "a bug" not in ran.stderr, "a disk that is full is none"
 
 
 def test_import_writes_what_replay_reads(haystream, tmp_path):
