@@ -50,8 +50,8 @@ def bench_engine(
     from haystream_service.bench.engine import Job
     from haystream_service.commands import bench as command
 
-    sizes, exactly = sorted(set(edges or [1_000, 10_000, 100_000, 1_000_000])), _exactly(tolerance)
-    jobs = [Job(graph, size, items_per_edge, seconds, seed, exactly) for size in sizes]
+    sizes, solved_to = sorted(set(edges or [1_000, 10_000, 100_000, 1_000_000])), _tolerance(tolerance)
+    jobs = [Job(graph, size, items_per_edge, seconds, seed, solved_to) for size in sizes]
     command.run_engine(jobs, png=png, json=json)
 
 
@@ -85,7 +85,7 @@ def bench_audit(
     from haystream_service.bench.audit import Job
     from haystream_service.commands import bench as command
 
-    command.run_audit(Job(edges, verdicts, new_edges, tended, sampled, seed, _exactly(tolerance)), json=json)
+    command.run_audit(Job(edges, verdicts, new_edges, tended, sampled, seed, _tolerance(tolerance)), json=json)
 
 
 @app.command("ranges")
@@ -110,7 +110,7 @@ def bench_ranges(
     """
     from haystream_service.commands import bench as command
 
-    command.run_ranges(histories=histories, first=first, seed=seed, tolerance=_exactly(tolerance), json=json)
+    command.run_ranges(histories=histories, first=first, seed=seed, tolerance=_tolerance(tolerance), json=json)
 
 
 @app.command("recipients")
@@ -177,7 +177,7 @@ def bench_queries(
             seconds=seconds,
             memory=int(memory * 2**30),
             seed=seed,
-            tolerance=_exactly(tolerance),
+            tolerance=_tolerance(tolerance),
         )
         for size in sorted(set(edges or [100_000]))
         for following in Following
@@ -310,7 +310,7 @@ def bench_api(
     command.run(sorted(set(edges or [1_000, 100_000])), desks, json=json)
 
 
-def _exactly(tolerance: float | None) -> float:
+def _tolerance(tolerance: float | None) -> float:
     """The tolerance that was asked for; the engine's own where none was."""
     from haystream.engines.local.budget import DEFAULT_TOLERANCE
 
