@@ -60,8 +60,8 @@ class RedisCalls:
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """What the script answers."""
-        began = perf_counter()
         async with self.answering(*keys):
+            began = perf_counter()  # the wait for a turn is none of Redis'
             try:
                 answer = await self.redis.evalsha(script.hash, len(keys), *keys, *arguments)
             except NoScriptError:
