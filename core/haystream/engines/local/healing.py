@@ -157,8 +157,8 @@ def doubt_contacts(system: System, inverse: Inverse, u: int, moved: float) -> No
 
     Of what one contact v has, (Λ⁻¹)_uv² / (Λ⁻¹)_vv at most is in u's entry. What moved that was at u, or at least a
     contact's part of it was in some v: who may be that one waits. Of the others, which are contacts of a hub, v has
-    moved with u by (Λ⁻¹)_uv² / (Λ⁻¹)_uu² of what u did."""
-    queue, on_participant = inverse.healing, inverse.on_participant
+    moved with u by (Λ⁻¹)_uv² / (Λ⁻¹)_uu² of what u did, which is negligible for most."""
+    queue, on_participant, tolerances = inverse.healing, inverse.on_participant, inverse.tolerances
     first, count = system.start[u], system.degree[u]
     here, part = entry(on_participant, u), moved / max(count, 1)
     for i in range(first, first + count):
@@ -167,7 +167,8 @@ def doubt_contacts(system: System, inverse: Inverse, u: int, moved: float) -> No
             square = entry(inverse.on_edge, system.incident[i]) ** 2
             behind_it = square >= part * entry(on_participant, v)
             strain = np.inf if behind_it else moved * square / (here * here)
-            add_strain(queue, v, strain, inverse.tolerances.strain)
+            if strain > tolerances.negligible:  # memory that is written to is the query's own from then on
+                add_strain(queue, v, strain, tolerances.strain)
 
 
 @compiled
