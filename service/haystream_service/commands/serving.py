@@ -21,5 +21,5 @@ def served(serving: Coroutine[Any, Any, int]) -> int:
     except UserError:
         raise
     except Exception:
-        log.critical("this has ended it", exc_info=True)
+        log.critical("the service ends, for this reason:", exc_info=True)
         return 1
