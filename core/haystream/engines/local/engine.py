@@ -1,4 +1,4 @@
-"""The linear form on the sparse precision: a verdict costs what its neighbourhood costs (docs/method.md).
+"""The linear form on the sparse precision: a verdict costs what its neighbourhood costs (docs/local-engine.md).
 
 The state that matters is the solution x of Λx = b with its residual, and the entries of Λ⁻¹ on the graph. All
 that happens is local: an edge's data change Λ by rank one, a new edge by a few rows, and what a new edge does

@@ -79,7 +79,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     sides.
 
     With K = Λ⁻¹β̃, γ = 1 + Δw β̃ᵀK and Δc the change of a coefficient, the solution moves by K (Δc − Δw β̃ᵀx) / γ
-    and covariances by −K_u K_v Δw / γ (docs/method.md, "The local engine"). K is solved locally; what it leaves
+    and covariances by −K_u K_v Δw / γ (docs/local-engine.md). K is solved locally; what it leaves
     unsolved stays in the residuals, so the solutions' errors do not accumulate. Of side COMMON a part is owed."""
     edges, people, sums = state.edges, state.people, state.sums
     u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
