@@ -36,11 +36,12 @@ def test_each_factor_keeps_its_inequality() -> None:
     entry = DEFAULT_TOLERANCE / LEAST_SCALE  # the loosest that entries of an inverse are solved to
     assert budget.URGENT_FACTOR * budget.TOLD_FACTOR * DEFAULT_TOLERANCE <= 2 * PROMISE * SLACK
     assert 1.0 + budget.COMMON_SHIFT_WAITS / LEAST_SCALE <= budget.URGENT_FACTOR
-    owed = budget.OWED_FACTOR * budget.COMMON_FACTOR * budget.AMPLIFIED * budget.COMMON_SHIFT
+    owed = budget.COMMON_OWED_FACTOR * budget.COMMON_FACTOR * budget.AMPLIFIED * budget.COMMON_SHIFT
     assert owed * DEFAULT_TOLERANCE <= 0.15 * PROMISE * SLACK
     remaining = budget.REMAINING_FACTOR * DEFAULT_TOLERANCE / budget.REMAINING_COEFFICIENT
     assert remaining <= 0.01 * SLACK
     assert remaining**2 <= 2.0 * DEFAULT_TOLERANCE
+    assert (budget.REMAINING_OWED_FACTOR * remaining) ** 2 <= 5e-4
     assert budget.SHARE_FACTOR * budget.AMPLIFIED * DEFAULT_TOLERANCE <= 8 * PROMISE * SLACK
     assert budget.FAR_FACTOR * budget.MOVED_FAR <= 1.0
     assert budget.DRIFTED_FACTOR <= budget.STRAIN_FACTOR

@@ -62,10 +62,10 @@ COMMON_FACTOR = 5.0
 Δ₀ times as much, and Δ itself not to first order. COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.05
 PROMISE."""
 
-OWED_FACTOR = 3.0
-"""A verdict has it solved so much less closely still; what is owed of that, about half of what the verdict would
-take, is done when there is time. OWED_FACTOR × COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT × tolerance ≤ 0.15 PROMISE:
-under load, and only then, a mean lags by that."""
+COMMON_OWED_FACTOR = 3.0
+"""Verdicts and new edges have it solved so much less closely still; what is owed of that, about half of what a
+verdict would take, is done when there is time. COMMON_OWED_FACTOR × COMMON_FACTOR × AMPLIFIED × COMMON_SHIFT ×
+tolerance ≤ 0.15 PROMISE: under load, and only then, a mean lags by that."""
 
 COMMON_SHIFT = 0.025
 """Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`): some milliseconds on a large
@@ -84,6 +84,11 @@ that variance. h is about REMAINING_COEFFICIENT an item at each end, and that va
 what the solve leaves out (`state.Sums.form`): (REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT)² ≤ 2
 tolerances of itself, about. What is learned of concentrations moves what is expected to remain by a sum to which
 the solution matters to first order: REMAINING_FACTOR × tolerance / REMAINING_COEFFICIENT ≤ 1 % of that."""
+
+REMAINING_OWED_FACTOR = 4.0
+"""They have this one solved so much less closely still, likewise: a new edge at a hub leaves residuals at all its
+contacts. The variance of what remains lags by no more than (REMAINING_OWED_FACTOR × REMAINING_FACTOR × tolerance /
+REMAINING_COEFFICIENT)² ≤ 5e-4 of itself, about, and what concentrations move by 4 % of that."""
 
 REMAINING_COEFFICIENT = 0.1
 """h of one item at an end of its edge, about: (1 − ρ) β̃."""
@@ -219,6 +224,8 @@ class Tolerances(NamedTuple):
 
     sides: Floats
     """Residuals of the right-hand sides, over Λ's diagonal, shape (sides,)."""
+    owed: Floats
+    """The same while somebody waits."""
     scale: float
     """A relative change of D that priors of edges follow near data. Elsewhere they follow it where it puts a
     variance off by so much; and anywhere Q⁻¹, where it does a covariance."""
@@ -289,6 +296,7 @@ def tolerances(
     told, followed = TOLD_FACTOR * tolerance, of_prior * tolerance
     made = Tolerances(
         sides=np.full(sides, closely * tolerance),
+        owed=np.full(sides, closely * tolerance),
         scale=followed,
         far=FAR_FACTOR * followed,
         entry=np.inf if sides > COMMON else followed,
@@ -298,6 +306,7 @@ def tolerances(
         share=SHARE_FACTOR * tolerance,
     )
     made.sides[COMMON:] *= COMMON_FACTOR
+    made.owed[COMMON:] *= COMMON_OWED_FACTOR * COMMON_FACTOR
     return made
 
 
@@ -306,6 +315,7 @@ def for_items(of: Tolerances, items: float, form: float) -> None:
     as so large a hᵀΛ⁻¹h a participant does, which is about the mean square of h."""
     root_mean_square = math.sqrt(max(form, 0.0) / AMPLIFIED) / REMAINING_COEFFICIENT  # rᵀΛ⁻¹r ≤ AMPLIFIED rᵀr
     of.sides[REMAINING] = of.sides[MEAN] * (REMAINING_FACTOR * max(1.0, items, root_mean_square))
+    of.owed[REMAINING] = REMAINING_OWED_FACTOR * of.sides[REMAINING]
 
 
 def seen_tolerances(of: Tolerances, corrected: float, variance: float, remaining: float, size: Floats) -> Floats:

@@ -56,7 +56,7 @@ from haystream.engines.local.push import push_everybody, push_unpushed
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.rebuild import rebuild, weigh
 from haystream.engines.local.refer import mark_reached, refer
-from haystream.engines.local.sides import COMMON, REMAINING
+from haystream.engines.local.sides import REMAINING
 from haystream.engines.local.state import COUNTED, State
 from haystream.engines.local.update_growth import (
     Rescaling,
@@ -101,7 +101,7 @@ class LocalEngine:
         self._build = 0
         self._estimated = False
         self._owed = False
-        """Whether side COMMON may be off by more than its tolerance (`budget.OWED_FACTOR`)."""
+        """Whether sides may be off by more than their tolerances (`Tolerances.owed`)."""
         self._referred = False
         """Whether all who have a reach are still to be looked at since there is another reference."""
         self._lagging = False
@@ -223,8 +223,7 @@ class LocalEngine:
         regress_edges(state, which, weights, coefficients)
         if self._solve_closely_for(which, weights):
             self._columns.fill_out()
-            for side in range(len(state.sums.form)):
-                push_everybody(self._columns.state, side, self._columns.participants)
+            push_everybody(self._columns.state, self._columns.participants)
         self._change(which, weights, coefficients)
 
     def _solve_closely_for(self, which: Ints, weights: Floats) -> bool:
@@ -251,7 +250,7 @@ class LocalEngine:
         self._columns.fill_out()
         state = self._columns.state
         weighs = bool((weights != state.edges.weight[which]).any())
-        self._owed |= coefficients.shape[1] > COMMON and weighs
+        self._owed |= weighs
         if len(which) == 1 and weighs:
             change_edge(state, which.item(), weights.item(), coefficients[0])
         else:
@@ -269,7 +268,7 @@ class LocalEngine:
             return
         self._columns.fill_out()
         refer(state, self.readings.concentrations.screened, everybody, shift)
-        push_unpushed(state)
+        push_unpushed(state, state.tolerances.sides)
         self._owed = False
         may_wait = move <= COMMON_SHIFT_WAITS and not (self._referred or state.news.later.size[0])
         if not may_wait:
@@ -432,11 +431,8 @@ class LocalEngine:
         if count and not estimated:
             # Of a variance, less D².
             self.drift = worst * self._tolerance / state.inverse.tolerances.corrected
-        if self._owed and not (stop[0] or state.inverse.healing.state[1]):
-            self._columns.fill_out()
-            push_everybody(state, COMMON, self._columns.participants)
-            self._owed = False
-            self.readings.check_solves()
+        if not (stop[0] or state.inverse.healing.state[1]):
+            self._solve_owed()
         if self._referred and not stop[0]:
             mark_reached(state, self._columns.participants)
             self._referred = False
@@ -446,6 +442,14 @@ class LocalEngine:
             self.readings.learn()
         if not self.waiting:
             self._columns.pack()
+
+    def _solve_owed(self) -> None:
+        """Solve all sides to their tolerances."""
+        if self._owed:
+            self._columns.fill_out()
+            push_everybody(self._columns.state, self._columns.participants)
+            self._owed = False
+            self.readings.check_solves()
 
     @property
     def participants_left(self) -> int:
@@ -509,8 +513,10 @@ class LocalEngine:
         """The arrays as they are now, for `copy`: settled, and without any data.
 
         Readers take the prior for what they are not told of, so nothing waits to be told here. What has to be
-        scored again in a copy is what differs from here. Nor does D lag: each copy would follow that by itself.
+        scored again in a copy is what differs from here. Nor is anything owed, nor does D lag: each copy would do
+        that by itself.
         """
+        self._solve_owed()
         state = self._columns.state
         exact = held(state._replace(tolerances=state.tolerances._replace(far=state.tolerances.scale)))
         self._rescale(exact, members_by_bit(state.people.lagging))
@@ -543,6 +549,7 @@ class LocalEngine:
     def _follow(self, changes: UnreadChanges) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         self._columns.fill_out()
+        self._owed |= changes.moves_edges
         if self._judged:
             self._follow_inverse(changes)
         else:

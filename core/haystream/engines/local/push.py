@@ -5,7 +5,7 @@ its solution and its residuals already, so that a push only adds to them: to cop
 and back, would take longer than the pushes.
 """
 
-from haystream.arrays import Marked, bit_of, mark, members_of, unmark_all
+from haystream.arrays import Floats, Marked, bit_of, mark, members_of, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import (
@@ -59,21 +59,23 @@ def push_side(state: State, side: int, limit: float) -> None:
 
 
 @compiled
-def push_unpushed(state: State) -> None:
-    """Push all sides' residuals down to their tolerances, from the unpushed on, who are listed no more then."""
+def push_unpushed(state: State, limits: Floats) -> None:
+    """Push all sides' residuals down to their `limits`, shape (sides,), from the unpushed on, who are listed no
+    more then."""
     for side in range(state.people.residual.shape[1]):
-        push_side(state, side, state.tolerances.sides[side])
+        push_side(state, side, limits[side])
     unmark_all(state.rooms.unpushed)
 
 
 @compiled
-def push_everybody(state: State, side: int, participants: int) -> None:
-    """Push the residuals of one side wherever they are above its tolerance."""
-    limit = state.tolerances.sides[side]
+def push_everybody(state: State, participants: int) -> None:
+    """Push all sides' residuals wherever they are above their tolerances."""
+    limits = state.tolerances.sides
     for u in range(participants):
-        if exceeds(state, u, side, limit):
-            line_up(state.rooms.other, u)
-    push_line(state, side, limit)
+        for side in range(state.people.residual.shape[1]):
+            if exceeds(state, u, side, limits[side]):
+                mark(state.rooms.unpushed, u)
+    push_unpushed(state, limits)
 
 
 @compiled

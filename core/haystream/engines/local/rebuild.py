@@ -68,7 +68,7 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
         sides[side] = at_people(c * on_tail, c * on_head)
         applied = diagonal[:m] * x + at_people(off[:count] * x[head], off[:count] * x[tail])
         people.residual[:m, side] = sides[side] - applied
-        push_everybody(columns.state, side, m)
+    push_everybody(columns.state, m)
     room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
     return sides
 

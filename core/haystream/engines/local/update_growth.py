@@ -56,7 +56,7 @@ def follow_residuals(state: State, which: Ints, deltas: Floats) -> None:
 
 @compiled
 def push_ends(state: State, which: Ints) -> None:
-    """Push the residuals of all sides from the ends of the edges in `which`.
+    """Push the residuals of all sides from the ends of the edges in `which`; of two a part is owed.
 
     Whoever is in `rooms.people`, which this empties, has moved first.
     """
@@ -67,7 +67,7 @@ def push_ends(state: State, which: Ints) -> None:
     for e in which:
         mark(unpushed, edges.tail[e])
         mark(unpushed, edges.head[e])
-    push_unpushed(state)
+    push_unpushed(state, state.tolerances.owed)
 
 
 @compiled

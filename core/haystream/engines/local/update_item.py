@@ -5,7 +5,7 @@ Edge by edge (`update_verdict`) that would be as many changes, each with a colum
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark, union, unmark_all
+from haystream.arrays import Floats, Ints, mark, union
 from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
@@ -21,11 +21,10 @@ from haystream.engines.local.low_rank import (
     some_rows,
     woodbury,
 )
-from haystream.engines.local.push import add_residual, push_side
+from haystream.engines.local.push import add_residual, push_unpushed
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import EXCEEDED, add_off_diagonal, add_on_diagonal
 from haystream.engines.local.state import State
-from haystream.engines.local.update_verdict import limit_after_verdict
 
 MOST_COLUMNS = 64
 """So many edges are changed at once, or all of them where they are between so many people, as those of an item
@@ -96,6 +95,4 @@ def change_system(state: State, which: Ints, weights: Floats, coefficients: Floa
 @compiled
 def push_from_ends(state: State) -> None:
     """Push what `change_system` left of the sides' residuals."""
-    for side in range(state.people.residual.shape[1]):
-        push_side(state, side, limit_after_verdict(state, side))
-    unmark_all(state.rooms.unpushed)
+    push_unpushed(state, state.tolerances.owed)

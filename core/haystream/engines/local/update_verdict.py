@@ -1,11 +1,10 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
-from haystream.arrays import Floats, Ints, mark, unmark_all
-from haystream.compiled import compiled, inlined
-from haystream.engines.local.budget import OWED_FACTOR
+from haystream.arrays import Floats, Ints, mark
+from haystream.compiled import compiled
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.push import push_side
+from haystream.engines.local.push import push_unpushed
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
     AHEAD,
@@ -80,13 +79,13 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
 
     With K = Λ⁻¹β̃, γ = 1 + Δw β̃ᵀK and Δc the change of a coefficient, the solution moves by K (Δc − Δw β̃ᵀx) / γ
     and covariances by −K_u K_v Δw / γ (docs/local-engine.md). K is solved locally; what it leaves
-    unsolved stays in the residuals, so the solutions' errors do not accumulate. Of side COMMON a part is owed."""
+    unsolved stays in the residuals, so the solutions' errors do not accumulate. Of two sides a part is owed."""
     edges, people, sums = state.edges, state.people, state.sums
     u, v, prior = edges.tail[edge], edges.head[edge], edge_prior(edges.prior, edge)
     beta_u, beta_v = prior.on_tail, prior.on_head
     x, residual, unpushed, column = people.x, people.residual, state.rooms.unpushed, state.rooms.column
     K, left = column.cells[:, VALUE], column.cells[:, RESIDUAL]
-    dw, sides = weight - edges.weight[edge], residual.shape[1]
+    dw, sides, owed = weight - edges.weight[edge], residual.shape[1], state.tolerances.owed
     gamma = change_weight(state, edge, dw)
     edges.weight[edge] = weight
     for side in range(sides):
@@ -110,7 +109,7 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
                 add_to_cell(x, t, side, step * K[t])
             r += step * left[t]
             residual[t, side] = r
-            if abs(r) > limit_after_verdict(state, side) * diagonal:
+            if abs(r) > owed[side] * diagonal:
                 mark(unpushed, t)
     for side in range(sides):
         step, back = sums.step[side], sums.back[side]
@@ -123,17 +122,9 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
         for side in range(sides):
             sums.border[side] += sums.change[side] * (1.0 - at_edge) - step * sums.along[side]
             sums.border[side] -= sums.step[side] * (back + step * own)
-    for side in range(sides):
-        push_side(state, side, limit_after_verdict(state, side))
-    unmark_all(unpushed)
+    push_unpushed(state, owed)
     forget(column)
     mark(state.news.stale, edge)
-
-
-@inlined
-def limit_after_verdict(state: State, side: int) -> float:
-    """Down to which residuals are pushed then: of side COMMON a part is owed."""
-    return float(state.tolerances.sides[side] * (OWED_FACTOR if side == COMMON else 1.0))
 
 
 @compiled
