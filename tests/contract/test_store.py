@@ -10,7 +10,19 @@ from support.changes import COMMON, change, rows, tables
 
 from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
 from haystream.posterior_tables import NOBODY, Size
-from haystream_service.store.base import Appended, Deletion, Fenced, Head, Hold, Note, Position, Quarantine, Span
+from haystream_service.store.base import (
+    NOWHERE,
+    Appended,
+    Deletion,
+    Fenced,
+    Head,
+    Hold,
+    Note,
+    Position,
+    Quarantine,
+    Span,
+    Spans,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -376,7 +388,7 @@ async def test_a_query_says_in_which_history_it_was_saved_and_has_its_cursor_low
 
 async def test_what_was_passed_over_stays_noted_where_the_store_has_gone_back(store: Any) -> None:
     await store.save_query(change(AWKWARD, revision=7))
-    await store.pass_over(AWKWARD, verdicts=Span(1, 3))
+    await store.pass_over(AWKWARD, Spans(verdicts=Span(1, 3)))
     note = await store.read_note(AWKWARD)
     await store.take_up(AWKWARD, 0, note, revision=8)
     assert await store.read_note(AWKWARD) == note
@@ -458,14 +470,14 @@ async def test_attempts_are_noted_until_they_end(store: Any) -> None:
 
 
 async def test_spans_that_are_passed_over_only_widen_until_they_are_taken_up(store: Any) -> None:
-    await store.pass_over(AWKWARD, verdicts=Span(9, 10))
-    await store.pass_over(AWKWARD, verdicts=Span(100, 120), queries=Span(3, 3))
+    await store.pass_over(AWKWARD, Spans(verdicts=Span(9, 10)))
+    await store.pass_over(AWKWARD, Spans(verdicts=Span(100, 120), queries=Span(3, 3)))
     before = await store.read_note(AWKWARD)
-    assert (before.queries, before.verdicts) == (Span(3, 3), Span(9, 120))
-    await store.pass_over(AWKWARD, verdicts=Span(8, 9))
+    assert before.passed[:2] == (Span(3, 3), Span(9, 120))
+    await store.pass_over(AWKWARD, Spans(verdicts=Span(8, 9)))
     await store.take_up(AWKWARD, 0, before)  # more was passed over since: nothing is forgotten
     note = await store.read_note(AWKWARD)
-    assert (note.queries, note.verdicts) == (Span(3, 3), Span(8, 120))
+    assert note.passed[:2] == (Span(3, 3), Span(8, 120))
     await store.take_up(AWKWARD, 0, note)
     assert await store.read_note(AWKWARD) == Note()
 
@@ -473,13 +485,13 @@ async def test_spans_that_are_passed_over_only_widen_until_they_are_taken_up(sto
 async def test_a_query_that_is_stopped_says_why_until_it_is_released(store: Any) -> None:
     why = Quarantine("quarantined", "ü: it raised ZeroDivisionError", 1_700_000_000.25)
     await store.begin_attempt(AWKWARD, "one")
-    await store.pass_over(AWKWARD, verdicts=Span(1, 2))
+    await store.pass_over(AWKWARD, Spans(verdicts=Span(1, 2)))
     await store.quarantine(AWKWARD, 3, why)
     assert await store.quarantined() == {AWKWARD: 3}
-    assert await store.read_note(AWKWARD) == Note(frozenset({"one"}), None, Span(1, 2), why)
+    assert await store.read_note(AWKWARD) == Note(frozenset({"one"}), Spans(None, Span(1, 2)), why)
     await store.release(AWKWARD)
     note = await store.read_note(AWKWARD)
-    assert note == Note(verdicts=Span(1, 2))
+    assert note == Note(passed=Spans(verdicts=Span(1, 2)))
     assert await store.quarantined() == {AWKWARD: 3}  # whoever owns it has to take up what was passed over
     await store.take_up(AWKWARD, 3, note)
     assert await store.quarantined() == {}
@@ -492,17 +504,17 @@ async def test_a_query_that_is_stopped_says_why_until_it_is_released(store: Any)
 
 async def test_where_the_verdicts_of_unknown_queries_lie_is_noted_with_bounded_room(store: Any) -> None:
     for number in range(2):
-        await store.note_unknown(1, f"{AWKWARD}{number}", Span(number, number + 5), room=2)
-    await store.note_unknown(1, f"{AWKWARD}0", Span(30, 31), leases=Span(7, 7), room=2)
-    assert await store.read_unknown(1, f"{AWKWARD}0") == Note(verdicts=Span(0, 31), leases=Span(7, 7))
-    assert await store.read_unknown(1, "third") == Note()
-    await store.note_unknown(1, "third", Span(40, 40), room=2)
-    await store.note_unknown(1, "fourth", Span(50, 50), room=2)
-    rest = Note(verdicts=Span(40, 50))
+        await store.note_unknown(1, f"{AWKWARD}{number}", Spans(verdicts=Span(number, number + 5)), room=2)
+    await store.note_unknown(1, f"{AWKWARD}0", Spans(verdicts=Span(30, 31), leases=Span(7, 7)), room=2)
+    assert await store.read_unknown(1, f"{AWKWARD}0") == Spans(verdicts=Span(0, 31), leases=Span(7, 7))
+    assert await store.read_unknown(1, "third") == NOWHERE
+    await store.note_unknown(1, "third", Spans(verdicts=Span(40, 40)), room=2)
+    await store.note_unknown(1, "fourth", Spans(verdicts=Span(50, 50)), room=2)
+    rest = Spans(verdicts=Span(40, 50))
     # There is no room for these by name: they may lie anywhere among the rest, and so may those of any other.
     assert await store.read_unknown(1, "third") == await store.read_unknown(1, "fifth") == rest
-    assert await store.read_unknown(1, f"{AWKWARD}1") == Note(verdicts=Span(1, 50))
-    assert await store.read_unknown(2, "third") == Note()
+    assert await store.read_unknown(1, f"{AWKWARD}1") == Spans(verdicts=Span(1, 50))
+    assert await store.read_unknown(2, "third") == NOWHERE
     assert await store.unknown() == {f"{AWKWARD}0": 1, f"{AWKWARD}1": 1}
     await store.take_up(f"{AWKWARD}0", 1, Note())
     assert await store.unknown() == {f"{AWKWARD}1": 1}
@@ -512,10 +524,10 @@ async def test_where_the_verdicts_of_unknown_queries_lie_is_noted_with_bounded_r
 async def test_of_a_query_that_is_deleted_only_that_is_left_and_every_other_writer_is_fenced(store: Any) -> None:
     many = rows(list(range(4)))
     await store.save_query(change(AWKWARD, verdicts=[verdict(1, AWKWARD)], tables=tables(many, many)))
-    await store.pass_over(AWKWARD, verdicts=Span(1, 2))
+    await store.pass_over(AWKWARD, Spans(verdicts=Span(1, 2)))
     await store.begin_attempt(AWKWARD, "one")
     await store.quarantine(AWKWARD, 3, Quarantine("quarantined", "it raised", 1.0))
-    await store.note_unknown(3, AWKWARD, Span(1, 2), room=9)
+    await store.note_unknown(3, AWKWARD, Spans(verdicts=Span(1, 2)), room=9)
     elsewhere = await store.delete_query(AWKWARD, 4, revision=20, read=Position(1))
     assert elsewhere == Deletion(3, 10)
     assert (await store.load_query(AWKWARD)).verdicts == (verdict(1, AWKWARD),)

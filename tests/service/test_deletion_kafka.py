@@ -8,7 +8,7 @@ from redis import Redis
 from support.pipeline import Pipeline, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Status, Verdict
-from haystream_service.store.base import Position, Quarantine, Span
+from haystream_service.store.base import Position, Quarantine, Span, Spans
 from haystream_service.wire import decode_dead_letter, decode_item
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
@@ -171,7 +171,7 @@ async def test_of_what_was_withdrawn_no_word_is_copied(pipeline: Pipeline) -> No
 
 async def test_nothing_is_deleted_before_it_was_asked(pipeline: Pipeline) -> None:
     await pipeline.store.delete_query("other", 0, revision=1, read=Position(0))
-    await pipeline.store.note_unknown(0, "q", Span(0, 0), room=5)
+    await pipeline.store.note_unknown(0, "q", Spans(verdicts=Span(0, 0)), room=5)
     code, _, said = await pipeline.program("query", "delete", "q")
     assert code != 0
     assert "Delete query 'q' with its 0 verdicts, for good?" in said

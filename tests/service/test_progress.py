@@ -13,7 +13,7 @@ from support.simulated.store_copy import StoreCopy
 
 from haystream.events import Item, Withdrawal
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Span, StoreUnavailable
+from haystream_service.store.base import Span, Spans, StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.worker.endings import ReadTooFar, StateBack
 from haystream_service.worker.progress import Progress
@@ -174,7 +174,7 @@ async def withdraw(process: Process) -> None:
 async def pass_over(process: Process) -> None:
     span = Span(3, 3)
     await process.written.counted(
-        "query/0", partial(process.store.note_unknown, 0, "nobody", verdicts=span, room=10)
+        "query/0", partial(process.store.note_unknown, 0, "nobody", Spans(verdicts=span), room=10)
     )
 
 

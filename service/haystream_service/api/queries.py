@@ -286,7 +286,7 @@ async def _answer(desk: Desk, opened: Opened, status: int = 200) -> Response:
 def _state(note: Note) -> State:
     if note.quarantine is not None:
         return "stopped"
-    return "released" if note.queries is not None else "running"
+    return "released" if note.passed.queries is not None else "running"
 
 
 def _line(query_id: str, settings: Settings, head: Head, *, stopped: bool) -> QueryLine:

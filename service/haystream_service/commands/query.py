@@ -154,8 +154,7 @@ async def _shown(store: Store, query_id: str) -> dict[str, Any]:
         }
     else:
         shown["partition"] = {**unknown, **listed}.get(query_id)
-    spans = {"queries": note.queries, "verdicts": note.verdicts, "leases": note.leases}
-    to_read = {name: asdict(span) for name, span in spans.items() if span is not None}
+    to_read = {name: asdict(span) for name, span in note.passed._asdict().items() if span is not None}
     return {**shown, **trouble, "passed_over": to_read}
 
 
@@ -170,7 +169,7 @@ async def _release(store: Store, query_id: str) -> bool:
 def _state(note: Note, *, opened: bool) -> str:
     if note.quarantine is not None:
         return STOPPED
-    if note.queries is not None:
+    if note.passed.queries is not None:
         return RELEASED
     return RUNNING if opened else UNKNOWN
 

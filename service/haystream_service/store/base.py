@@ -10,7 +10,7 @@ is a compare-and-set on the query's revision, in one atomic step: the loser gets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from haystream.events import ItemFact, LeaseFact, Query, Verdict
 from haystream.posterior_tables import Changes, Tables
@@ -45,6 +45,11 @@ class Position:
     leases_offset: int = -1
     history: int = 0
     """The store's history in which that was saved (`worker.written`)."""
+
+    @property
+    def offsets(self) -> tuple[int, int, int]:
+        """Those of queries, verdicts and leases."""
+        return self.queries_offset, self.verdicts_offset, self.leases_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,24 @@ class Span:
         return self if other is None else Span(min(self.first, other.first), max(self.last, other.last))
 
 
+class Spans(NamedTuple):
+    """Where records of a query lie, by the topic that brings them. Empty where there are none."""
+
+    queries: Span | None = None
+    verdicts: Span | None = None
+    leases: Span | None = None
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+    def around(self, other: "Spans") -> "Spans":
+        """The smallest spans that hold both."""
+        return Spans(*(span.around(more) if span else more for span, more in zip(self, other, strict=True)))
+
+
+NOWHERE = Spans()
+
+
 @dataclass(frozen=True, slots=True)
 class Quarantine:
     """Why a query is stopped, and since when, in seconds since the epoch."""
@@ -157,18 +180,9 @@ class Note:
 
     attempts: frozenset[str] = frozenset()
     """Batches of it that were begun and have not ended: of one that goes on, and of those that died of it."""
-    queries: Span | None = None
-    """Where settings lie that were read and not applied: they have to be read again."""
-    verdicts: Span | None = None
-    """The same of verdicts."""
+    passed: Spans = NOWHERE
+    """Where records lie that were read and not applied: they have to be read again."""
     quarantine: Quarantine | None = None
-    leases: Span | None = None
-    """The same of leases."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether anything is to be read again."""
-        return (self.queries, self.verdicts, self.leases) != (None, None, None)
 
 
 class Hold(Enum):
@@ -370,14 +384,7 @@ class Notes(Protocol):
         """What is noted of the query."""
         ...
 
-    async def pass_over(
-        self,
-        query_id: str,
-        *,
-        queries: Span | None = None,
-        verdicts: Span | None = None,
-        leases: Span | None = None,
-    ) -> None:
+    async def pass_over(self, query_id: str, spans: Spans) -> None:
         """Note that records of the query lie there and are not applied; widens what is noted."""
         ...
 
@@ -397,22 +404,14 @@ class Notes(Protocol):
         """The queries that are stopped, or were and are not taken up, and the partitions that own them."""
         ...
 
-    async def note_unknown(
-        self,
-        partition: int,
-        query_id: str,
-        verdicts: Span | None = None,
-        *,
-        leases: Span | None = None,
-        room: int,
-    ) -> None:
+    async def note_unknown(self, partition: int, query_id: str, spans: Spans, *, room: int) -> None:
         """Note where verdicts and leases for a query lie that nobody has opened.
 
         Of at most `room` queries of the partition; of further ones, only where those of all of them lie.
         """
         ...
 
-    async def read_unknown(self, partition: int, query_id: str) -> Note:
+    async def read_unknown(self, partition: int, query_id: str) -> Spans:
         """Where verdicts and leases for the query may lie that came before it was opened."""
         ...
 

@@ -11,7 +11,7 @@ import orjson
 from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
 from haystream.models.common import Common
 from haystream.posterior_tables import Changes
-from haystream_service.store.base import Note, Position, Quarantine, Span
+from haystream_service.store.base import Note, Position, Quarantine, Span, Spans
 from haystream_service.wire import finite, times, who_is_on
 
 
@@ -172,8 +172,6 @@ def read_note(attempts: Iterable[bytes], raw: Mapping[bytes, bytes]) -> Note:
     why = raw.get(b"quarantine")
     return Note(
         frozenset(attempt.decode() for attempt in attempts),
-        read_span(raw.get(b"queries")),
-        read_span(raw.get(b"verdicts")),
+        Spans(*(read_span(raw.get(field.encode())) for field in Spans._fields)),
         Quarantine(**orjson.loads(why)) if why else None,
-        read_span(raw.get(b"leases")),
     )

@@ -18,6 +18,7 @@ from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
 from haystream.merging import ItemLog
 from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Rows, Tables
 from haystream_service.store.base import (
+    NOWHERE,
     Appended,
     Change,
     Deletion,
@@ -27,7 +28,7 @@ from haystream_service.store.base import (
     Note,
     Position,
     Quarantine,
-    Span,
+    Spans,
     Store,
     StoredQuery,
 )
@@ -74,8 +75,8 @@ class MemoryStore(Store):
         self._changes: dict[str, tuple[str, int | None, float]] = {}
         """By query, the change of its settings that is under way: its name, its offset, and until when."""
         self._quarantined: dict[str, int] = {}
-        self._unknown: defaultdict[int, dict[str, Note]] = defaultdict(dict)
-        self._rest: dict[int, Note] = {}
+        self._unknown: defaultdict[int, dict[str, Spans]] = defaultdict(dict)
+        self._rest: dict[int, Spans] = {}
 
     @property
     @override
@@ -181,13 +182,8 @@ class MemoryStore(Store):
         if settings is None:
             raise ValueError(f"the first save of query {change.query_id!r} lacks its settings")
         before = saved.query.position if saved else Position()
-        position = Position(
-            queries_offset=max(before.queries_offset, change.position.queries_offset),
-            verdicts_offset=max(before.verdicts_offset, change.position.verdicts_offset),
-            cursor=change.position.cursor,
-            leases_offset=max(before.leases_offset, change.position.leases_offset),
-            history=change.position.history,
-        )
+        queries, verdicts, leases = map(max, before.offsets, change.position.offsets)
+        position = Position(queries, verdicts, change.position.cursor, leases, change.position.history)
         meta = change.partition, change.revision, position, change.touched, change.unfinished
         query = StoredQuery(settings, *meta, verdicts=())
         if saved is None:
@@ -225,11 +221,8 @@ class MemoryStore(Store):
             return Deletion(saved.query.partition, saved.query.revision)
         before = saved.query.position if saved else Position()
         revision = max(revision, saved.query.revision + 1 if saved else 0)
-        position = Position(
-            max(read.queries_offset, before.queries_offset),
-            max(read.verdicts_offset, before.verdicts_offset),
-            leases_offset=max(read.leases_offset, before.leases_offset),
-        )
+        queries, verdicts, leases = map(max, read.offsets, before.offsets)
+        position = Position(queries, verdicts, leases_offset=leases)
         settings = Query(query_id, status=Status.DELETED)
         query = StoredQuery(settings, partition, revision, position, revision, unfinished=False, verdicts=())
         self._saved[query_id] = _Saved(query, {}, "deleted")
@@ -322,30 +315,17 @@ class MemoryStore(Store):
         return replace(self._notes.get(query_id, Note()), attempts=frozenset(self._attempts.get(query_id, ())))
 
     @override
-    async def pass_over(
-        self,
-        query_id: str,
-        *,
-        queries: Span | None = None,
-        verdicts: Span | None = None,
-        leases: Span | None = None,
-    ) -> None:
+    async def pass_over(self, query_id: str, spans: Spans) -> None:
         note = self._notes[query_id]
-        self._notes[query_id] = replace(
-            note,
-            queries=queries.around(note.queries) if queries else note.queries,
-            verdicts=verdicts.around(note.verdicts) if verdicts else note.verdicts,
-            leases=leases.around(note.leases) if leases else note.leases,
-        )
+        self._notes[query_id] = replace(note, passed=note.passed.around(spans))
 
     @override
     async def take_up(self, query_id: str, partition: int, note: Note, revision: int = 0) -> None:
         if (await self.read_revision(query_id) or 0) < revision:
             return
         now = self._notes[query_id]
-        spans = zip(_spans(now), _spans(note), strict=True)
-        if all(there in {None, taken} for there, taken in spans):
-            self._notes[query_id] = replace(now, queries=None, verdicts=None, leases=None)
+        if all(there in {None, taken} for there, taken in zip(now.passed, note.passed, strict=True)):
+            self._notes[query_id] = replace(now, passed=NOWHERE)
             self._quarantined.pop(query_id, None)
             self._unknown[partition].pop(query_id, None)
 
@@ -364,28 +344,16 @@ class MemoryStore(Store):
         return dict(self._quarantined)
 
     @override
-    async def note_unknown(
-        self,
-        partition: int,
-        query_id: str,
-        verdicts: Span | None = None,
-        *,
-        leases: Span | None = None,
-        room: int,
-    ) -> None:
+    async def note_unknown(self, partition: int, query_id: str, spans: Spans, *, room: int) -> None:
         noted = self._unknown[partition]
-        known = query_id in noted or len(noted) < room
-        before = noted.get(query_id, Note()) if known else self._rest.get(partition, Note())
-        after = Note(verdicts=_widened(before.verdicts, verdicts), leases=_widened(before.leases, leases))
-        if known:
-            noted[query_id] = after
+        if query_id in noted or len(noted) < room:
+            noted[query_id] = noted.get(query_id, NOWHERE).around(spans)
         else:
-            self._rest[partition] = after
+            self._rest[partition] = self._rest.get(partition, NOWHERE).around(spans)
 
     @override
-    async def read_unknown(self, partition: int, query_id: str) -> Note:
-        noted, rest = self._unknown[partition].get(query_id, Note()), self._rest.get(partition, Note())
-        return Note(verdicts=_widened(noted.verdicts, rest.verdicts), leases=_widened(noted.leases, rest.leases))
+    async def read_unknown(self, partition: int, query_id: str) -> Spans:
+        return self._unknown[partition].get(query_id, NOWHERE).around(self._rest.get(partition, NOWHERE))
 
     @override
     async def unknown(self) -> dict[str, int]:
@@ -450,14 +418,6 @@ class MemoryStore(Store):
     @override
     async def close(self) -> None:
         return
-
-
-def _spans(note: Note) -> tuple[Span | None, ...]:
-    return note.queries, note.verdicts, note.leases
-
-
-def _widened(span: Span | None, other: Span | None) -> Span | None:
-    return span.around(other) if span else other
 
 
 def _patch(raw: bytearray, patch: Rows) -> None:

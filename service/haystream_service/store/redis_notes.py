@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from typing_extensions import override
 
-from haystream_service.store.base import Note, Notes, Quarantine, Span
+from haystream_service.store.base import Note, Notes, Quarantine, Spans
 from haystream_service.store.facts import encode_quarantine, encode_span, read_note, read_span
 from haystream_service.store.redis_calls import Script
 from haystream_service.store.redis_lists import RedisLists
@@ -36,23 +36,16 @@ class RedisNotes(RedisLists, Notes):
             return read_note(await self._redis.smembers(attempts), await self._redis.hgetall(note))
 
     @override
-    async def pass_over(
-        self,
-        query_id: str,
-        *,
-        queries: Span | None = None,
-        verdicts: Span | None = None,
-        leases: Span | None = None,
-    ) -> None:
+    async def pass_over(self, query_id: str, spans: Spans) -> None:
         arguments: list[str | int] = [0]
-        for field, span in (("queries", queries), ("verdicts", verdicts), ("leases", leases)):
+        for field, span in spans._asdict().items():
             if span is not None:
                 arguments += (field, span.first, span.last)
         await self._run(self._widen, [self._keys.query(query_id, "note")], arguments)
 
     @override
     async def take_up(self, query_id: str, partition: int, note: Note, revision: int = 0) -> None:
-        spans = [encode_span(span) for span in (note.queries, note.verdicts, note.leases)]
+        spans = map(encode_span, note.passed)
         keys = [self._keys.query(query_id, part) for part in ("note", "meta")]
         if await self._run(self._take_up, keys, [*spans, revision]):
             await self._forget(query_id, partition)
@@ -80,31 +73,23 @@ class RedisNotes(RedisLists, Notes):
         }
 
     @override
-    async def note_unknown(
-        self,
-        partition: int,
-        query_id: str,
-        verdicts: Span | None = None,
-        *,
-        leases: Span | None = None,
-        room: int,
-    ) -> None:
+    async def note_unknown(self, partition: int, query_id: str, spans: Spans, *, room: int) -> None:
         partitions = self._keys.partitions
         async with self._answering(partitions):
             await self._redis.sadd(partitions, partition)
-        for key, span in ((self._keys.unknown, verdicts), (self._keys.unknown_leases, leases)):
+        for key, span in ((self._keys.unknown, spans.verdicts), (self._keys.unknown_leases, spans.leases)):
             if span is not None:
                 await self._run(self._widen, [key(partition)], [room, query_id, span.first, span.last])
 
     @override
-    async def read_unknown(self, partition: int, query_id: str) -> Note:
+    async def read_unknown(self, partition: int, query_id: str) -> Spans:
         spans = []
         for key in (self._keys.unknown, self._keys.unknown_leases):
             async with self._answering(key(partition)):
                 found = await self._redis.hmget(key(partition), [query_id, ""])
             noted, rest = map(read_span, found)
             spans.append(noted.around(rest) if noted else rest)
-        return Note(verdicts=spans[0], leases=spans[1])
+        return Spans(None, *spans)
 
     @override
     async def unknown(self) -> dict[str, int]:

@@ -148,8 +148,7 @@ class RedisQueries(RedisLists, Queries):
         parts = [part for part in (*SAVED_PARTS, "note", "attempts", "change") if part != "outbox"]
         keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
-        offsets = read.queries_offset, read.verdicts_offset, read.leases_offset
-        answer = await self._run(self._delete, keys, [partition, revision, *offsets, settings])
+        answer = await self._run(self._delete, keys, [partition, revision, *read.offsets, settings])
         owner, last, *furthest = map(int, answer)
         queries, verdicts, leases = furthest or (-1, -1, -1)
         deletion = Deletion(owner, last, Position(queries, verdicts, leases_offset=leases))

@@ -74,7 +74,7 @@ def fingerprint(change: Change) -> str:
     """
     position = change.position
     content = blake2b(change.ranking, digest_size=DIGEST_BYTES)
-    facts = (position.queries_offset, position.verdicts_offset, position.leases_offset, position.cursor)
+    facts = (*position.offsets, position.cursor)
     verdicts = sorted(verdict.verdict_id for verdict in change.verdicts)
     content.update(orjson.dumps([change.revision, change.partition, facts, verdicts]))
     return content.hexdigest()

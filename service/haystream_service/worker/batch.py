@@ -81,7 +81,7 @@ class Batch:
 
     def reject_all(self, error: Rejected, *, after: Position = NOTHING_READ) -> None:
         """Reject what is not rejected yet, but for what was dealt with before: that is known."""
-        read = dict(zip(OWNED, (after.queries_offset, after.verdicts_offset, after.leases_offset), strict=True))
+        read = dict(zip(OWNED, after.offsets, strict=True))
         for delivery in self.deliveries:
             if delivery.record.offset > read[delivery.record.kind]:
                 self.rejected.setdefault(delivery, error)
@@ -113,11 +113,8 @@ class Batch:
 
     def position_after(self, saved: Position, *, cursor: int) -> Position:
         """How far the topics are read once this is saved."""
-        queries, verdicts, leases = ([delivery.record.offset for delivery in self.of(kind)] for kind in OWNED)
-        return Position(
-            queries_offset=max([*queries, saved.queries_offset]),
-            verdicts_offset=max([*verdicts, saved.verdicts_offset]),
-            cursor=cursor,
-            leases_offset=max([*leases, saved.leases_offset]),
-            history=saved.history,
+        queries, verdicts, leases = (
+            max([before, *(delivery.record.offset for delivery in self.of(kind))])
+            for kind, before in zip(OWNED, saved.offsets, strict=True)
         )
+        return Position(queries, verdicts, cursor, leases, saved.history)

@@ -119,8 +119,8 @@ class Committing:
         await shared.check_not_lost()
         stored = await shared.retry(lambda: store.load_query(self._query_id), until_mended=True)
         position = stored.position if stored is not None else Position()
-        last = position.queries_offset, position.verdicts_offset, position.leases_offset
-        ends = {partition_name(kind, self._partition): offset + 1 for kind, offset in zip(OWNED, last, strict=True)}
+        seen = zip(OWNED, position.offsets, strict=True)
+        ends = {partition_name(kind, self._partition): offset + 1 for kind, offset in seen}
         noted = await shared.retry(lambda: store.read_up_to(ends))
         moves = {name: (noted.get(name, NOTHING), min(noted.get(name, 0), end)) for name, end in ends.items()}
         await shared.retry(lambda: store.move_up_to(moves))

@@ -11,7 +11,7 @@ from haystream.engine_choice import check_supported
 from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query
 from haystream.query_state import QueryState
-from haystream_service.store.base import Note, Position, StoredQuery
+from haystream_service.store.base import Position, Spans, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
@@ -63,11 +63,11 @@ class Opening:
             self._ends = await shared.check_same_topics(self._query_id, stored.partition, stored.position)
         return stored
 
-    async def passed_over(self, note: Note) -> list[Delivery]:
+    async def passed_over(self, spans: Spans) -> list[Delivery]:
         """What was passed over and is an event, read once more."""
         shared, key = self._shared, self._query_id.encode()
         deliveries = []
-        for kind, span in zip(OWNED, (note.queries, note.verdicts, note.leases), strict=True):
+        for kind, span in zip(OWNED, spans, strict=True):
             if span is not None:
                 records = await shared.retry(partial(shared.again, kind, self._partition, key, span))
                 for record in records:

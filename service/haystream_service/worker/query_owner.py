@@ -367,7 +367,7 @@ class QueryOwner:
         else:
             if self._troubles.listed:  # who opened it may have done so when the store had gone back
                 note = await self._troubles.adopt_unknown(note)
-            again = await self._opening.passed_over(note)
+            again = await self._opening.passed_over(note.passed)
             self._loaded = await self._opening.load(stored, again, self._troubles)
             self._loaded.finished = self._loaded.finished or self._lacking
             self._lacking = False
@@ -377,13 +377,13 @@ class QueryOwner:
 
     async def _open(self, batch: Batch, note: Note) -> Note:
         """Open the query if its settings are there, or come; its note, with the verdicts that came before them."""
-        if batch.deliveries and not batch.of(Kind.QUERY) and note.queries is None:
+        if batch.deliveries and not batch.of(Kind.QUERY) and note.passed.queries is None:
             await self._opening.settings_or_all_read()
             while taken := self.mailbox.take():
                 batch.add(taken)
-        if batch.of(Kind.QUERY) or note.queries is not None:
+        if batch.of(Kind.QUERY) or note.passed.queries is not None:
             note = await self._troubles.adopt_unknown(note)
-            batch.add_again(await self._opening.passed_over(note))
+            batch.add_again(await self._opening.passed_over(note.passed))
             self._loaded = await self._opening.open(batch, self._troubles)
         return note
 

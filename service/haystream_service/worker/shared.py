@@ -143,9 +143,8 @@ class Shared:
 
 def _seen(position: Position, ends: Offsets) -> list[tuple[str, int, bool]]:
     """The topic, the last offset seen, and whether that is past the end."""
-    seen = position.queries_offset, position.verdicts_offset, position.leases_offset
-    names = [SOURCES[kind] for kind in OWNED]
-    return [(name, offset, offset >= end) for name, offset, end in zip(names, seen, ends, strict=True)]
+    seen = zip(OWNED, position.offsets, ends, strict=True)
+    return [(SOURCES[kind], offset, offset >= end) for kind, offset, end in seen]
 
 
 class AssignedEnds:

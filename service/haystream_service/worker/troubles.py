@@ -7,7 +7,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 
 from haystream.errors import Code, QueryFailed, Rejected
-from haystream_service.store.base import Fenced, Note, Position, Quarantine, Span, StoreDamaged, StoreUnavailable
+from haystream_service.store.base import (
+    Fenced,
+    Note,
+    Position,
+    Quarantine,
+    Span,
+    Spans,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
 from haystream_service.worker.followers import Stale
@@ -166,18 +175,16 @@ class Troubles:
         """Note where the batch's records lie, and reject them until the query is released."""
         assert self.stopped is not None
         why = f"the query is stopped ({self.stopped.code}: {self.stopped.detail}); this counts when it is released"
-        queries, verdicts, leases = (_span(batch, kind) for kind in OWNED)
-        await self._note_passed(queries=queries, verdicts=verdicts, leases=leases)
+        await self._note_passed(_spans(batch))
         batch.reject_all(Rejected(Code.QUARANTINED, why))
 
     async def pass_over_unknown(self, batch: Batch) -> None:
         """Note where the batch's verdicts and leases lie, and reject them until somebody opens the query."""
-        shared, where = self._shared, (self._partition, self._query_id)
-        verdicts, leases = _span(batch, Kind.VERDICT), _span(batch, Kind.LEASE)
+        shared, spans = self._shared, _spans(batch)._replace(queries=None)
         why = f"nobody has opened query {self._query_id!r}; this counts when somebody does"
-        if verdicts or leases:
-            room = shared.limits.unknown
-            note = partial(shared.store.note_unknown, *where, verdicts, leases=leases, room=room)
+        if spans:
+            noted, room = shared.store.note_unknown, shared.limits.unknown
+            note = partial(noted, self._partition, self._query_id, spans, room=room)
             await shared.written.counted(self._counted, note)
         batch.reject_all(Rejected(Code.UNKNOWN_QUERY, why))
 
@@ -185,9 +192,9 @@ class Troubles:
         """The note of a query that is being opened, with the verdicts and leases that came before."""
         shared = self._shared
         early = await self._retry(lambda: shared.store.read_unknown(self._partition, self._query_id))
-        if not early.passed:
+        if not early:
             return note
-        await self._note_passed(verdicts=early.verdicts, leases=early.leases)
+        await self._note_passed(early)
         return await self._retry(lambda: shared.store.read_note(self._query_id))
 
     async def taken_up(self, note: Note, revision: int) -> None:
@@ -196,14 +203,14 @@ class Troubles:
         await self._retry(lambda: shared.store.take_up(self._query_id, self._partition, note, revision))
         self.listed = False
 
-    async def _note_passed(self, **spans: Span | None) -> None:
-        """`queries`, `verdicts` and `leases`: where records lie that have to be read again."""
+    async def _note_passed(self, spans: Spans) -> None:
+        """Note where records lie that have to be read again."""
         shared = self._shared
-        if any(spans.values()):
-            await shared.written.counted(self._counted, partial(shared.store.pass_over, self._query_id, **spans))
+        if spans:
+            await shared.written.counted(self._counted, partial(shared.store.pass_over, self._query_id, spans))
 
 
-def _span(batch: Batch, kind: Kind) -> Span | None:
-    """Where the records lie of those deliveries of a kind that nothing is wrong with."""
-    offsets = [delivery.record.offset for delivery in batch.of(kind) if delivery not in batch.rejected]
-    return Span(min(offsets), max(offsets)) if offsets else None
+def _spans(batch: Batch) -> Spans:
+    """Where the records lie of those deliveries that nothing is wrong with."""
+    good = ([d.record.offset for d in batch.of(kind) if d not in batch.rejected] for kind in OWNED)
+    return Spans(*(Span(min(offsets), max(offsets)) if offsets else None for offsets in good))
