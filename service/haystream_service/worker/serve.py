@@ -380,7 +380,7 @@ async def _look(server: Server) -> None:
 
 async def _weigh(worker: Worker) -> None:
     while True:
-        worker.weigh()
+        worker.gauges.weigh()
         await asyncio.sleep(WEIGH_SECONDS)
 
 

@@ -2,30 +2,29 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from haystream.errors import Rejected
-from haystream.events import Status
-from haystream.footprint import bytes_of
 from haystream.query_state import QueryState
-from haystream_service.labelled_gauges import LABELLED_COLLECTIONS, show_largest
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Head, Store, StoreUnavailable
-from haystream_service.wire import as_id, decode_lease, decode_query, decode_verdict
+from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.wire import as_id
+from haystream_service.worker.batch import decode
 from haystream_service.worker.clock import Clock, SystemClock
-from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer, shorter
+from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
 from haystream_service.worker.followers import Followers
+from haystream_service.worker.gauges import Gauges
 from haystream_service.worker.intake import Intake
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
 from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.records import NOTHING, Again, CaughtUp, Ends, Kind, Publisher, Record
+from haystream_service.worker.rejections import Rejections
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import AssignedEnds, Limits, Shared
+from haystream_service.worker.taking_over import check_logs, take_over
 from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
@@ -76,25 +75,14 @@ class Worker:
         self._followers = Followers(self._shared)
         self._owners: dict[tuple[str, int], QueryOwner] = {}
         """By query and partition: where producers choose partitions differently, several have records of it."""
-        self._rejected: dict[int, Mailbox[tuple[Record, Rejected]]] = {}
-        """By partition, records that are no query's events, on their way to become dead letters."""
+        self._rejections = Rejections(self._shared)
         self._partitions: set[int] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._abandoned = False
         self._residents: Residents | None = None
-        metrics.mailbox_events.labels("query").set_function(self._waiting)
-        metrics.owned_queries.set_function(lambda: self._counted(owned=True, deleted=False))
-        metrics.queries_in_memory.set_function(lambda: self._counted(owned=True, in_memory=True))
-        metrics.queries_slim.set_function(lambda: sum(state.is_slim for state in self._states()))
-        metrics.queries_put_away.set_function(lambda: self._counted(owned=True, in_memory=False, deleted=False))
-        metrics.quarantined_queries.set_function(lambda: self._counted(stopped=True))
+        self.gauges = Gauges(metrics, self._owners.values, self._followers)
+        metrics.mailbox_events.labels("query").set_function(lambda: sum(map(len, self._mailboxes())))
         metrics.mailbox_events.labels("collection").set_function(lambda: len(self._intake))
-        metrics.growth_backlog.set_function(lambda: sum(state.lag for state in self._states()))
-        metrics.tending_backlog.set_function(lambda: sum(state.unfinished for state in self._states()))
-        for items, scoped in (("all", False), ("scope", True)):
-            metrics.collections.labels(items).set_function(partial(self._followed, scoped=scoped))
-        metrics.collection_items.set_function(lambda: sum(map(len, self._followers.collections())))
-        metrics.collection_edges.set_function(lambda: sum(c.graph.edges for c in self._followers.collections()))
 
     async def start(self, *, committed: Mapping[str, int] | None = None, topics: str = "") -> None:
         """Look at the store's mark, or leave one. Call it before anything else.
@@ -128,51 +116,25 @@ class Worker:
 
         What is a query's waits for nothing here, nor does what is no event.
         """
-        if self._abandoned and record.kind is not Kind.ITEM:
+        if record.kind is Kind.ITEM:
+            await self.on_items([record])
+            return
+        if self._abandoned:
             return  # who is broken off amid a batch knows nothing of its query any more, nor perhaps the store
         try:
-            match record.kind:
-                case Kind.QUERY:
-                    self._on_query(record)
-                case Kind.VERDICT:
-                    verdict = decode_verdict(record.value, record.key)
-                    self._owner(verdict.query_id, record.partition).deliver(record, verdict)
-                case Kind.LEASE:
-                    fact = decode_lease(record.value, record.key)
-                    self._owner(fact.query_id, record.partition).deliver(record, fact)
-                case Kind.ITEM:
-                    await self.on_items([record])
-        except Rejected as error:
-            self._reject(record, error)
+            event = decode(record)
+        except Rejected as rejected:
+            query_id = as_id(record.key) if record.kind is Kind.QUERY else None
+            if query_id is None:
+                self._rejections.post(record, rejected)
+            else:  # it stands under a query's key: the owner sees to it that the settings survive that
+                self._owner(query_id, record.partition).deliver(record, rejected)
+        else:
+            self._owner(event.query_id, record.partition).deliver(record, event)
 
     async def on_items(self, records: Sequence[Record]) -> None:
         """Return when these records of the items topic are in their logs, or dead letters, and acknowledged."""
         await self._intake.take(records)
-
-    def _on_query(self, record: Record) -> None:
-        try:
-            query = decode_query(record.value, record.key)
-        except Rejected as rejected:
-            # A bad record stands under a query's key as well: the owner sees to it that the settings survive that.
-            query_id = as_id(record.key)
-            if query_id is None:
-                raise
-            self._owner(query_id, record.partition).deliver(record, rejected)
-        else:
-            self._owner(query.query_id, record.partition).deliver(record, query)
-
-    def _reject(self, record: Record, error: Rejected) -> None:
-        """Have the record made a dead letter and then acknowledged; its partition's others do not wait for that."""
-        if record.partition not in self._rejected:
-            self._rejected[record.partition] = Mailbox(
-                self._tell_rejected, max_batch=self._shared.limits.max_batch, on_bug=self.fail
-            )
-        self._rejected[record.partition].post((record, error))
-
-    async def _tell_rejected(self, rejected: Iterable[tuple[Record, Rejected]]) -> None:
-        for record, error in rejected:
-            await self._shared.reject(record, error)
-            record.ack()
 
     # ---- partitions ----
 
@@ -192,7 +154,7 @@ class Worker:
             del self._owners[owner.query_id, owner.partition]
             await owner.suspend()
             owner.release()
-        await self._drop_rejected(self._rejected.keys() - self._partitions)
+        await self._rejections.drop(self._rejections.mailboxes.keys() - self._partitions)
         if self._loading is not None:
             self._loading.cancel()
         self._loading = asyncio.create_task(self._load(sorted(self._partitions)))
@@ -208,13 +170,7 @@ class Worker:
         if self._loading is not None:
             self._loading.cancel()
         owners = [owner for owner in self._owners.values() if owner.partition in revoked]
-        await asyncio.gather(*(owner.suspend() for owner in owners), self._drop_rejected(revoked))
-
-    async def _drop_rejected(self, partitions: Iterable[int]) -> None:
-        """Forget what has no dead letter yet: it is not acknowledged, so who has the partition next gets it."""
-        for mailbox in [self._rejected.pop(partition) for partition in partitions if partition in self._rejected]:
-            async with mailbox.dropped():
-                pass
+        await asyncio.gather(*(owner.suspend() for owner in owners), self._rejections.drop(revoked))
 
     async def drain(self) -> None:
         """Return when all queries and verdicts that were taken are saved, published and acknowledged."""
@@ -228,7 +184,7 @@ class Worker:
         self._abandoned = True
         if self._residents is not None:
             self._residents.close()
-        await self.revoke({owner.partition for owner in self._owners.values()} | self._rejected.keys())
+        await self.revoke({owner.partition for owner in self._owners.values()} | self._rejections.mailboxes.keys())
 
     async def close(self) -> None:
         """Stop where it is. What was not acknowledged will be delivered again."""
@@ -300,7 +256,7 @@ class Worker:
 
     def idle(self) -> bool:
         """Whether all that was taken is in the store, ranked and tended: nothing is left to do by itself."""
-        busy = len(self._intake) or not all(mailbox.idle for mailbox in self._rejected.values())
+        busy = len(self._intake) or not all(mailbox.idle for mailbox in self._rejections.mailboxes.values())
         return not busy and all(owner.idle() for owner in self._owners.values())
 
     def state(self, query_id: str) -> QueryState | None:
@@ -329,86 +285,16 @@ class Worker:
         owner.release()
 
     async def _load(self, partitions: Collection[int]) -> None:
-        shared, limits = self._shared, self._shared.limits
-        lately = shared.clock.monotonic() - limits.idle_seconds
-        long_ago = 1000 * (shared.clock.now() - limits.withdrawn_seconds)
-        found: list[tuple[QueryOwner, Head]] = []
-        for partition in partitions:
-            query_ids = sorted(await shared.retry(partial(shared.store.query_ids, partition)))
-            heads = await shared.retry(partial(shared.store.read_heads, query_ids))
-            for query_id, head in zip(query_ids, heads, strict=True):
-                if head is not None and head.partition in {partition, -1}:
-                    await shared.check_same_topics(query_id, partition, head.position)
-                    if not (head.withdrawn and head.touched < long_ago):
-                        found.append((self._owner(query_id, partition), head))
-        recent = 0
-        for owner, head in sorted(found, key=lambda pair: -pair[1].touched):
-            owner.put_down(head)
-            if head.settings is None:
-                owner.wake()  # and be told why
-            elif owner.touched >= lately and head.settings.status == Status.OPEN:
-                recent += 1
-                if recent <= limits.queries_in_memory:
-                    owner.wake()
-        # Whoever opened a query may have died before all was applied that had come for it until then.
-        early = await shared.retry(shared.store.unknown)
-        left = {
-            owner.query_id: owner.partition for owner, _ in found if early.get(owner.query_id) == owner.partition
-        }
-        for query_id, partition in (left | await shared.retry(shared.store.quarantined)).items():
-            if partition in partitions:
-                self._owner(query_id, partition).wake_listed()
+        heads = await take_over(partitions, self._shared, self._owner)
         drained = [owner.mailbox.drained() for owner in self._owners.values()]
-        await asyncio.gather(self._check_logs([(owner.query_id, head) for owner, head in found]), *drained)
-
-    async def _check_logs(self, heads: Iterable[tuple[str, Head]]) -> None:
-        """Raise `StateBack` where queries have seen more of a collection's log than there is; once.
-
-        A log that goes back alone, as on a shard of its own, does not bring its topic's offsets back with it. And
-        who had not noticed yet may have saved a query after the store had gone back.
-        """
-        of_log: dict[str, list[tuple[str, int]]] = {}
-        for query_id, head in heads:
-            if head.settings is not None and head.settings.status != Status.DELETED:
-                of_log.setdefault(head.settings.collection, []).append((query_id, head.position.cursor))
-        await asyncio.gather(*(self._check_log(name, queries) for name, queries in of_log.items()))
-
-    async def _check_log(self, name: str, queries: Iterable[tuple[str, int]]) -> None:
-        """The same of one collection, with what each of its queries has seen. No other waits where it is away."""
-        shared, retry = self._shared, partial(self._shared.retry, until_mended=True)
-        count = await retry(partial(shared.store.entry_count, name))
-        ahead = [(query_id, cursor) for query_id, cursor in queries if cursor > count]
-        if ahead and not await retry(partial(shared.store.is_deleted, name)):
-            await shared.written.read_items_again({query_id: count for query_id, _ in ahead})
-            raise shorter(name, count, *ahead[0])
+        await asyncio.gather(check_logs(heads, self._shared), *drained)
 
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         if not loading.cancelled() and (bug := loading.exception()) is not None:
             self.fail(bug)
 
-    def weigh(self) -> None:
-        """Bring the metric of what collections take up to date."""
-        weights: Counter[str] = Counter()
-        for collection in self._followers.collections():
-            weights[collection.name] += bytes_of(collection)
-        show_largest(self._shared.metrics.collection_memory, weights, limit=LABELLED_COLLECTIONS)
-
-    def _waiting(self) -> int:
-        return sum(map(len, self._mailboxes()))
-
     def _mailboxes(self) -> list[Mailbox[Any]]:
-        return [*(owner.mailbox for owner in list(self._owners.values())), *self._rejected.values()]
-
-    def _counted(self, **properties: bool) -> int:
-        """The number of queries that have these properties of their owners."""
-        owners = list(self._owners.values())
-        return sum(all(getattr(owner, name) == value for name, value in properties.items()) for owner in owners)
-
-    def _followed(self, *, scoped: bool) -> int:
-        return sum((collection.scope is not None) == scoped for collection in self._followers.collections())
-
-    def _states(self) -> list[QueryState]:
-        return [state for owner in list(self._owners.values()) if (state := owner.state) is not None]
+        return [*(owner.mailbox for owner in list(self._owners.values())), *self._rejections.mailboxes.values()]
 
     def fail(self, bug: BaseException) -> None:
         """Tell `failed` of a bug, or of what only a person can mend."""

@@ -1,0 +1,76 @@
+"""What is done with the queries of partitions that were assigned."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from haystream.events import Status
+from haystream_service.store.base import Head
+from haystream_service.worker.endings import shorter
+from haystream_service.worker.query_owner import QueryOwner
+from haystream_service.worker.shared import Shared
+
+Heads = list[tuple[QueryOwner, Head]]
+"""Owners, and what is saved of their queries."""
+
+
+async def take_over(
+    partitions: Collection[int], shared: Shared, owner_of: Callable[[str, int], QueryOwner]
+) -> Heads:
+    """The queries of these partitions, each put down with its owner. Those that were touched lately are woken, and
+    those that something is noted of."""
+    heads = await _heads(partitions, shared, owner_of)
+    lately, recent = shared.clock.monotonic() - shared.limits.idle_seconds, 0
+    for owner, head in sorted(heads, key=lambda pair: -pair[1].touched):
+        owner.put_down(head)
+        if head.settings is None:
+            owner.wake()  # and be told why
+        elif owner.touched >= lately and head.settings.status == Status.OPEN:
+            recent += 1
+            if recent <= shared.limits.queries_in_memory:
+                owner.wake()
+    # Whoever opened a query may have died before all was applied that had come for it until then.
+    early = await shared.retry(shared.store.unknown)
+    left = {owner.query_id: owner.partition for owner, _ in heads if early.get(owner.query_id) == owner.partition}
+    for query_id, partition in (left | await shared.retry(shared.store.quarantined)).items():
+        if partition in partitions:
+            owner_of(query_id, partition).wake_listed()
+    return heads
+
+
+async def _heads(partitions: Collection[int], shared: Shared, owner_of: Callable[[str, int], QueryOwner]) -> Heads:
+    """Of all queries but those that were deleted long ago. Raises `TopicsReplaced`."""
+    long_ago = 1000 * (shared.clock.now() - shared.limits.withdrawn_seconds)
+    found: Heads = []
+    for partition in partitions:
+        query_ids = sorted(await shared.retry(partial(shared.store.query_ids, partition)))
+        heads = await shared.retry(partial(shared.store.read_heads, query_ids))
+        for query_id, head in zip(query_ids, heads, strict=True):
+            if head is not None and head.partition in {partition, -1}:
+                await shared.check_same_topics(query_id, partition, head.position)
+                if not (head.withdrawn and head.touched < long_ago):
+                    found.append((owner_of(query_id, partition), head))
+    return found
+
+
+async def check_logs(heads: Heads, shared: Shared) -> None:
+    """Raise `StateBack` where queries have seen more of a collection's log than there is; once.
+
+    A log that goes back alone, as on a shard of its own, does not bring its topic's offsets back with it. And
+    who had not noticed yet may have saved a query after the store had gone back.
+    """
+    of_log: dict[str, list[tuple[str, int]]] = {}
+    for owner, head in heads:
+        if head.settings is not None and head.settings.status != Status.DELETED:
+            of_log.setdefault(head.settings.collection, []).append((owner.query_id, head.position.cursor))
+    await asyncio.gather(*(_check_log(name, queries, shared) for name, queries in of_log.items()))
+
+
+async def _check_log(name: str, queries: Iterable[tuple[str, int]], shared: Shared) -> None:
+    """The same of one collection, with what each of its queries has seen. No other waits where it is away."""
+    retry = partial(shared.retry, until_mended=True)
+    count = await retry(partial(shared.store.entry_count, name))
+    ahead = [(query_id, cursor) for query_id, cursor in queries if cursor > count]
+    if ahead and not await retry(partial(shared.store.is_deleted, name)):
+        await shared.written.read_items_again({query_id: count for query_id, _ in ahead})
+        raise shorter(name, count, *ahead[0])
