@@ -41,7 +41,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What a file, which standard output may be, refuses more with. Of files that they write, commands say the name."""
 
 
-class Kind(StrEnum):
+class ImportFormat(StrEnum):
     """What `import` can read."""
 
     CSV = "csv"
@@ -360,7 +360,7 @@ def replay(
 
 @app.command("import")
 def import_(
-    kind: Annotated[Kind, typer.Argument(help="What PATH is.")],
+    kind: Annotated[ImportFormat, typer.Argument(help="What PATH is.")],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder of mail.")],
     to: Annotated[
         str | None,

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from haystream_service.wire.fields import Record
+from haystream_service.wire.fields import JsonObject
 from haystream_service.wire_schemas import FOLDER, TOPICS
 from haystream_service.worker.kafka_admin import TOPICS as CREATED_WITH
 
@@ -80,7 +80,7 @@ def _operation(name: str) -> dict[str, Any]:
     }
 
 
-def _message(name: str, record: type[Record]) -> dict[str, Any]:
+def _message(name: str, record: type[JsonObject]) -> dict[str, Any]:
     return {
         "name": name,
         "summary": (record.__doc__ or "").splitlines()[0],
@@ -91,7 +91,7 @@ def _message(name: str, record: type[Record]) -> dict[str, Any]:
     }
 
 
-def _schemas(record: type[Record]) -> dict[str, Any]:
+def _schemas(record: type[JsonObject]) -> dict[str, Any]:
     """The record's schema and those that it refers to, by name."""
     whole = record.model_json_schema(ref_template="#/components/schemas/{model}")
     parts = whole.pop("$defs", {})

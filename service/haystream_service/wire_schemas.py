@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from haystream_service.wire import DeadLetter, ItemRecord, LeaseRecord, NextItems, QueryRecord, VerdictRecord
-from haystream_service.wire.fields import Record
+from haystream_service.wire.fields import JsonObject
 
 FOLDER = Path(__file__).with_name("schemas")
 
-TOPICS: dict[str, type[Record]] = {
+TOPICS: dict[str, type[JsonObject]] = {
     "queries": QueryRecord,
     "items": ItemRecord,
     "verdicts": VerdictRecord,
@@ -24,7 +24,7 @@ def schemas() -> dict[str, str]:
     return {f"{topic}.json": _text(topic, record) for topic, record in TOPICS.items()}
 
 
-def _text(topic: str, record: type[Record]) -> str:
+def _text(topic: str, record: type[JsonObject]) -> str:
     schema = record.model_json_schema()
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

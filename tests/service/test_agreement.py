@@ -25,7 +25,8 @@ from haystream_service.wire import (
     encode_verdict,
 )
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryPublisher
-from haystream_service.worker.rebuilding import ORDER, Held
+from haystream_service.worker.rebuild_publisher import RebuildPublisher
+from haystream_service.worker.rebuilding import ORDER
 from haystream_service.worker.records import SOURCES, Kind, Record
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
@@ -171,7 +172,7 @@ async def _check_rebuilt(broker: MemoryBroker, replayed: Replayed, refused: dict
     assert held.codes == refused
 
 
-class Letters(Held):
+class Letters(RebuildPublisher):
     """With the code of each letter."""
 
     def __init__(self, broker: MemoryBroker) -> None:

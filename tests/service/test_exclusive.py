@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 from support.equality import EXACT, assert_is_the_fold
-from support.held import Held
+from support.held_work import HeldWork
 from support.world import say
 
 from haystream.collection import Collection
@@ -175,7 +175,7 @@ async def test_partitions_may_go_in_the_middle_of_a_long_settle(
 
 
 async def test_whoever_comes_next_waits_for_a_thread_that_was_given_up() -> None:
-    exclusive, held, order = Exclusive(), Held(), list[str]()
+    exclusive, held, order = Exclusive(), HeldWork(), list[str]()
 
     def long() -> None:
         held()
@@ -226,7 +226,7 @@ def in_order(exclusive: Exclusive, order: list[str], who: str, turn: Turn) -> as
 
 
 async def test_whoever_somebody_begins_to_wait_for_goes_before_those_that_came_earlier() -> None:
-    exclusive, held, order = Exclusive(), Held(), list[str]()
+    exclusive, held, order = Exclusive(), HeldWork(), list[str]()
 
     waiting = partial(in_order, exclusive, order)
     tasks = [asyncio.create_task(exclusive(held, in_thread=True))]
@@ -259,7 +259,7 @@ async def test_who_is_at_rest_is_to_end_once_somebody_waits_for_him() -> None:
         (Turn.REST, "b", 0),  # nobody waits for that one
         (Turn.ANSWER, "a", 0),  # who is not at rest has more to do than to end
     ):
-        held = Held()
+        held = HeldWork()
         task = asyncio.create_task(exclusive(held, in_thread=True, turn=turn, who=who))
         await held.entered.wait()
         exclusive.hurry("a")
@@ -341,7 +341,7 @@ async def test_a_pause_ends_when_verdicts_do(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_who_waits_to_be_at_rest_may_be_told_that_the_collection_has_grown() -> None:
-    exclusive, held, order = Exclusive(), Held(), list[str]()
+    exclusive, held, order = Exclusive(), HeldWork(), list[str]()
 
     waiting = partial(in_order, exclusive, order)
     tasks = [asyncio.create_task(exclusive(held, in_thread=True))]

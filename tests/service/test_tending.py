@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.held import Held
+from support.held_work import HeldWork
 
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox
@@ -227,7 +227,7 @@ async def test_whom_somebody_waits_for_goes_first_and_who_rests_is_told() -> Non
 
 
 async def test_who_waits_to_tend_goes_first_where_a_batch_comes() -> None:
-    clock, order, held = Hands(), list[str](), Held()
+    clock, order, held = Hands(), list[str](), HeldWork()
     exclusive, mailbox = Exclusive(), Restful(clock)
     state = Drifted(clock, solves=1, seconds=1e-5)
     state.after_turn = lambda: order.append("tended")
@@ -262,7 +262,7 @@ async def test_what_else_is_done_in_a_turn_says_nothing_about_solves() -> None:
 
 
 async def test_who_is_due_when_his_turn_comes_does_nothing_with_it() -> None:
-    exclusive, held = Exclusive(), Held()
+    exclusive, held = Exclusive(), HeldWork()
     state, tending, ended = Drifted(Hands(), solves=1000, seconds=1e-5), Tending("q", Hands()), list[bool]()
 
     async def handle(batch: list[int]) -> None:

@@ -11,7 +11,7 @@ from haystream.errors import Code
 from haystream.models import MODELS
 from haystream_service.commands.replay import fold
 from haystream_service.wire import decode_item, decode_lease, decode_query, decode_verdict
-from haystream_service.wire.fields import Record
+from haystream_service.wire.fields import JsonObject
 from haystream_service.wire_schemas import FOLDER, TOPICS, main, schemas
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire-format.md"
@@ -88,4 +88,4 @@ def test_the_page_has_no_code_that_there_is_not():
 
 
 def test_every_topic_is_a_record():
-    assert all(issubclass(record, Record) for record in TOPICS.values())
+    assert all(issubclass(record, JsonObject) for record in TOPICS.values())

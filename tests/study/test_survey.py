@@ -15,7 +15,7 @@ from haystream_service.study import survey as command
 from haystream_service.study.journal import finished_in
 from haystream_service.study.models import MODELS
 from haystream_service.study.plan import Setting, pair
-from haystream_service.study.regret import Query, Survey, by_share, by_sort, worst
+from haystream_service.study.regret import Survey, SurveyQuery, by_share, by_sort, worst
 
 AHEAD, GREEDY = pair("rates:look-ahead"), pair("participant-rate:greedy")
 SURVEY = Path(__file__).parents[2] / "docs" / "survey.toml"
@@ -28,7 +28,11 @@ def two() -> Survey:
     """Two sorts, of two queries and one."""
     return Survey(
         (AHEAD, GREEDY),
-        (Query("bugs", "rare", 30, 1000), Query("money", "common", 200, 1000), Query("hr", "rare", 20, 1000)),
+        (
+            SurveyQuery("bugs", "rare", 30, 1000),
+            SurveyQuery("money", "common", 200, 1000),
+            SurveyQuery("hr", "rare", 20, 1000),
+        ),
         (100, 1000),
         np.array([[[0.0, 9.5], [19.5, 99.5], [7.5, 1.5]], [[1.5, 19.5], [19.5, 49.5], [1.5, 7.5]]]),
     )

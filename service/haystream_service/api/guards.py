@@ -17,7 +17,7 @@ from haystream_service.api.problems import ApiCode, Problem
 from haystream_service.api.rates import Rates
 from haystream_service.api.tokens import Doorkeeper
 from haystream_service.wire import limits, read_record
-from haystream_service.wire.fields import Id, Record
+from haystream_service.wire.fields import Id, JsonObject
 from haystream_service.wire.reading import rejection_of
 
 FAILURES_A_SECOND = 5.0
@@ -25,7 +25,7 @@ FAILURES_A_SECOND = 5.0
 DOCUMENTS = frozenset({"/docs", "/openapi.json"})
 """What a browser may ask for with the token as a password."""
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=JsonObject)
 
 
 def _decoded(given: object) -> object:

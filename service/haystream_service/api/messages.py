@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from haystream.events import Outcome, Status
-from haystream_service.wire.fields import Count, Id, Record, Text
+from haystream_service.wire.fields import Count, Id, JsonObject, Text
 from haystream_service.wire.records import ErrorRecord, EstimateRecord, RankedItemRecord, VerdictRecord
 
 State = Literal["running", "stopped", "released", "deleted"]
 
 
-class ProblemRecord(Record):
+class ProblemRecord(JsonObject):
     """Why a request was not done (RFC 9457)."""
 
     type: str
@@ -22,7 +22,7 @@ class ProblemRecord(Record):
     correlation_id: str | None = None
 
 
-class Me(Record):
+class Me(JsonObject):
     """Whoever the token is of."""
 
     subject: str
@@ -30,7 +30,7 @@ class Me(Record):
     collections: tuple[str, ...]
 
 
-class QueryLine(Record):
+class QueryLine(JsonObject):
     """A query in a list."""
 
     query_id: Id
@@ -42,14 +42,14 @@ class QueryLine(Record):
     last_event_at: str
 
 
-class QueryList(Record):
+class QueryList(JsonObject):
     """Queries by id; `next` is what to ask for `after` to get more, where there are more."""
 
     queries: tuple[QueryLine, ...]
     next: Id | None = None
 
 
-class QuarantineRecord(Record):
+class QuarantineRecord(JsonObject):
     """Why a query is stopped."""
 
     code: str
@@ -57,7 +57,7 @@ class QuarantineRecord(Record):
     since: str
 
 
-class QueryAnswer(Record):
+class QueryAnswer(JsonObject):
     """A query's settings and where it stands."""
 
     query_id: Id
@@ -71,7 +71,7 @@ class QueryAnswer(Record):
     """False where the worker has not taken in yet what was just sent."""
 
 
-class Deleted(Record):
+class Deleted(JsonObject):
     """What became of a query's deletion."""
 
     query_id: Id
@@ -79,7 +79,7 @@ class Deleted(Record):
     """False where its worker has not carried it out yet."""
 
 
-class Released(Record):
+class Released(JsonObject):
     """What became of letting a query go on."""
 
     query_id: Id
@@ -87,7 +87,7 @@ class Released(Record):
     """False where it was not stopped."""
 
 
-class Progress(Record):
+class Progress(JsonObject):
     """How far a query is, as of its last published ranking."""
 
     query_id: Id
@@ -103,7 +103,7 @@ class Progress(Record):
     discrepancy: float
 
 
-class VerdictBody(Record, use_attribute_docstrings=True):
+class VerdictBody(JsonObject, use_attribute_docstrings=True):
     """What is decided; the path says on which query, and under which id."""
 
     item_id: Id
@@ -114,7 +114,7 @@ class VerdictBody(Record, use_attribute_docstrings=True):
     """In whose name, where a lead gives it in another's; by default the token's subject."""
 
 
-class VerdictAnswer(Record):
+class VerdictAnswer(JsonObject):
     """A verdict that Kafka has acknowledged."""
 
     verdict: VerdictRecord
@@ -126,21 +126,21 @@ class VerdictAnswer(Record):
     """Of the newest ranking, where that reflects it."""
 
 
-class RejectedLine(Record):
+class RejectedLine(JsonObject):
     """A line that is no item. Lines count from 1."""
 
     line: Count
     error: ErrorRecord
 
 
-class Ingested(Record):
+class Ingested(JsonObject):
     """What became of a body of items."""
 
     accepted: Count
     rejected: tuple[RejectedLine, ...]
 
 
-class ItemAnswer(Record):
+class ItemAnswer(JsonObject):
     """An item: who is on it, what else is known of it, and what it says."""
 
     item_id: Id
@@ -158,7 +158,7 @@ class ItemAnswer(Record):
     text: str | None = None
 
 
-class Belief(Record):
+class Belief(JsonObject):
     """What is believed of a participant: mean and sd of its rate (or of its relevance, with that model)."""
 
     participant: Id
@@ -166,7 +166,7 @@ class Belief(Record):
     sd: float
 
 
-class Beliefs(Record):
+class Beliefs(JsonObject):
     """Participants, those with the greatest mean first."""
 
     query_id: Id
@@ -175,7 +175,7 @@ class Beliefs(Record):
     participants: tuple[Belief, ...]
 
 
-class PairBelief(Record):
+class PairBelief(JsonObject):
     """What is believed of a pair: mean and sd of the probability that its items are relevant."""
 
     participants: tuple[Id, Id]
@@ -186,7 +186,7 @@ class PairBelief(Record):
     relevant: float
 
 
-class PairBeliefs(Record):
+class PairBeliefs(JsonObject):
     """Pairs, those with the greatest mean first."""
 
     query_id: Id
@@ -194,7 +194,7 @@ class PairBeliefs(Record):
     pairs: tuple[PairBelief, ...]
 
 
-class Contact(Record):
+class Contact(JsonObject):
     """Somebody whom a participant writes to or hears from, and the pair that the two are."""
 
     participant: Id
@@ -203,7 +203,7 @@ class Contact(Record):
     pair: PairBelief
 
 
-class Neighbourhood(Record):
+class Neighbourhood(JsonObject):
     """A participant, and its contacts, those first whose pair has the greatest mean."""
 
     query_id: Id
@@ -215,7 +215,7 @@ class Neighbourhood(Record):
     """How many more there are."""
 
 
-class Why(Record):
+class Why(JsonObject):
     """Why an item is ranked where it is: its place in the ranking, its pairs, and what was said of it."""
 
     query_id: Id
@@ -231,7 +231,7 @@ class Why(Record):
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 
 
-class ClaimBody(Record, use_attribute_docstrings=True):
+class ClaimBody(JsonObject, use_attribute_docstrings=True):
     """What is asked for: up to `count` items, for so long."""
 
     count: Annotated[int, Field(ge=1, le=100)] = 1
@@ -242,13 +242,13 @@ class ClaimBody(Record, use_attribute_docstrings=True):
     """Leases, by id, that the caller knows of: others that the analyst has are answered before new ones."""
 
 
-class ExtendBody(Record):
+class ExtendBody(JsonObject):
     """For how long from now an item is to be kept."""
 
     seconds: LeaseSeconds = 600
 
 
-class LeaseAnswer(Record):
+class LeaseAnswer(JsonObject):
     """An item that an analyst has, until when, and what it was served at."""
 
     lease_id: Id
@@ -266,7 +266,7 @@ class LeaseAnswer(Record):
     """What is known of the item, where that was asked for (`with=text`)."""
 
 
-class Leases(Record):
+class Leases(JsonObject):
     """Items that analysts have."""
 
     query_id: Id

@@ -24,7 +24,7 @@ from haystream_service.api.access import Caller, Role
 from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.errors import UserError
 from haystream_service.settings import Settings
-from haystream_service.wire.fields import Id, Record
+from haystream_service.wire.fields import Id, JsonObject
 from haystream_service.wire.reading import rejection
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ ASK_SECONDS = 10.0
 """Between two times that a provider is asked that did not have a key, or did not answer."""
 
 
-class Key(Record):
+class Key(JsonObject):
     """A line of the key file."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -54,7 +54,7 @@ class Key(Record):
 _KEYS = TypeAdapter(list[Key])
 
 
-class SignedClaims(Record):
+class SignedClaims(JsonObject):
     """What a signed token says of its subject, who is an analyst in whatever it writes."""
 
     sub: Id

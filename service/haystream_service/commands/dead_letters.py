@@ -91,7 +91,7 @@ class Wanted:
         )
 
 
-class Replayed(NamedTuple):
+class ReplayedLetters(NamedTuple):
     """What became of the letters whose records were to be sent again."""
 
     sent: list[str]
@@ -197,7 +197,7 @@ async def _one(settings: Settings, source: str) -> Letter:
     return letter
 
 
-async def _replay(settings: Settings, wanted: Wanted, value: bytes | None, *, dry_run: bool) -> Replayed:
+async def _replay(settings: Settings, wanted: Wanted, value: bytes | None, *, dry_run: bool) -> ReplayedLetters:
     """What was sent again, or would be, and what was not."""
     ready: list[tuple[str, str, bytes | None, bytes]] = []
     refused: dict[str, str] = {}
@@ -219,7 +219,7 @@ async def _replay(settings: Settings, wanted: Wanted, value: bytes | None, *, dr
             refused[letter.source] = str(error.args[0])
     if not dry_run:
         await _send(settings, ready)
-    return Replayed([source for source, *_ in ready], answered, refused)
+    return ReplayedLetters([source for source, *_ in ready], answered, refused)
 
 
 async def _replays(settings: Settings, letters: Sequence[Letter]) -> set[str]:

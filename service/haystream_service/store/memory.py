@@ -32,7 +32,7 @@ from haystream_service.store.base import (
     Store,
     StoredQuery,
 )
-from haystream_service.store.memory_claims import Held, MemoryClaims
+from haystream_service.store.memory_claims import MemoryClaims, QueryLeases
 from haystream_service.store.tables import fingerprint, packed, runs, table
 
 
@@ -190,7 +190,7 @@ class MemoryStore(Store):
             saved = self._saved[change.query_id] = _Saved(query, {}, mark)
         saved.query, saved.fingerprint, saved.ranking, saved.tables = query, mark, change.ranking, tables
         saved.verdicts.update((verdict.verdict_id, verdict) for verdict in change.verdicts)
-        held = self.claims.queries.setdefault(change.query_id, Held(change.partition))
+        held = self.claims.queries.setdefault(change.query_id, QueryLeases(change.partition))
         held.ranking, held.offers = change.ranking, change.offers
         held.closed = held.closed or not claimable
         for fact in change.leases:
@@ -226,8 +226,8 @@ class MemoryStore(Store):
         settings = Query(query_id, status=Status.DELETED)
         query = StoredQuery(settings, partition, revision, position, revision, unfinished=False, verdicts=())
         self._saved[query_id] = _Saved(query, {}, "deleted")
-        held = self.claims.queries.get(query_id, Held())
-        self.claims.queries[query_id] = Held(partition, outbox=held.outbox, put=held.put, deleted=True)
+        held = self.claims.queries.get(query_id, QueryLeases())
+        self.claims.queries[query_id] = QueryLeases(partition, outbox=held.outbox, put=held.put, deleted=True)
         unknown = self._unknown[partition]
         for noted in (self._notes, self._attempts, self._quarantined, self._changes, unknown):
             noted.pop(query_id, None)

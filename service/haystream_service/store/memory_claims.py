@@ -28,7 +28,7 @@ from haystream_service.wire import encode_lease
 
 
 @dataclass(slots=True)
-class Held:
+class QueryLeases:
     """What is leased of one query."""
 
     partition: int = 0
@@ -100,7 +100,7 @@ class MemoryClaims(Claims):
         self.new_id: Callable[[], str] = lambda: uuid4().hex
         self.rebuilding: Callable[[], bool] = lambda: False
         """Whether the store has no mark: then a query that is not there may be one that is not rebuilt yet."""
-        self.queries: dict[str, Held] = {}
+        self.queries: dict[str, QueryLeases] = {}
         """By id, of the queries that are saved."""
 
     @override
@@ -138,7 +138,7 @@ class MemoryClaims(Claims):
 
     @override
     async def live(self, query_id: str) -> list[Lease]:
-        query = self.queries.get(query_id, Held())
+        query = self.queries.get(query_id, QueryLeases())
         return sorted(
             (lease for lease_id, lease in query.leases.items() if lease_id not in query.over),
             key=lambda lease: (lease.until, lease.lease_id),
@@ -146,7 +146,7 @@ class MemoryClaims(Claims):
 
     @override
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
-        query = self.queries.get(query_id, Held())
+        query = self.queries.get(query_id, QueryLeases())
         return [
             Outgoing(entry, query.partition, query_id.encode(), encode_lease(fact), correlation)
             for entry, (fact, correlation) in list(query.outbox.items())[:most]
@@ -154,7 +154,7 @@ class MemoryClaims(Claims):
 
     @override
     async def expire(self, query_id: str, by: int | None = None) -> Looked:
-        query, now = self.queries.get(query_id, Held()), self.clock()
+        query, now = self.queries.get(query_id, QueryLeases()), self.clock()
         over = [
             lease for lease in await self.live(query_id) if lease.until <= (now if by is None else min(by, now))
         ]
@@ -174,11 +174,11 @@ class MemoryClaims(Claims):
 
     @override
     async def published(self, query_id: str, entries: Sequence[str]) -> None:
-        query = self.queries.get(query_id, Held())
+        query = self.queries.get(query_id, QueryLeases())
         for entry in entries:
             query.outbox.pop(entry, None)
 
-    def _query(self, query_id: str) -> Held:
+    def _query(self, query_id: str) -> QueryLeases:
         query = self.queries.get(query_id)
         if query is None:
             if self.rebuilding():
@@ -190,7 +190,7 @@ class MemoryClaims(Claims):
             raise ClaimRefused(ClaimCode.QUERY_DELETED, f"query {query_id!r} was deleted, for good")
         return query
 
-    def _lease(self, query_id: str, lease_id: str, analyst: str) -> tuple[Held, Lease]:
+    def _lease(self, query_id: str, lease_id: str, analyst: str) -> tuple[QueryLeases, Lease]:
         query = self._query(query_id)
         lease = query.leases.get(lease_id)
         if lease is None:

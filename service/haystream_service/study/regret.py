@@ -16,7 +16,7 @@ HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SurveyQuery:
     """What is searched for."""
 
     name: str
@@ -30,7 +30,7 @@ class Survey:
     """What each pair found for each query."""
 
     pairs: tuple[Pair, ...]
-    queries: tuple[Query, ...]
+    queries: tuple[SurveyQuery, ...]
     at: tuple[int, ...]
     """Screenings."""
     found: Floats

@@ -26,7 +26,7 @@ from haystream_service.errors import UserError
 from haystream_service.study.finish import finish
 from haystream_service.study.network import Network, read_topics
 from haystream_service.study.plan import Pair, Plan, pair
-from haystream_service.study.regret import Floats, Query, Survey, by_share, by_sort, worst
+from haystream_service.study.regret import Floats, Survey, SurveyQuery, by_share, by_sort, worst
 from haystream_service.study.report import checkpoints, write_csv
 from haystream_service.study.simulation import Searches, check
 
@@ -105,13 +105,13 @@ def read_plan(path: Path) -> list[Table]:
     return tables
 
 
-def survey(tables: Sequence[Table], effort: Effort, out: Path) -> tuple[Survey, list[Query]]:
+def survey(tables: Sequence[Table], effort: Effort, out: Path) -> tuple[Survey, list[SurveyQuery]]:
     """What was found, and the queries that were left out because they have fewer than `ENOUGH` relevant items.
 
     Raises:
         UserError: a table cannot be searched, no query is left, or `out` cannot be used.
     """
-    queries, left_out, founds = list[Query](), list[Query](), list[Floats]()
+    queries, left_out, founds = list[SurveyQuery](), list[SurveyQuery](), list[Floats]()
     for table in tables:
         by_column = read_topics(table.path, list(table.columns), two_party=table.two_party)
         single = sum(map(len, by_column.values())) == 1
@@ -120,7 +120,7 @@ def survey(tables: Sequence[Table], effort: Effort, out: Path) -> tuple[Survey, 
             for name, network in networks.items():
                 shown = table.name if single else f"{table.name} {name}"
                 relevant = int(network.relevant.sum())
-                query = Query(shown, table.columns[column], relevant, len(network.relevant))
+                query = SurveyQuery(shown, table.columns[column], relevant, len(network.relevant))
                 if relevant < ENOUGH:
                     left_out.append(query)
                 else:
@@ -146,7 +146,7 @@ def _found(table: Table, networks: dict[str, Network], effort: Effort, out: Path
     return np.asarray(by_run.mean(axis=0).swapaxes(0, 1))
 
 
-def page(surveyed: Survey, left_out: Sequence[Query], against: Sequence[Pair], runs: int) -> str:
+def page(surveyed: Survey, left_out: Sequence[SurveyQuery], against: Sequence[Pair], runs: int) -> str:
     """The tables, and what they are."""
     counts = [f"{at:,}" for at in surveyed.at]
     at = f"{', '.join(counts[:-1])} and {counts[-1]}" if len(counts) > 1 else counts[0]

@@ -53,7 +53,7 @@ Top = Annotated[int, Field(ge=1, le=10_000)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class Record(BaseModel):
+class JsonObject(BaseModel):
     """A JSON object: types are strict (a number is no string), unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from haystream.events import Event
 from haystream_service.wire import limits
 from haystream_service.wire.decoding import to_item_fact, to_lease, to_query, to_verdict
-from haystream_service.wire.fields import Record
+from haystream_service.wire.fields import JsonObject
 from haystream_service.wire.reading import read
 from haystream_service.wire.records import ItemRecord, LeaseRecord, QueryRecord, VerdictRecord
 
@@ -16,7 +16,7 @@ FRAME_BYTES = 1024
 """What a line may have beyond its value."""
 
 
-class Line(Record):
+class Line(JsonObject):
     """A line of an event log; the value is checked by its topic's record."""
 
     topic: Literal["queries", "items", "verdicts", "leases"]

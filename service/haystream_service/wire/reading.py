@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from haystream.errors import Code, Rejected
-from haystream_service.wire.fields import Record
+from haystream_service.wire.fields import JsonObject
 from haystream_service.wire.records import BY_NAME, BY_VALUE
 
 PLAIN_NAME = 64
@@ -18,7 +18,7 @@ PLAIN_NAME = 64
 SAYING = frozenset({"subject", "text"})
 """Fields of which nothing is repeated: what is wrong with a record ends up in logs and dead letters."""
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=JsonObject)
 
 # Parts that pydantic puts into an error's path and that are in nobody's JSON.
 _NOT_IN_THE_JSON = {BY_NAME, BY_VALUE, "[key]"}

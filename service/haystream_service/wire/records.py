@@ -14,10 +14,10 @@ from haystream_service.wire.fields import (
     Correlation,
     Count,
     Id,
+    JsonObject,
     LabelKey,
     LabelValue,
     Probability,
-    Record,
     Seed,
     Share,
     Subject,
@@ -34,7 +34,7 @@ Beta = tuple[Concentration, Concentration]
 TableName = Literal["table-1", "table-2"]
 
 
-class ConditionalRecord(Record):
+class ConditionalRecord(JsonObject):
     """[a, b] of P's beta for each pair of relevances; the first digit is of the id that sorts first."""
 
     z00: Beta = Field(alias="00")
@@ -76,7 +76,7 @@ def _if_model(name: str, ranges: Ranges) -> JsonValue:
     return {"if": named, "then": {"properties": bounds}}
 
 
-class PriorRecord(Record):
+class PriorRecord(JsonObject):
     """What is believed before any verdict. A number that is not given is the model's default.
 
     `weight`, `participant` and `edge` belong to the model `rates`; `conditional` to `relevance`. Numbers have to be
@@ -98,7 +98,7 @@ class PriorRecord(Record):
     edge: Concentration | None = None
 
 
-class PolicyRecord(Record):
+class PolicyRecord(JsonObject):
     """How edge posteriors become scores. `horizon` belongs to the two that look ahead."""
 
     name: Literal["look-ahead-by-set", "look-ahead", "greedy", "epsilon-greedy", "bayes-ucb", "thompson"] = (
@@ -109,7 +109,7 @@ class PolicyRecord(Record):
     horizon: Top = 20
 
 
-class ScopeRecord(Record):
+class ScopeRecord(JsonObject):
     """Which items of its collection there are for a query: all that is given has to hold of an item.
 
     `sent`: from when, included, until when, excluded; either may be null. `with`: anybody of these is on it;
@@ -122,7 +122,7 @@ class ScopeRecord(Record):
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
 
 
-class QueryRecord(Record):
+class QueryRecord(JsonObject):
     """A value of the topic `queries`, keyed by query_id."""
 
     query_id: Id
@@ -149,7 +149,7 @@ def _who() -> list[JsonValue]:
     ]
 
 
-class ItemRecord(Record):
+class ItemRecord(JsonObject):
     """A value of the topic `items`, keyed by item_id: either `sender` and `recipients`, or `participants`.
 
     With `withdrawn` it needs neither.
@@ -170,7 +170,7 @@ class ItemRecord(Record):
     withdrawn: bool = False
 
 
-class VerdictRecord(Record):
+class VerdictRecord(JsonObject):
     """A value of the topic `verdicts`, keyed by query_id."""
 
     verdict_id: Id
@@ -181,7 +181,7 @@ class VerdictRecord(Record):
     decided_at: Text
 
 
-class LeaseRecord(Record):
+class LeaseRecord(JsonObject):
     """A value of the topic `leases`, keyed by query_id: something that happened to a lease.
 
     `rank`, `score`, `mean`, `level` and `by` say what the item was served at, and by what.
@@ -201,21 +201,21 @@ class LeaseRecord(Record):
     by: Literal["ranking", "control"] = "ranking"
 
 
-class EstimateRecord(Record):
+class EstimateRecord(JsonObject):
     """A mean and its standard deviation."""
 
     mean: float
     sd: float
 
 
-class ShareRecord(Record):
+class ShareRecord(JsonObject):
     """How much of an item's score a pair accounts for."""
 
     participants: tuple[Id, Id]
     share: float
 
 
-class RankedItemRecord(Record):
+class RankedItemRecord(JsonObject):
     """One item of a ranking; ranks count from 1."""
 
     item_id: Id
@@ -231,7 +231,7 @@ class RankedItemRecord(Record):
     uri: Text | None = None
 
 
-class NextItems(Record):
+class NextItems(JsonObject):
     """A value of the topic `next-items`, keyed by query_id: what to read next."""
 
     query_id: Id
@@ -247,7 +247,7 @@ class NextItems(Record):
     """How many more there are in the ranking than fit into the message."""
 
 
-class SourceRecord(Record):
+class SourceRecord(JsonObject):
     """Where a dead letter came from."""
 
     topic: str
@@ -255,14 +255,14 @@ class SourceRecord(Record):
     offset: Count
 
 
-class ErrorRecord(Record):
+class ErrorRecord(JsonObject):
     """Why an event was rejected."""
 
     code: Code
     detail: str
 
 
-class DeadLetter(Record):
+class DeadLetter(JsonObject):
     """A value of the topic `dead-letters`, keyed as its source was."""
 
     source: SourceRecord

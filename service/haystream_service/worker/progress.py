@@ -22,7 +22,7 @@ from haystream_service.worker.written import Written
 
 
 @dataclass(slots=True)
-class Held:
+class PartitionProgress:
     """What is known of a partition since it was given to this process."""
 
     begun: int
@@ -51,7 +51,7 @@ class Progress:
         self._store = store
         self._partitions = partitions
         self._written = written
-        self._held: dict[TopicPartition, Held] = {}
+        self._held: dict[TopicPartition, PartitionProgress] = {}
         """Of all partitions that this process has, or had."""
         self._gone = ""
         """What the store has no more."""
@@ -63,8 +63,8 @@ class Progress:
         """
         held = {}
         for tp, offset in committed.items():
-            before = self._held.get(tp, Held(0))
-            held[tp] = Held(offset or 0, before.noted, before.sure)
+            before = self._held.get(tp, PartitionProgress(0))
+            held[tp] = PartitionProgress(offset or 0, before.noted, before.sure)
             self._partitions.begins(tp, offset or 0)
         self._held |= held
         back = {}
@@ -102,14 +102,14 @@ class Progress:
                 f"and it is read from {each.begun}. Reading again from there"
             )
 
-    async def _compare(self, held: Mapping[TopicPartition, Held]) -> None:
+    async def _compare(self, held: Mapping[TopicPartition, PartitionProgress]) -> None:
         """Take what is noted of partitions that were given to this process."""
         for tp, noted in (await self._read(held)).items():
             before = held[tp].noted
             if not held[tp].compare(noted):  # it may have something of it in memory yet
                 self._gone = _back(tp, noted, before)
 
-    async def _move(self, held: Mapping[TopicPartition, Held]) -> None:
+    async def _move(self, held: Mapping[TopicPartition, PartitionProgress]) -> None:
         """Note what was acknowledged, if all that was written before is there; and see if it still is."""
         moves = {tp: (each.noted, self._done(tp, each)) for tp, each in held.items()}
         lately = self._written.lately()
@@ -139,7 +139,7 @@ class Progress:
         await self._store.move_up_to({self._name(tp): (offset, sure[tp]) for tp, offset in noted.items()})
         await self._written.end()
 
-    def _done(self, tp: TopicPartition, held: Held) -> int:
+    def _done(self, tp: TopicPartition, held: PartitionProgress) -> int:
         return max(held.begun, held.noted, self._partitions.acknowledged(tp))
 
     async def _read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

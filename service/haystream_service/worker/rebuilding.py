@@ -4,28 +4,27 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from haystream.errors import Code
 from haystream_service.errors import UserError
 from haystream_service.kafka_connection import consumer_arguments, running
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
-from haystream_service.store.claims import Outgoing, publish_outbox
-from haystream_service.wire import as_id, decode_dead_letter
+from haystream_service.store.claims import publish_outbox
 from haystream_service.worker import kafka_admin
 from haystream_service.worker.clock import SystemClock
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import Missed
 from haystream_service.worker.progress import named
+from haystream_service.worker.rebuild_publisher import RebuildPublisher
 from haystream_service.worker.records import (
     NOTHING,
     OWNED,
@@ -58,58 +57,6 @@ class Counter(Protocol):
     def advance(self, by: float = 1) -> None:
         """So many more records are read."""
         ...
-
-
-@dataclass(slots=True)
-class Held:
-    """A `Publisher` that keeps the last ranking of each query, and rejects in silence what was rejected before.
-
-    What was acknowledged to Kafka, and is rejected now, was rejected when it first came, and has its dead letter.
-    Of what came since, while nobody worked, it is written now: nobody reads that any more.
-    """
-
-    publisher: Publisher
-    committed: Mapping[TopicPartition, int]
-    """Up to where records were acknowledged before. None at all says that nobody knows: topics may be a copy."""
-    rankings: dict[str, bytes] = field(default_factory=dict)
-    rejected: int = 0
-    letters: int = 0
-    refused_settings: dict[str, str] = field(default_factory=dict)
-    """By the id that is their key, why settings were rejected last."""
-    restated: dict[str, tuple[int, bytes, int]] = field(default_factory=dict)
-    withdrawn: set[str] = field(default_factory=set)
-
-    async def publish_ranking(self, query_id: str, value: bytes) -> None:
-        """Keep it, in place of an earlier one."""
-        self.rankings[query_id] = value
-
-    async def withdraw_ranking(self, query_id: str) -> None:
-        """Keep none, and that readers are to be told so."""
-        self.rankings.pop(query_id, None)
-        self.withdrawn.add(query_id)
-
-    async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
-        """Count it, and keep what it says of settings; write it where nobody can have done so."""
-        letter, _ = decode_dead_letter(value)
-        place = TopicPartition(letter.source.topic, letter.source.partition)
-        if self.committed and letter.source.offset >= self.committed.get(place, 0):
-            await self.publisher.publish_dead_letter(key, value)
-            self.letters += 1
-        elif letter.error.code == Code.QUARANTINED:
-            return  # new, perhaps, and told of by itself
-        else:
-            self.rejected += 1
-        query_id = as_id(key)
-        if query_id is not None and letter.source.topic.endswith(f".{SOURCES[Kind.QUERY]}"):
-            self.refused_settings[query_id] = f"{letter.error.code}: {letter.error.detail}"
-
-    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
-        """Never called: nobody claims while the store is rebuilt."""
-        raise AssertionError(f"{len(records)} leases in a rebuild")
-
-    async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
-        """Keep what has to be written once more."""
-        self.restated[query_id] = partition, value, restates
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +120,7 @@ class Rebuild:
         """
         settings = self._settings
         self._partitions = await self._retry(lambda: kafka_admin.ensure_topics(settings))
-        held = Held(self._publisher, await self._retry(lambda: kafka_admin.committed_offsets(settings)))
+        held = RebuildPublisher(self._publisher, await self._retry(lambda: kafka_admin.committed_offsets(settings)))
         await self._retry(self._store.end)
         before = await self._unless_damaged(self._store.query_ids, set[str]())
         await self._close(before)
@@ -254,7 +201,7 @@ class Rebuild:
             q: f"{note.quarantine.code}: {note.quarantine.detail}" for q, note in notes.items() if note.quarantine
         }
 
-    async def _lost(self, before: set[str], held: Held) -> dict[str, str]:
+    async def _lost(self, before: set[str], held: RebuildPublisher) -> dict[str, str]:
         there = await self._retry(self._store.query_ids) | await self._quarantined()
         named = await self._retry(self._store.unknown)
         why = dict.fromkeys(named, "verdicts or leases name it, and no record opens it")

@@ -12,12 +12,12 @@ from haystream.errors import Rejected
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
+from haystream_service.worker.attempts import Attempts
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.marks import check_kept
 from haystream_service.worker.records import OWNED, SOURCES, Again, CaughtUp, Ends, Kind, Offsets, Publisher, Record
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.turns import Turns
 from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Shared:
     """The store's mark, as it was when the worker started."""
     process: str = field(default_factory=lambda: uuid4().hex)
     """Tells this process from those that died."""
-    attempts: Turns = field(default_factory=Turns)
+    attempts: Attempts = field(default_factory=Attempts)
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
     """Held while a query is read, and while it is computed: an assignment brings many, and each may be large."""
     shows: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHOWS_AT_ONCE))

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class Attempts:
     """Many at once, or one that wants to be alone. First come, first served."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 
-class Held:
+class HeldWork:
     """To be called in a thread; `entered` says that it is, and `go` ends it."""
 
     def __init__(self) -> None:
