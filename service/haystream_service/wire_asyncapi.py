@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from haystream_service.kafka.admin import TOPICS as CREATED_WITH
 from haystream_service.wire.fields import JsonObject
 from haystream_service.wire_schemas import FOLDER, TOPICS
-from haystream_service.worker.kafka_admin import TOPICS as CREATED_WITH
 
 FILE = FOLDER.with_name("asyncapi.json")
 

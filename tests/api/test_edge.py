@@ -15,8 +15,8 @@ from haystream_service.api import edge
 from haystream_service.api.guards import FAILURES_A_SECOND
 from haystream_service.api.rates import Rates
 from haystream_service.api.tokens import KeyFile
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.store.base import StoreUnavailable
-from haystream_service.worker.records import BrokerUnavailable
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,9 +12,9 @@ from support.pipeline import Pipeline, admin_client
 
 from haystream_service.api.facts import At
 from haystream_service.api.records import READERS, KafkaRecords
-from haystream_service.kafka_connection import client_arguments
+from haystream_service.kafka.connection import client_arguments
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka]
 

@@ -36,7 +36,7 @@ from haystream.engine_choice import MOST_FOR_REFERENCE
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.api.access import Role
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka.connection import consumer_arguments
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings

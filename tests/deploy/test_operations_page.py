@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+from haystream_service.kafka.admin import TOPICS
+from haystream_service.kafka.records import SOURCES
 from haystream_service.metrics import TABLE
 from haystream_service.settings import PREFIX, Settings
-from haystream_service.worker.kafka_admin import TOPICS
-from haystream_service.worker.records import SOURCES
 
 
 def rows(root: Path, first: str) -> list[list[str]]:

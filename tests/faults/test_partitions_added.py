@@ -9,12 +9,12 @@ from support.pipeline import Pipeline, Silent, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.errors import UserError
+from haystream_service.kafka import admin as kafka_admin
+from haystream_service.kafka.records import RESTATES, restates
+from haystream_service.kafka.stretches import whole
 from haystream_service.local import ServerUnavailable
 from haystream_service.wire import decode_ranking
-from haystream_service.worker import kafka_admin
-from haystream_service.worker.records import RESTATES, restates
 from haystream_service.worker.repartitioning import Repartition
-from haystream_service.worker.stretches import whole
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -14,6 +14,7 @@ from support.world import World
 from haystream.errors import Code
 from haystream.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream_service.commands.replay import Replayed, fold
+from haystream_service.kafka.records import SOURCES, Kind, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import (
@@ -27,7 +28,6 @@ from haystream_service.wire import (
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryPublisher
 from haystream_service.worker.rebuild_publisher import RebuildPublisher
 from haystream_service.worker.rebuilding import ORDER
-from haystream_service.worker.records import SOURCES, Kind, Record
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
 

@@ -11,9 +11,9 @@ from support.pipeline import Pipeline, has_no_lag, make_topic, page, rebuild, un
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.errors import UserError
+from haystream_service.kafka import admin as kafka_admin
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_item, encode_verdict
-from haystream_service.worker import kafka_admin
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from intervaltree import IntervalTree
 from mode.threads import QueueServiceThread
 from support.pipeline import PATIENCE, Pipeline
 
-from haystream_service.kafka_connection import consumer_arguments
+from haystream_service.kafka.connection import consumer_arguments
 from haystream_service.worker import consumer as module
 from haystream_service.worker.consumer import Transport, back_to_committed
 

@@ -14,11 +14,11 @@ from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.commands import dead_letters
 from haystream_service.commands.dead_letters import Wanted
 from haystream_service.errors import UserError
+from haystream_service.kafka import admin as kafka_admin
+from haystream_service.kafka.stretches import whole
 from haystream_service.settings import Settings
 from haystream_service.wire import encode_dead_letter, encode_item, encode_query, encode_verdict
-from haystream_service.worker import kafka_admin
 from haystream_service.worker.repartitioning import Repartition
-from haystream_service.worker.stretches import whole
 
 pytestmark = pytest.mark.kafka
 

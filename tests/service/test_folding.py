@@ -8,10 +8,10 @@ from support.world import lease, verdict
 
 from haystream.events import Query
 from haystream.query_state import QueryState
+from haystream_service.kafka.records import Kind, Record
 from haystream_service.worker import folding
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.folding import LIGHT_SOLVES, Loaded, Pace
-from haystream_service.worker.records import Kind, Record
 
 
 @pytest.mark.parametrize(("item_id", "heavy"), [("i0", False), ("among many", True), ("to many", True)])

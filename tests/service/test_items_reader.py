@@ -9,11 +9,11 @@ import pytest
 from aiokafka import TopicPartition
 from prometheus_client import CollectorRegistry
 
+from haystream_service.kafka.records import Kind, Record
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker.items import AT_ONCE_AMONG_VERDICTS, RECENT_SECONDS, ItemsReader
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import Kind, Record
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,7 @@ from support.certificates import Authority
 
 import haystream_service
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import client_arguments, faust_arguments
+from haystream_service.kafka.connection import client_arguments, faust_arguments
 from haystream_service.settings import Settings
 
 SASL = {"kafka_sasl": "SCRAM-SHA-512", "kafka_user": "me", "kafka_password": "S3cret"}
@@ -71,4 +71,4 @@ def test_files_that_cannot_be_used_from_the_start_are_told_of(tmp_path):
 def test_every_client_is_made_with_these_arguments():
     root = Path(haystream_service.__file__).parent
     others = [path.name for path in root.rglob("*.py") if "bootstrap_servers" in path.read_text()]
-    assert others == ["kafka_connection.py"]
+    assert others == ["connection.py"]

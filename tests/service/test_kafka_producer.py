@@ -6,10 +6,10 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError, OutOfOrderSequenceNumber, ProducerClosed
 from aiokafka.structs import RecordMetadata
 
-from haystream_service import kafka_producer
-from haystream_service.kafka_producer import Parcel, Producer
+from haystream_service.kafka import producer
+from haystream_service.kafka.producer import Parcel, Producer
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 
 pytestmark = pytest.mark.asyncio
 
@@ -50,7 +50,7 @@ class Broker:
         self.starts = asyncio.Event()
         """Set where it answers those who would begin."""
         self.starts.set()
-        monkeypatch.setattr(kafka_producer, "AIOKafkaProducer", lambda **_: Client(self))
+        monkeypatch.setattr(producer, "AIOKafkaProducer", lambda **_: Client(self))
 
     async def has(self, value: bytes) -> asyncio.Future[RecordMetadata]:
         """What is to be told of the record, once it is there."""

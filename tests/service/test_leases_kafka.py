@@ -14,10 +14,10 @@ from support.forked import ForkedWorker
 from support.pipeline import Pipeline, Silent, rebuild, until
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease, Outgoing
 from haystream_service.wire import decode_lease, decode_verdict
 from haystream_service.worker.rebuilding import Rebuild
-from haystream_service.worker.records import BrokerUnavailable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from support.world import Process, World, item, lease, verdict
 
 from haystream.events import Action, LeaseFact, Query, Status
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Looked, Outgoing, publish_outbox
@@ -16,7 +17,6 @@ from haystream_service.wire import decode_lease, decode_ranking
 from haystream_service.worker import gathering, leasing
 from haystream_service.worker.leasing import ABANDONED_SECONDS, Leasing
 from haystream_service.worker.memory_broker import MemoryPublisher, Message
-from haystream_service.worker.records import BrokerUnavailable
 from haystream_service.worker.retry import Retry
 
 pytestmark = pytest.mark.asyncio

@@ -12,12 +12,12 @@ from aiokafka import TopicPartition
 from faust.types import TP
 from prometheus_client import CollectorRegistry
 
+from haystream_service.kafka.records import Kind, Record
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker import partitions as module
 from haystream_service.worker.app import Flow
 from haystream_service.worker.partitions import STALL_SECONDS, Partitions
-from haystream_service.worker.records import Kind, Record
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,10 +13,10 @@ from support.pipeline import Pipeline, settings_on
 from haystream.errors import Code
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
+from haystream_service.kafka.admin import committed_offsets
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter
-from haystream_service.worker.kafka_admin import committed_offsets
 from haystream_service.worker.progress import named
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

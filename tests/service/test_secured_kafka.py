@@ -12,11 +12,11 @@ from support.pipeline import Pipeline, is_ready, page, program, settings_on, unt
 from support.secured import MECHANISMS, USER, SecuredKafka
 
 from haystream.events import Item, Outcome, Query, Verdict
+from haystream_service.kafka import admin as kafka_admin
+from haystream_service.kafka.records import BrokerRefused
 from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings, variables
-from haystream_service.worker import kafka_admin
 from haystream_service.worker.kafka_publisher import KafkaPublisher
-from haystream_service.worker.records import BrokerRefused
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -11,10 +11,10 @@ from support.pipeline import Pipeline, make_topic, rebuild, until
 
 from haystream.events import Event, Item, Outcome, Prior, Query, Verdict
 from haystream_service.errors import UserError
+from haystream_service.kafka import admin as kafka_admin
 from haystream_service.settings import Settings
 from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import decode_dead_letter, decode_lease
-from haystream_service.worker import kafka_admin
 from haystream_service.worker.kafka_publisher import KafkaPublisher
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
@@ -196,6 +196,6 @@ async def test_what_topics_would_better_be_is_said(
     await make_topic(admin, settings.topic(name), 1, config)
     with caplog.at_level(logging.WARNING, "haystream_service"):
         await kafka_admin.ensure_topics(settings)
-    warned = [record.message for record in caplog.records if record.name == "haystream_service.worker.topics"]
+    warned = [record.message for record in caplog.records if record.name == "haystream_service.kafka.topics"]
     assert len(warned) == (sentence is not None)
     assert all(sentence in text and "kafka-configs.sh" in text for text in warned if sentence is not None)

@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from support.pipeline import Pipeline, encoded, has_no_lag, page, rebuild, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.kafka.records import SOURCES
 from haystream_service.settings import Settings
-from haystream_service.worker.records import SOURCES
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -14,10 +14,10 @@ from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, make_topic, page, until
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.kafka import admin as kafka_admin
 from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings
 from haystream_service.wire import decode_dead_letter, encode_query, encode_verdict
-from haystream_service.worker import kafka_admin
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ import pytest
 from aiokafka import TopicPartition
 from prometheus_client import CollectorRegistry
 
+from haystream_service.kafka.records import OWNED, BrokerUnavailable, Kind
 from haystream_service.metrics import Metrics
 from haystream_service.worker.endings import Stalled
 from haystream_service.worker.partitions import Stall
-from haystream_service.worker.records import OWNED, BrokerUnavailable, Kind
 from haystream_service.worker.watch import AGENT_SECONDS, RESTART_SECONDS, Question, Watch
 
 pytestmark = pytest.mark.asyncio

@@ -9,12 +9,12 @@ import pytest
 from support.world import Process, World, item, story, verdict
 
 from haystream.events import Event, Query
+from haystream_service.kafka.records import SOURCES, BrokerUnavailable, Kind, Record
 from haystream_service.store.base import Head, StoredQuery, StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking, encode_query, encode_verdict
 from haystream_service.worker.endings import StateLost, TopicsReplaced
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryPublisher
-from haystream_service.worker.records import SOURCES, BrokerUnavailable, Kind, Record
 
 pytestmark = pytest.mark.asyncio
 

@@ -25,9 +25,9 @@ from support.simulated.process import Process
 from support.simulated.schedule import ScheduleFailed
 
 from haystream.collection import Collection
+from haystream_service.kafka.records import Record
 from haystream_service.store.base import Change
 from haystream_service.store.memory import MemoryStore
-from haystream_service.worker.records import Record
 from haystream_service.worker.worker import Worker
 
 A_PIECE = 50

@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from redis.asyncio import Redis
 
-from haystream_service.kafka_connection import client_arguments, consumer_arguments
+from haystream_service.kafka.connection import client_arguments, consumer_arguments
 from haystream_service.settings import Settings
 from support.pipeline import Pipeline, admin_client
 

@@ -17,17 +17,17 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict, View, Withdrawal
-from haystream_service.kafka_connection import client_arguments, consumer_arguments
+from haystream_service.kafka import admin as kafka_admin
+from haystream_service.kafka.connection import client_arguments, consumer_arguments
+from haystream_service.kafka.records import SOURCES, BrokerUnavailable
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import PREFIX, Settings, variables
 from haystream_service.store.base import Store, StoredQuery, StoreUnavailable
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import decode_ranking, encode_item, encode_lease, encode_query, encode_verdict
 from haystream_service.wire.records import NextItems
-from haystream_service.worker import kafka_admin
 from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.rebuilding import Rebuild
-from haystream_service.worker.records import SOURCES, BrokerUnavailable
 from support.equality import EXACT, assert_has_the_facts, assert_is_the_state, offline, stored_collection
 from support.forked import Forked, ForkedWorker
 

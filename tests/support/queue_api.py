@@ -23,11 +23,11 @@ from haystream_service.api.outbox import Outbox
 from haystream_service.api.serve import Listener, listener
 from haystream_service.api.tokens import Doorkeeper, KeyFile
 from haystream_service.api.watching import Watching
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.metrics import ApiMetrics
 from haystream_service.store.base import Store
 from haystream_service.store.claims import Outgoing
 from haystream_service.worker.memory_broker import MemoryBroker
-from haystream_service.worker.records import BrokerUnavailable
 from support.equality import EXACT
 from support.world import World
 

@@ -13,9 +13,9 @@ from pydantic_core import from_json
 from haystream.events import Item, RecordPlace
 from haystream_service.api.facts import At
 from haystream_service.api.records import Records
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.metrics import ApiMetrics
 from haystream_service.wire.decoding import content_digest
-from haystream_service.worker.records import BrokerUnavailable
 
 KEPT_CHARACTERS = 4 << 20
 """Of all subjects and texts that are kept: some 16 MB at most, and thousands of ordinary mails."""

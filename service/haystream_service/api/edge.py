@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from haystream.errors import Code
 from haystream_service.api.problems import ApiCode, Problem, unavailable
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.logs import CORRELATION
 from haystream_service.metrics import ApiMetrics
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
-from haystream_service.worker.records import BrokerUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from haystream.errors import Code
 from haystream_service.api.problems import Problem
-from haystream_service.kafka_producer import Parcel, Producer, correlated
+from haystream_service.kafka.producer import Parcel, Producer, correlated
+from haystream_service.kafka.stretches import WHOLE, stretch
 from haystream_service.logs import CORRELATION
 from haystream_service.settings import Settings
 from haystream_service.store.claims import Outgoing
-from haystream_service.worker.stretches import WHOLE, stretch
 
 
 class At(NamedTuple):

@@ -14,10 +14,10 @@ from haystream_service.api.desk import Desk
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, answer
 from haystream_service.api.messages import Ingested, ItemAnswer, RejectedLine
 from haystream_service.api.problems import ApiCode, Problem, unavailable
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.wire import ItemRecord, encode_record, limits, read_record, times
 from haystream_service.wire.decoding import to_item_fact
 from haystream_service.wire.records import ErrorRecord
-from haystream_service.worker.records import BrokerUnavailable
 
 router = APIRouter(tags=["items"])
 

@@ -5,9 +5,9 @@ import logging
 
 from haystream_service.api.facts import Facts
 from haystream_service.api.problems import Problem
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.claims import Claims, publish_outbox
-from haystream_service.worker.records import BrokerUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from haystream_service.api.facts import At
-from haystream_service.kafka_connection import consumer_arguments, start
+from haystream_service.kafka.connection import consumer_arguments, start
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 
 READERS = 4
 """Connections of a replica, made as they are needed: each reads one record at a time, in some milliseconds."""

@@ -38,6 +38,7 @@ from haystream_service.bench.stress import (
 from haystream_service.bench.traffic import Message, Traffic
 from haystream_service.demo.play import NoAnswer
 from haystream_service.demo.stage import explained
+from haystream_service.kafka.admin import ensure_topics
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.local.starting import started
@@ -46,7 +47,6 @@ from haystream_service.settings import load as load_settings
 from haystream_service.store.redis import RedisStore
 from haystream_service.wire import encode_item, encode_query, encode_verdict
 from haystream_service.worker.items import RECENT_SECONDS
-from haystream_service.worker.kafka_admin import ensure_topics
 
 LEAST_ITEMS_PER_EDGE = 2
 UNREAD = 2.0

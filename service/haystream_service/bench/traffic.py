@@ -10,7 +10,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from haystream_service.demo.play import NoAnswer
-from haystream_service.kafka_connection import client_arguments
+from haystream_service.kafka.connection import client_arguments
 from haystream_service.settings import Settings
 
 PATIENCE = 120.0

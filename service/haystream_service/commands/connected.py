@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from haystream_service.client import ApiUnavailable, Haystream
 from haystream_service.errors import UserError
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.logs import quiet
 from haystream_service.mounted import MountedSecret
 from haystream_service.settings import Settings, load
-from haystream_service.worker.records import BrokerUnavailable
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from haystream.errors import Code, Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream_service.commands.console import notes, results, shown, write_json
 from haystream_service.errors import UserError
+from haystream_service.kafka.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays
 from haystream_service.logs import quiet
 from haystream_service.settings import Settings, load
 from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
-from haystream_service.worker.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays
 
 SHOWN = 200
 """Bytes of a payload that a list shows."""
@@ -174,7 +174,7 @@ def _answer(config: Path | None, ask: Callable[[Settings], Awaitable[T]]) -> T:
 
 async def _letters(settings: Settings, wanted: Wanted) -> list[Letter]:
     """The letters asked for, in the order of their coming; of several about one record, the last."""
-    from haystream_service.worker.stretches import whole
+    from haystream_service.kafka.stretches import whole
 
     found: dict[str, Letter] = {}
     async with aclosing(whole(settings, "dead-letters")) as records:
@@ -224,7 +224,7 @@ async def _replay(settings: Settings, wanted: Wanted, value: bytes | None, *, dr
 
 async def _replays(settings: Settings, letters: Sequence[Letter]) -> set[str]:
     """The sources of letters that a replay has answered, and where the records lie that it has sent."""
-    from haystream_service.worker.stretches import since
+    from haystream_service.kafka.stretches import since
 
     found: set[str] = set()
     topics = {letter.letter.source.topic for letter in letters}
@@ -245,14 +245,14 @@ async def _earliest(settings: Settings, name: str, letters: Sequence[Letter]) ->
     """
     from aiokafka import TopicPartition
 
-    from haystream_service.worker import kafka_admin
-    from haystream_service.worker.stretches import stretch
+    from haystream_service.kafka import admin
+    from haystream_service.kafka.stretches import stretch
 
     ours = [letter for letter in letters if letter.letter.source.topic == settings.topic(name)]
     firsts: dict[int, int] = {}
     for source in (letter.letter.source for letter in ours):
         firsts[source.partition] = min(source.offset, firsts.get(source.partition, source.offset))
-    if firsts.keys() - set(await kafka_admin.partitions_of(settings, name)):
+    if firsts.keys() - set(await admin.partitions_of(settings, name)):
         return 0
     spans = {TopicPartition(settings.topic(name), p): (first, first + 1) for p, first in firsts.items()}
     async with aclosing(stretch(settings, spans)) as records:
@@ -276,7 +276,7 @@ def _check_unnamed(settings: Settings, wanted: Wanted, letter: Letter) -> None:
 async def _whole_payload(settings: Settings, letter: Letter) -> bytes:
     if letter.complete:
         return letter.payload
-    from haystream_service.worker.stretches import record_at
+    from haystream_service.kafka.stretches import record_at
 
     source = letter.letter.source
     record = await record_at(settings, source.topic, source.partition, source.offset)
@@ -300,8 +300,8 @@ def _check(settings: Settings, topic: str, payload: bytes, key: bytes | None) ->
 async def _send(settings: Settings, records: Iterable[tuple[str, str, bytes | None, bytes]]) -> None:
     from aiokafka import AIOKafkaProducer
 
-    from haystream_service.kafka_connection import client_arguments, running
-    from haystream_service.kafka_producer import RANKING_BYTES
+    from haystream_service.kafka.connection import client_arguments, running
+    from haystream_service.kafka.producer import RANKING_BYTES
 
     producer = AIOKafkaProducer(
         **client_arguments(settings),

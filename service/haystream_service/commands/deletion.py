@@ -13,10 +13,10 @@ from haystream.events import Query, Status
 from haystream_service.commands.connected import connected_if_named
 from haystream_service.commands.console import notes, write_json
 from haystream_service.errors import UserError
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
 from haystream_service.store.base import Store, StoreDamaged
 from haystream_service.wire import encode_query
-from haystream_service.worker.records import BrokerUnavailable
 
 PATIENCE_SECONDS = 30.0
 """How long a worker has to take the deletion up, until the command says that none has yet."""
@@ -127,7 +127,7 @@ async def _delete_query(settings: Settings, store: Store, query_id: str) -> bool
 async def _send(settings: Settings, query_id: str, partition: int | None) -> None:
     from aiokafka import AIOKafkaProducer
 
-    from haystream_service.kafka_connection import client_arguments, running
+    from haystream_service.kafka.connection import client_arguments, running
 
     producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
     value = encode_query(Query(query_id, status=Status.DELETED))
@@ -158,9 +158,9 @@ def _uses(settings: Query | None, name: str) -> bool:
 
 async def _retention(settings: Settings, *names: str) -> dict[str, int]:
     """By topic, for how many milliseconds Kafka keeps a record; -1: for ever."""
-    from haystream_service.worker import kafka_admin
+    from haystream_service.kafka import admin
 
-    configured = await kafka_admin.configured(settings, names)
+    configured = await admin.configured(settings, names)
     return {topic: int(configuration.get("retention.ms", -1)) for topic, configuration in configured.items()}
 
 

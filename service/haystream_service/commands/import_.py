@@ -146,8 +146,8 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tall
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
-    from haystream_service.kafka_connection import client_arguments, refusal
-    from haystream_service.kafka_producer import RANKING_BYTES
+    from haystream_service.kafka.connection import client_arguments, refusal
+    from haystream_service.kafka.producer import RANKING_BYTES
     from haystream_service.logs import quiet
 
     topic = settings.topic("items")

@@ -11,9 +11,9 @@ from rich.markup import escape
 
 from haystream_service.commands.console import notes, progress
 from haystream_service.errors import UserError
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
 from haystream_service.store.base import StoreUnavailable
-from haystream_service.worker.records import BrokerUnavailable
 
 SHOWN = 20
 """Queries that are named, of those that did not come back as they were; and partitions."""

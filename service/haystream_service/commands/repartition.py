@@ -11,8 +11,8 @@ import typer
 
 from haystream_service.commands.console import notes, progress
 from haystream_service.errors import UserError
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
-from haystream_service.worker.records import BrokerUnavailable
 
 NEXT = """\
 {copied} records copied. Now:

@@ -21,7 +21,8 @@ from haystream_service.commands.console import notes
 from haystream_service.demo.bus import ApiBus, Bus, KafkaBus, MemoryBus
 from haystream_service.demo.play import NoAnswer
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import client_arguments, refusal
+from haystream_service.kafka.admin import TOPICS
+from haystream_service.kafka.connection import client_arguments, refusal
 from haystream_service.local import KafkaServer, ServerUnavailable, ValkeyServer
 from haystream_service.local.services import ApiProcess, WorkerProcess
 from haystream_service.local.starting import started
@@ -30,7 +31,6 @@ from haystream_service.settings import PREFIX, Settings, load, variables
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.store.redis import RedisStore
-from haystream_service.worker.kafka_admin import TOPICS
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.worker import Worker
 

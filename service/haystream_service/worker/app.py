@@ -15,11 +15,11 @@ import faust
 from faust.tables.manager import TableManager
 from faust.types import TP
 
-from haystream_service.kafka_connection import faust_arguments
+from haystream_service.kafka.connection import faust_arguments
+from haystream_service.kafka.records import OWNED, Kind, Record
 from haystream_service.settings import Settings
 from haystream_service.worker.consumer import Begin, Transport
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import OWNED, Kind, Record
 from haystream_service.worker.worker import Worker
 
 COMMIT_SECONDS = 0.5

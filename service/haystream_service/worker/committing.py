@@ -7,6 +7,7 @@ from functools import partial
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
+from haystream_service.kafka.records import NOTHING, OWNED, Kind, partition_name
 from haystream_service.labelled_gauges import QueryNumbers
 from haystream_service.store.base import Change, Deletion, Fenced, Position, StoreDamaged
 from haystream_service.store.claims import publish_outbox
@@ -14,7 +15,6 @@ from haystream_service.wire import encode_query
 from haystream_service.worker.batch import NOTHING_READ, Batch, Delivery
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Folded, Loaded
-from haystream_service.worker.records import NOTHING, OWNED, Kind, partition_name
 from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared
 

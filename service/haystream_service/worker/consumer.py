@@ -16,7 +16,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 
-from haystream_service.kafka_connection import READ_COMMITTED
+from haystream_service.kafka.connection import READ_COMMITTED
 
 log = logging.getLogger(__name__)
 

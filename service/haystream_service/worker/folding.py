@@ -7,12 +7,12 @@ from typing import NamedTuple
 from haystream.errors import Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.query_state import QueryState
+from haystream_service.kafka.records import OWNED, Offsets
 from haystream_service.store.base import Change, Position
 from haystream_service.store.claims import Offer, Offers
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.clock import Clock
-from haystream_service.worker.records import OWNED, Offsets
 
 LIGHT_SOLVES = 20
 """Verdicts of so many local solves may be taken in where the event loop runs, and leases of so many: some

@@ -7,9 +7,9 @@ from functools import partial
 
 from haystream.errors import Code, Rejected
 from haystream.events import ItemFact
+from haystream_service.kafka.records import Kind, Record, partition_name
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item
-from haystream_service.worker.records import Kind, Record, partition_name
 from haystream_service.worker.shared import Shared
 
 DECODED_AT_ONCE = 100

@@ -13,11 +13,11 @@ from contextlib import suppress
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError, UnknownTopicOrPartitionError
 
-from haystream_service.kafka_connection import answering, consumer_arguments, start
+from haystream_service.kafka.connection import answering, consumer_arguments, start
+from haystream_service.kafka.records import Kind
 from haystream_service.settings import Settings
 from haystream_service.worker.consumer import Begin
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import Kind
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.worker import Worker
 

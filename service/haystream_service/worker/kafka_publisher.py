@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from aiokafka.errors import MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from haystream_service.kafka_producer import RANKING_BYTES, Parcel, Producer, correlated
+from haystream_service.kafka import admin, topics
+from haystream_service.kafka.producer import RANKING_BYTES, Parcel, Producer, correlated
+from haystream_service.kafka.records import RESTATES, SOURCES, BrokerUnavailable, Kind
 from haystream_service.settings import Settings
 from haystream_service.store.claims import Outgoing
 from haystream_service.wire import fit_letter, fit_ranking
-from haystream_service.worker import kafka_admin, topics
-from haystream_service.worker.records import RESTATES, SOURCES, BrokerUnavailable, Kind
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class KafkaPublisher:
     async def _taken(self, name: str, refused: int) -> int:
         """How long a value the topic takes, having refused one of so many bytes."""
         topic = self._settings.topic(name)
-        configured = (await kafka_admin.configured(self._settings, [name])).get(topic, {})
+        configured = (await admin.configured(self._settings, [name])).get(topic, {})
         takes = int(configured.get("max.message.bytes", refused)) - topics.OVERHEAD
         if takes >= refused:  # it is not the topic's own configuration that speaks
             takes = refused // 2

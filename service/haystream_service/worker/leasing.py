@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import SECOND, Looked, publish_outbox
-from haystream_service.worker.records import BrokerUnavailable, Publisher
 from haystream_service.worker.retry import Retry
+from haystream_service.worker.transport import Publisher
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
+from haystream_service.kafka.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.store.base import Span
 from haystream_service.store.claims import Outgoing
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.worker.worker import Worker
 
 ITEMS_AT_ONCE = 1000

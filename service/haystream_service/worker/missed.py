@@ -6,17 +6,14 @@ told.
 """
 
 import logging
-from collections.abc import Callable
 
 from aiokafka import TopicPartition
 
+from haystream_service.kafka.stretches import Tell
 from haystream_service.metrics import Metrics
 from haystream_service.worker.clock import Clock
 
 log = logging.getLogger(__name__)
-
-Tell = Callable[[TopicPartition, int, int], None]
-"""Is told a partition, and from which offset up to, but without, which nothing can be had any more."""
 
 QUIET_SECONDS = 1.0
 """So long nothing was handed over of a partition of which nothing is on its way any more."""

@@ -11,6 +11,7 @@ from haystream.engine_choice import check_supported
 from haystream.errors import QueryFailed, Rejected
 from haystream.events import Query
 from haystream.query_state import QueryState
+from haystream_service.kafka.records import OWNED, Kind, Offsets
 from haystream_service.store.base import Position, Spans, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.endings import shorter
@@ -18,7 +19,6 @@ from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import Loaded, restore
 from haystream_service.worker.followers import Follower, Followers, Listener
 from haystream_service.worker.intake import collection_deleted
-from haystream_service.worker.records import OWNED, Kind, Offsets
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
 from haystream_service.worker.written import NONE_SAID

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from aiokafka import TopicPartition
 from prometheus_client import Gauge
 
+from haystream_service.kafka.records import OWNED, SOURCES, BrokerUnavailable, Kind, Offsets, Record, restates
 from haystream_service.metrics import Metrics
 from haystream_service.settings import Settings
 from haystream_service.worker.acks import OrderedAcks
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.missed import Missed, told
-from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Kind, Offsets, Record, restates
 from haystream_service.worker.waiting import Waiting
 
 log = logging.getLogger(__name__)

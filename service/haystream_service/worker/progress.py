@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from aiokafka import TopicPartition
 
+from haystream_service.kafka.records import NOTHING, SOURCES, Kind, partition_name
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.worker.endings import ReadTooFar, StateBack
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.records import NOTHING, SOURCES, Kind, partition_name
 from haystream_service.worker.written import Written
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query_state import QueryState
+from haystream_service.kafka.records import Kind, Record
 from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
 from haystream_service.worker.batch import Batch, Delivery
@@ -18,7 +19,6 @@ from haystream_service.worker.followers import Followers, Stale
 from haystream_service.worker.gathering import gather
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.opening import Opening
-from haystream_service.worker.records import Kind, Record
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing

@@ -13,7 +13,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from haystream_service.kafka_connection import answering, consumer_arguments, start
+from haystream_service.kafka.connection import answering, consumer_arguments, start
 from haystream_service.settings import Settings
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.worker import Worker

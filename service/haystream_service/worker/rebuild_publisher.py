@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from aiokafka import TopicPartition
 
 from haystream.errors import Code
+from haystream_service.kafka.records import SOURCES, Kind
 from haystream_service.store.claims import Outgoing
 from haystream_service.wire import as_id, decode_dead_letter
-from haystream_service.worker.records import SOURCES, Kind, Publisher
+from haystream_service.worker.transport import Publisher
 
 
 @dataclass(slots=True)

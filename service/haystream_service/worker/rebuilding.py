@@ -13,31 +13,31 @@ from typing import Protocol, TypeVar
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import consumer_arguments, running
-from haystream_service.metrics import Metrics, new_registry
-from haystream_service.settings import Settings
-from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
-from haystream_service.store.claims import publish_outbox
-from haystream_service.worker import kafka_admin
-from haystream_service.worker.clock import SystemClock
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.marks import check_mark, described, mark
-from haystream_service.worker.missed import Missed
-from haystream_service.worker.progress import named
-from haystream_service.worker.rebuild_publisher import RebuildPublisher
-from haystream_service.worker.records import (
+from haystream_service.kafka import admin
+from haystream_service.kafka.connection import consumer_arguments, running
+from haystream_service.kafka.records import (
     NOTHING,
     OWNED,
     SOURCES,
     BrokerUnavailable,
     Kind,
     Offsets,
-    Publisher,
     Record,
 )
+from haystream_service.kafka.stretches import again, as_record, by_time
+from haystream_service.metrics import Metrics, new_registry
+from haystream_service.settings import Settings
+from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
+from haystream_service.store.claims import publish_outbox
+from haystream_service.worker.clock import SystemClock
+from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
+from haystream_service.worker.marks import check_mark, described, mark
+from haystream_service.worker.missed import Missed
+from haystream_service.worker.progress import named
+from haystream_service.worker.rebuild_publisher import RebuildPublisher
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
-from haystream_service.worker.stretches import again, as_record, by_time
+from haystream_service.worker.transport import Publisher
 from haystream_service.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,9 @@ class Rebuild:
         before = None
         try:
             await self._store.ping()
-            members = await kafka_admin.active_members(self._settings)
+            members = await admin.active_members(self._settings)
             queries = self._settings.topic(SOURCES[Kind.QUERY])
-            partitions = len(await kafka_admin.partitions_of(self._settings, SOURCES[Kind.QUERY]))
+            partitions = len(await admin.partitions_of(self._settings, SOURCES[Kind.QUERY]))
             with suppress(SharedDamaged):
                 before = await self._store.generation()
         except (BrokerUnavailable, StoreUnavailable) as error:
@@ -119,8 +119,8 @@ class Rebuild:
         rebuild that is interrupted has to be run again, and until then nothing is processed.
         """
         settings = self._settings
-        self._partitions = await self._retry(lambda: kafka_admin.ensure_topics(settings))
-        held = RebuildPublisher(self._publisher, await self._retry(lambda: kafka_admin.committed_offsets(settings)))
+        self._partitions = await self._retry(lambda: admin.ensure_topics(settings))
+        held = RebuildPublisher(self._publisher, await self._retry(lambda: admin.committed_offsets(settings)))
         await self._retry(self._store.end)
         before = await self._unless_damaged(self._store.query_ids, set[str]())
         await self._close(before)
@@ -154,7 +154,7 @@ class Rebuild:
             await self._retry(partial(self._publisher.withdraw_ranking, query_id))
         for query_id, restated in held.restated.items():
             await self._retry(partial(self._publisher.restate_settings, query_id, *restated))
-        await self._retry(lambda: kafka_admin.commit(settings, read))
+        await self._retry(lambda: admin.commit(settings, read))
         for query_id in await self._retry(self._store.query_ids):
             await self._retry(partial(self._store.let_claim, query_id, True))
         noted = {name: (NOTHING, offset) for name, offset in named(read, settings).items()}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from haystream.errors import Rejected
+from haystream_service.kafka.records import Record
 from haystream_service.worker.mailbox import Mailbox
-from haystream_service.worker.records import Record
 from haystream_service.worker.shared import Shared
 
 

@@ -16,14 +16,11 @@ from haystream.errors import Rejected
 from haystream.events import ItemFact, Status
 from haystream.merging import merge
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import client_arguments, running
-from haystream_service.kafka_producer import RANKING_BYTES
-from haystream_service.settings import Settings
-from haystream_service.wire import decode_item, decode_query, encode_item
-from haystream_service.worker import kafka_admin
-from haystream_service.worker.ends import KafkaEnds
-from haystream_service.worker.rebuilding import Counter
-from haystream_service.worker.records import (
+from haystream_service.kafka import admin
+from haystream_service.kafka.connection import client_arguments, running
+from haystream_service.kafka.ends import KafkaEnds
+from haystream_service.kafka.producer import RANKING_BYTES
+from haystream_service.kafka.records import (
     OWNED,
     REPLAYS,
     RESTATES,
@@ -34,7 +31,10 @@ from haystream_service.worker.records import (
     replays,
     restates,
 )
-from haystream_service.worker.stretches import WHOLE, stretch, whole
+from haystream_service.kafka.stretches import WHOLE, stretch, whole
+from haystream_service.settings import Settings
+from haystream_service.wire import decode_item, decode_query, encode_item
+from haystream_service.worker.rebuilding import Counter
 
 AT_ONCE = 1000
 """Records under way before their acknowledgement is awaited."""
@@ -65,7 +65,7 @@ class Repartition:
     async def check(self) -> None:
         """Create the new topics. Raises `UserError` where copying must not begin, or Kafka does not answer."""
         try:
-            members = await kafka_admin.active_members(self._source)
+            members = await admin.active_members(self._source)
             there = {} if members else await self._there()
         except BrokerUnavailable as error:
             raise UserError(f"{str(error).rstrip('.')}. Nothing was copied") from None
@@ -76,7 +76,7 @@ class Repartition:
 
     async def _there(self) -> Mapping[TopicPartition, int]:
         """How far the partitions go to which is copied; they are made where they are not there."""
-        counts = await kafka_admin.ensure_topics(self._target)
+        counts = await admin.ensure_topics(self._target)
         queries = SOURCES[Kind.QUERY]
         if counts[queries] != self._target.partitions:
             raise UserError(f"{self._target.topic(queries)} is there already, with {counts[queries]} partitions")
@@ -129,7 +129,7 @@ class Repartition:
         copied, under_way = 0, list[asyncio.Future[RecordMetadata]]()
         partitions = [
             TopicPartition(self._source.topic(SOURCES[kind]), p)
-            for p in await kafka_admin.partitions_of(self._source, SOURCES[kind])
+            for p in await admin.partitions_of(self._source, SOURCES[kind])
         ]
         counter = progress(self._source.topic(SOURCES[kind]), 0)
         async with aclosing(in_order(self._source, partitions)) as records:

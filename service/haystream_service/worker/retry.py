@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
-from haystream_service.worker.records import BrokerUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,10 @@ import faust
 from haystream.compiled import cached
 from haystream.warm import warm
 from haystream_service.errors import UserError
+from haystream_service.kafka.admin import committed_offsets, ensure_topics, partitions_of
+from haystream_service.kafka.ends import KafkaEnds
+from haystream_service.kafka.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind
+from haystream_service.kafka.stretches import again
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import StoreRefused, StoreUnavailable
@@ -26,9 +30,7 @@ from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
 from haystream_service.worker.clock import SystemClock
 from haystream_service.worker.endings import StateBack, StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.ends import KafkaEnds
 from haystream_service.worker.items import ItemsReader
-from haystream_service.worker.kafka_admin import committed_offsets, ensure_topics, partitions_of
 from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.marks import check_mark, described, mark
@@ -37,10 +39,8 @@ from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.probes import Probes
 from haystream_service.worker.progress import Progress, named
 from haystream_service.worker.rankings import OwnRankings
-from haystream_service.worker.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
-from haystream_service.worker.stretches import again
 from haystream_service.worker.watch import Watch
 from haystream_service.worker.worker import Worker
 

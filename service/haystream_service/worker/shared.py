@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.errors import Rejected
+from haystream_service.kafka.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
@@ -16,8 +17,8 @@ from haystream_service.worker.attempts import Attempts
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.marks import check_kept
-from haystream_service.worker.records import OWNED, SOURCES, Again, CaughtUp, Ends, Kind, Offsets, Publisher, Record
 from haystream_service.worker.retry import Retry
+from haystream_service.worker.transport import Again, CaughtUp, Ends, Publisher
 from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 
 from haystream.errors import Code, QueryFailed, Rejected
+from haystream_service.kafka.records import OWNED, Kind, partition_name
 from haystream_service.store.base import (
     Fenced,
     Note,
@@ -20,7 +21,6 @@ from haystream_service.store.base import (
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
 from haystream_service.worker.followers import Stale
-from haystream_service.worker.records import OWNED, Kind, partition_name
 from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared
 

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
+from haystream_service.kafka.records import OWNED, SOURCES, BrokerUnavailable, Kind
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.endings import Stalled, StateBack
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.progress import Progress
-from haystream_service.worker.records import OWNED, SOURCES, BrokerUnavailable, Kind
 from haystream_service.worker.worker import Worker
 
 PATIENCE_SECONDS = 2.0

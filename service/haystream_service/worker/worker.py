@@ -7,6 +7,7 @@ from typing import Any
 
 from haystream.errors import Rejected
 from haystream.query_state import QueryState
+from haystream_service.kafka.records import NOTHING, Kind, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.wire import as_id
@@ -19,12 +20,12 @@ from haystream_service.worker.intake import Intake
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
 from haystream_service.worker.query_owner import QueryOwner
-from haystream_service.worker.records import NOTHING, Again, CaughtUp, Ends, Kind, Publisher, Record
 from haystream_service.worker.rejections import Rejections
 from haystream_service.worker.residents import Residents
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import AssignedEnds, Limits, Shared
 from haystream_service.worker.taking_over import check_logs, take_over
+from haystream_service.worker.transport import Again, CaughtUp, Ends, Publisher
 from haystream_service.worker.written import Written
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from functools import partial
 from haystream.errors import Rejected
 from haystream.events import ItemFact
 from haystream.merging import merge
+from haystream_service.kafka.records import NOTHING, Kind
 from haystream_service.store.base import UNREADABLE, Store, StoreDamaged
-from haystream_service.worker.records import NOTHING, Kind
 from haystream_service.worker.retry import Retry
 
 HISTORY = "history"

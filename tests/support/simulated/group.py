@@ -8,9 +8,9 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
+from haystream_service.kafka.records import SOURCES, Kind, Record
 from haystream_service.store.base import Span
 from haystream_service.worker.acks import OrderedAcks
-from haystream_service.worker.records import SOURCES, Kind, Record
 from support.simulated.loop import short_time
 from support.simulated.process import Process
 from support.simulated.servers import Broker, Message, Where

@@ -7,6 +7,7 @@ from math import inf, nextafter
 from random import Random
 from typing import Any, TypeVar
 
+from haystream_service.kafka.records import OWNED, SOURCES, BrokerUnavailable, Offsets
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.store.claims import Claims, Outgoing
@@ -14,9 +15,9 @@ from haystream_service.wire import decode_ranking
 from haystream_service.worker.leasing import Leasing
 from haystream_service.worker.memory_broker import Message
 from haystream_service.worker.progress import Progress
-from haystream_service.worker.records import OWNED, SOURCES, Again, BrokerUnavailable, Offsets
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
+from haystream_service.worker.transport import Again
 from haystream_service.worker.worker import Worker
 from support.equality import EXACT
 from support.simulated.loop import VirtualClock, VirtualLoop, short_time

@@ -15,6 +15,7 @@ from haystream.errors import Code
 from haystream.events import Status
 from haystream.merging import merge
 from haystream_service.commands.replay import Replayed, fold
+from haystream_service.kafka.records import OWNED, SOURCES, Kind, Record, partition_name
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import (
@@ -27,7 +28,6 @@ from haystream_service.wire import (
     encode_line,
 )
 from haystream_service.worker.endings import ReadTooFar, StateBack
-from haystream_service.worker.records import OWNED, SOURCES, Kind, Record, partition_name
 from support.equality import EXACT, assert_is_the_state, assert_says_the_same
 from support.simulated.desk import Desk
 from support.simulated.group import SESSION_SECONDS, Consumer, Group, Partitions

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
+from haystream_service.kafka.records import SOURCES
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.memory_broker import Message, Where
-from haystream_service.worker.records import SOURCES
 
 
 class Broker:

@@ -7,17 +7,18 @@ from heapq import heapify, heappop, heapreplace
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from haystream_service.kafka_connection import consumer_arguments, running
+from haystream_service.kafka import admin
+from haystream_service.kafka.connection import consumer_arguments, running
+from haystream_service.kafka.records import SOURCES, Kind, Record, restates
 from haystream_service.settings import Settings
 from haystream_service.store.base import Span
-from haystream_service.worker import kafka_admin
-from haystream_service.worker.missed import Tell
-from haystream_service.worker.records import SOURCES, Kind, Record, restates
 
 POLL_MS = 1000
 NO_END = 1 << 62
 """Where a stretch ends that goes to wherever its partition ends now."""
 WHOLE = 0, NO_END
+Tell = Callable[[TopicPartition, int, int], None]
+"""Is told a partition, and from which offset up to, but without, which nothing can be had any more."""
 
 
 async def stretch(
@@ -113,7 +114,7 @@ def _no_ack() -> None:
 
 async def whole(settings: Settings, name: str) -> AsyncGenerator[ConsumerRecord, None]:
     """All that one of our topics holds now. Raises `BrokerUnavailable`."""
-    partitions = await kafka_admin.partitions_of(settings, name)
+    partitions = await admin.partitions_of(settings, name)
     spans = {TopicPartition(settings.topic(name), p): WHOLE for p in partitions}
     async with aclosing(stretch(settings, spans)) as records:
         async for record in records:
@@ -125,7 +126,7 @@ async def since(settings: Settings, name: str, timestamp: int) -> AsyncGenerator
 
     `timestamp` is in milliseconds since the epoch. Raises `BrokerUnavailable`.
     """
-    partitions = [TopicPartition(settings.topic(name), p) for p in await kafka_admin.partitions_of(settings, name)]
+    partitions = [TopicPartition(settings.topic(name), p) for p in await admin.partitions_of(settings, name)]
     if not partitions:
         return
     consumer = AIOKafkaConsumer(**consumer_arguments(settings))

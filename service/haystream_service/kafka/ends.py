@@ -8,9 +8,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from haystream_service.kafka_connection import consumer_arguments, start
+from haystream_service.kafka.connection import consumer_arguments, start
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 
 ANSWER_SECONDS = 5.0
 

@@ -11,17 +11,17 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import create_conn
 
-from haystream_service import kafka_records
+from haystream_service.kafka import lenient_headers
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.mounted import MountedSecret, MountedTls
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 
 REFUSAL_MS = 5000
 """What a broker may take to let one in, or not, where somebody waits for the reason."""
 READ_COMMITTED = "read_committed"
 """Of a transaction nothing is read before it is committed, and nothing at all if it is given up."""
 
-kafka_records.install()
+lenient_headers.install()
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:

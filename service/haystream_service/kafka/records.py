@@ -1,13 +1,9 @@
-"""What passes between the worker and whatever carries its messages: Kafka, or the in-memory transport."""
+"""Records of our topics as they are read, and what may be the matter with the broker that has them."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
-
-from haystream_service.store.base import Span
-from haystream_service.store.claims import Outgoing
 
 
 class Kind(StrEnum):
@@ -70,39 +66,8 @@ class BrokerRefused(BrokerUnavailable):
     """The broker does not let us in: a password, a certificate or a permission. Somebody has to mend it."""
 
 
-class Publisher(Protocol):
-    """Where results go. All methods return after the broker's acknowledgement, or raise `BrokerUnavailable`."""
-
-    async def publish_ranking(self, query_id: str, value: bytes) -> None:
-        """Write to next-items, keyed by the query."""
-        ...
-
-    async def withdraw_ranking(self, query_id: str) -> None:
-        """Write a record without a value to next-items, keyed by the query: there is no ranking any more."""
-        ...
-
-    async def publish_dead_letter(self, key: bytes | None, value: bytes) -> None:
-        """Write to dead-letters, keyed as the rejected record was."""
-        ...
-
-    async def publish_leases(self, records: Sequence[Outgoing]) -> None:
-        """Write to leases what is all of one query, to its partition."""
-        ...
-
-    async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
-        """Write to that partition of queries the settings that hold there, in spite of a record at an offset."""
-        ...
-
-
 Offsets = tuple[int, int, int]
 """One of each topic in `OWNED`."""
-Ends = Callable[[Collection[int]], Awaitable[Mapping[int, Offsets]]]
-"""By partition, the offsets that its next records will get. May raise `BrokerUnavailable`."""
-Again = Callable[[Kind, int, bytes, Span], Awaitable[list[Record]]]
-"""The records of a kind, a partition and a key between two offsets, read once more, as far as they still are there.
-To acknowledge them does nothing. May raise `BrokerUnavailable`."""
-CaughtUp = Callable[[int], Awaitable[None]]
-"""Returns when a partition of the queries topic was read (handed to `Worker.on_record`) as far as it goes now."""
 RESTATES = "haystream-restates"
 """The header of a record that bears `Record.restates`, in decimal."""
 REPLAYS = "haystream-replays"

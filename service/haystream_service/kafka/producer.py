@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerClosed
 from aiokafka.structs import RecordMetadata
 
-from haystream_service.kafka_connection import client_arguments, start
+from haystream_service.kafka.connection import client_arguments, start
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings
-from haystream_service.worker.records import BrokerUnavailable
 
 RANKING_BYTES = 16 << 20
 """A ranking of 10,000 items, the most that a query may ask for, takes some 5 MB: Kafka's default is 1 MB."""

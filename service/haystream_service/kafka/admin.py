@@ -10,11 +10,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from haystream_service.errors import UserError
-from haystream_service.kafka_connection import client_arguments, consumer_arguments, refusal, running
-from haystream_service.kafka_producer import RANKING_BYTES
+from haystream_service.kafka import topics
+from haystream_service.kafka.connection import client_arguments, consumer_arguments, refusal, running
+from haystream_service.kafka.producer import RANKING_BYTES
+from haystream_service.kafka.records import OWNED, SOURCES, BrokerRefused, BrokerUnavailable, Kind
 from haystream_service.settings import Settings
-from haystream_service.worker import topics
-from haystream_service.worker.records import OWNED, SOURCES, BrokerRefused, BrokerUnavailable, Kind
 
 log = logging.getLogger(__name__)
 
