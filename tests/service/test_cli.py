@@ -17,6 +17,7 @@ from rich.console import Console
 
 from haystream_service import cli, client
 from haystream_service.api.access import Role
+from haystream_service.cli.root import KeyRole
 from haystream_service.commands import import_
 from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
@@ -137,12 +138,12 @@ def test_where_results_have_no_room_that_is_said_and_where_nobody_wants_them_all
 
 def test_where_another_file_has_no_room_results_before_that_are_there() -> None:
     program = (
-        "from haystream_service import cli\n"
+        "from haystream_service.cli import program\n"
         "def app(**_):\n"
         "    print('a result')\n"
         "    raise OSError(28, 'No space left on device', 'other')\n"
-        "cli.app = app\n"
-        "cli.main()\n"
+        "program.app = app\n"
+        "program.main()\n"
     )
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=buffered)
@@ -430,7 +431,7 @@ def test_a_key_file_is_changed_as_asked_or_not_at_all(haystream, tmp_path):
 
 
 def test_every_role_of_the_api_can_be_given_to_a_key():
-    assert [role.value for role in cli.KeyRole] == [role.value for role in Role]
+    assert [role.value for role in KeyRole] == [role.value for role in Role]
 
 
 def test_keys_that_are_no_list_are_said_to_be(haystream, tmp_path):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from haystream_service.bench.names import GraphName
-from haystream_service.cli_options import HELP, Json
+from haystream_service.cli.options import HELP, Json
 
 app = typer.Typer(
     no_args_is_help=True,

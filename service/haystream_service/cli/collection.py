@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from haystream_service.cli_options import HELP, Config, Json
+from haystream_service.cli.options import HELP, Config, Json
 
 app = typer.Typer(
     no_args_is_help=True,
