@@ -160,10 +160,7 @@ async def serve(settings: Settings) -> int:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         replica = Replica(settings, Doorkeeper.of(settings))
         stack.push_async_callback(replica.close)
-        try:
-            await replica.probes.start(settings.host, settings.port)
-        except OSError as error:
-            raise _taken(settings.host, settings.port, "HAYSTREAM_PORT", error) from None
+        await replica.probes.start(settings.host, settings.port)
         stack.push_async_callback(replica.probes.stop)
         server = listener(replica.app, settings.host, settings.api_port)
         stopping = asyncio.ensure_future(stop.wait())
@@ -188,16 +185,13 @@ async def _serve(server: Listener, settings: Settings) -> None:
     try:
         await server.serve()
     except SystemExit:  # uvicorn's way to say that the port is taken; it has logged why
-        raise _taken(settings.host, settings.api_port, "HAYSTREAM_API_PORT", None) from None
+        raise UserError(
+            f"cannot serve on {settings.host}:{settings.api_port}. "
+            "Name another address with HAYSTREAM_HOST, or another port with HAYSTREAM_API_PORT"
+        ) from None
 
 
 async def _end(tasks: set[asyncio.Future[object]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _taken(host: str, port: int, variable: str, error: OSError | None) -> UserError:
-    why = f": {error.strerror}" if error else ""
-    way_out = f"Name another address with HAYSTREAM_HOST, or another port with {variable}"
-    return UserError(f"cannot serve on {host}:{port}{why}. {way_out}")

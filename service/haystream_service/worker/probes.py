@@ -1,9 +1,14 @@
-"""/metrics, /healthz and /readyz of a worker. Nothing else is served: Faust's own pages are off."""
+"""/metrics, /healthz and /readyz of a worker or a replica of the API. Nothing else: Faust's own pages are off."""
 
+import logging
 from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from haystream_service.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 class Probes:
@@ -28,11 +33,17 @@ class Probes:
         """What was bound, once started."""
 
     async def start(self, host: str, port: int) -> None:
-        """Serve; port 0 is any free one. Raises OSError where the port is taken."""
+        """Serve; port 0 is any free one. Raises `UserError` where that cannot be."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise UserError(
+                f"cannot serve /metrics on {host}:{port}: {error.strerror}. "
+                "Name another address with HAYSTREAM_HOST, or another port with HAYSTREAM_PORT"
+            ) from None
         self.port = self._runner.addresses[0][1]
+        log.info("serving /metrics, /healthz and /readyz on %s:%d", host, self.port)
 
     async def stop(self) -> None:
         """Serve no more."""

@@ -162,7 +162,8 @@ async def serve(settings: Settings) -> int:
         stack.push_async_callback(server.ends.close)
         stack.push_async_callback(server.worker.close)
         stack.callback(server.watch.close)
-        await _serve_probes(server, stack)
+        await server.probes.start(settings.host, settings.port)
+        stack.push_async_callback(server.probes.stop)
         if not await _unless(stop, _prepare(server)):
             return 0
         app = server.app = build_app(
@@ -257,19 +258,6 @@ def _data_dir(settings: Settings, stack: AsyncExitStack) -> Path:
             f"there is no folder for temporary files: {error}. Name one with HAYSTREAM_DATA_DIR"
         ) from None
     return settings.data_dir
-
-
-async def _serve_probes(server: Server, stack: AsyncExitStack) -> None:
-    settings = server.settings
-    try:
-        await server.probes.start(settings.host, settings.port)
-    except OSError as error:
-        raise UserError(
-            f"cannot serve /metrics on {settings.host}:{settings.port}: {error.strerror}. "
-            "Name another address with HAYSTREAM_HOST, or another port with HAYSTREAM_PORT"
-        ) from None
-    stack.push_async_callback(server.probes.stop)
-    log.info("serving /metrics, /healthz and /readyz on %s:%d", settings.host, server.probes.port)
 
 
 async def _prepare(server: Server) -> bool:
