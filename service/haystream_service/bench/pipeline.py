@@ -55,7 +55,6 @@ RELEVANT = 0.25
 WARM_UP = 25
 """Verdicts before the clock counts: what has to be loaded and compiled is, then."""
 LOOK_SECONDS = 0.01
-PRELOADED_AT_ONCE = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +178,7 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
         stack.push_async_callback(store.close)
         stack.push_async_callback(store.wipe)
         await ensure_topics(settings)
-        preloaded = case.preloaded()
-        while some := list(islice(preloaded, PRELOADED_AT_ONCE)):
-            await store.append_items(graphs.COLLECTION, some)
+        await preload(store, graphs.COLLECTION, case.preloaded())
         began = time.perf_counter()
         workers = [await started(stack, WorkerProcess(variables(settings)))]
         empty_s = round(time.perf_counter() - began, 2)
