@@ -1,7 +1,7 @@
 """`haystream replay`: folds an event log offline and prints where every query stands."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
@@ -114,35 +114,46 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        event = None
-        try:
-            event = decode_line(line)
-            if isinstance(event, Query) and engine is not None:
-                event = replace(event, engine=engine)
-            step(state, event)
-        except Rejected as problem:
-            bad = RejectedLine(number, problem.code, problem.detail)
-            if _is_early(event, state):
-                early.append((number, event, bad))
-            else:
-                rejected.append(bad)
-        except Exception as error:
-            if event is None or isinstance(event, Item | Withdrawal):
-                raise
-            replayed.stop(event.query_id, error)
-        else:
-            if _is_early(event, state):
-                early.append((number, event, None))
-    for number, early_event, bad_then in early:
-        if early_event.query_id in state.deleted:
-            continue  # it counted when the query was opened, until it was deleted
-        if early_event.query_id not in state.queries:
-            detail = f"no query {early_event.query_id!r} is opened in the whole log"
-            rejected.append(RejectedLine(number, Code.UNKNOWN_QUERY, detail))
-        elif bad_then is not None:
-            rejected.append(bad_then)
+        event, problem = _folded_in(replayed, line, engine)
+        bad = None if problem is None else RejectedLine(number, problem.code, problem.detail)
+        if _is_early(event, state):
+            early.append((number, event, bad))
+        elif bad is not None:
+            rejected.append(bad)
+    rejected.extend(_of_early(early, state))
     rejected.sort(key=lambda rejection: rejection.line)
     return replayed
+
+
+def _folded_in(replayed: Replayed, line: bytes, engine: EngineName | None) -> tuple[Event | None, Rejected | None]:
+    """The event that a line holds, folded in, and why it is rejected, or the line is."""
+    event = None
+    try:
+        event = decode_line(line)
+        if isinstance(event, Query) and engine is not None:
+            event = replace(event, engine=engine)
+        step(replayed.state, event)
+    except Rejected as problem:
+        return event, problem
+    except Exception as error:
+        if event is None or isinstance(event, Item | Withdrawal):
+            raise
+        replayed.stop(event.query_id, error)
+    return event, None
+
+
+def _of_early(
+    early: list[tuple[int, Verdict | LeaseFact, RejectedLine | None]], state: State
+) -> Iterator[RejectedLine]:
+    """What is rejected of those that came before their query, now that all lines are read."""
+    for number, event, bad_then in early:
+        if event.query_id in state.deleted:
+            continue  # it counted when the query was opened, until it was deleted
+        if event.query_id not in state.queries:
+            detail = f"no query {event.query_id!r} is opened in the whole log"
+            yield RejectedLine(number, Code.UNKNOWN_QUERY, detail)
+        elif bad_then is not None:
+            yield bad_then
 
 
 def _is_early(event: Event | None, state: State) -> TypeGuard[Verdict | LeaseFact]:
