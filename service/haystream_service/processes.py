@@ -5,7 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def pool(processes: int, prepare: Callable[..., object] | None = None, *given: Any) -> ProcessPoolExecutor:
@@ -14,6 +16,12 @@ def pool(processes: int, prepare: Callable[..., object] | None = None, *given: A
     What they are given is pickled.
     """
     return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin, initargs=(prepare, given))
+
+
+def alone(work: Callable[[], T]) -> T:
+    """What the work comes to in a process of its own: so is its peak of memory, and what it leaves slows nobody."""
+    with pool(1) as executor:
+        return executor.submit(work).result()
 
 
 def _begin(prepare: Callable[..., object] | None, given: tuple[Any, ...]) -> None:

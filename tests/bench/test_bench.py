@@ -120,7 +120,7 @@ def test_the_table_names_every_target(monkeypatch, capsys):
         baselines=[Row("scipy-cg", "", "preferential", 1_000_000, 200_000, None, 0, 10, None, "no time")],
     )
     monkeypatch.setattr(
-        "haystream_service.commands.bench.alone", lambda work: None if "network" in str(work) else size
+        "haystream_service.commands.bench_engine.alone", lambda work: None if "network" in str(work) else size
     )
     assert run("--edges", 1_000_000, monkeypatch=monkeypatch) == 0
     out = capsys.readouterr().out

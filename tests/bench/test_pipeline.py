@@ -11,7 +11,7 @@ import pytest
 from haystream_service import cli
 from haystream_service.bench import graphs, pipeline
 from haystream_service.bench.pipeline import Case, Load, Measured
-from haystream_service.commands import bench as command
+from haystream_service.commands import bench_pipeline as command
 from haystream_service.wire import decode_item, decode_verdict
 
 LOAD = Load(verdicts_per_s=50, items_per_s=100, seconds=1, flood=100, new_edges=0.5, queries=2, seed=1)
@@ -52,7 +52,7 @@ def test_the_result_has_the_contracts_shape(
     assert (row["p50_ratio"], row["items_ratio"]) == (2.0, 0.6)
     assert row["fresh"]["p50_ms"] == 7.0
     assert result["noop"]["p99_ms"] == pytest.approx(2.96)
-    command._print_pipeline(result)
+    command._print(result)
     assert "100 edges, 2 queries, 3 workers" in capfdbinary.readouterr().out.decode()
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from haystream_service.processes import alone
+
 PATIENCE = 60.0
 LOOK_SECONDS = 0.05
 
@@ -22,9 +24,7 @@ def waits(folder: Path, _: int = 0) -> None:
 
 
 def in_bench(folder: Path) -> None:
-    from haystream_service.commands import bench  # here, as what it starts needs nothing of it
-
-    bench.alone(partial(waits, folder))
+    alone(partial(waits, folder))
 
 
 def in_experiment(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the commands of `haystream bench` are called and take; what they do is in `commands.bench`."""
+"""What the commands of `haystream bench` are called and take; what they do is in `commands/bench_*.py`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,11 +48,11 @@ def bench_engine(
     HAYSTREAM_DATA=data haystream bench engine --graph web-notredame --json
     """
     from haystream_service.bench.engine import Job
-    from haystream_service.commands import bench as command
+    from haystream_service.commands import bench_engine as command
 
     sizes, solved_to = sorted(set(edges or [1_000, 10_000, 100_000, 1_000_000])), _tolerance(tolerance)
     jobs = [Job(graph, size, items_per_edge, seconds, seed, solved_to) for size in sizes]
-    command.run_engine(jobs, png=png, json=json)
+    command.run(jobs, png=png, json=json)
 
 
 @app.command("audit")
@@ -83,9 +83,9 @@ def bench_audit(
     haystream bench audit --edges 10000 --verdicts 2000 --new-edges 25 --tended 0
     """
     from haystream_service.bench.audit import Job
-    from haystream_service.commands import bench as command
+    from haystream_service.commands import bench_audit as command
 
-    command.run_audit(Job(edges, verdicts, new_edges, tended, sampled, seed, _tolerance(tolerance)), json=json)
+    command.run(Job(edges, verdicts, new_edges, tended, sampled, seed, _tolerance(tolerance)), json=json)
 
 
 @app.command("ranges")
@@ -108,9 +108,9 @@ def bench_ranges(
     haystream bench ranges --histories 5000 --seed 1 --json
     haystream bench ranges --first 731 --histories 1 --json
     """
-    from haystream_service.commands import bench as command
+    from haystream_service.commands import bench_ranges as command
 
-    command.run_ranges(histories=histories, first=first, seed=seed, tolerance=_tolerance(tolerance), json=json)
+    command.run(histories=histories, first=first, seed=seed, tolerance=_tolerance(tolerance), json=json)
 
 
 @app.command("recipients")
@@ -131,9 +131,9 @@ def bench_recipients(
     haystream bench recipients
     haystream bench recipients --edges 20000 --items 50 --json
     """
-    from haystream_service.commands import bench as command
+    from haystream_service.commands import bench_recipients as command
 
-    command.run_recipients(edges=edges, items=items, seed=seed, json=json)
+    command.run(edges=edges, items=items, seed=seed, json=json)
 
 
 @app.command("queries")
@@ -265,7 +265,7 @@ def bench_pipeline(
     """
     from haystream_service.bench.pipeline import Load
     from haystream_service.bench.stress import Stress
-    from haystream_service.commands import bench as command
+    from haystream_service.commands import bench_pipeline as command
 
     load = Load(
         verdicts_per_s=verdicts,
@@ -277,7 +277,7 @@ def bench_pipeline(
     )
     stress = Stress(burst=burst, burst_seconds=burst_seconds, opening=opening, idle=idle)
     counts = {"edges": edges or [1_000, 10_000, 100_000], "queries": queries or [1], "workers": workers or [1]}
-    command.run_pipeline(**counts, load=load, stress=stress, json=json)
+    command.run(**counts, load=load, stress=stress, json=json)
 
 
 @app.command("api")

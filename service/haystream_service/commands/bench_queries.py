@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from haystream_service.bench import chart, graphs, queries, queries_report
-from haystream_service.commands.bench import alone, number, targets_table
+from haystream_service.commands.bench_tables import number, targets_table
 from haystream_service.commands.console import Upright, notes, results, write_json
+from haystream_service.processes import alone
 
 
 def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
