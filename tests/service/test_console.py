@@ -8,7 +8,7 @@ from rich.console import Console
 
 from haystream_service.api.messages import ItemAnswer
 from haystream_service.commands import queue
-from haystream_service.commands.console import Upright, results
+from haystream_service.console import Upright, results
 
 MEASURES = ("MiB a query", "opening, ms")
 CASES = [

@@ -20,7 +20,7 @@ from haystream_service.bench.linear import Floats, LinearForm, linear_form
 from haystream_service.bench.samples import Samples, Timing, timing
 from haystream_service.bench.search import Screening, Search, Truth
 from haystream_service.bench.solvers import BatchUpdate, BayesianBandits, Reference, Solver, WarmGradients
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.sources import table
 
 QUERY = "bench"

@@ -24,7 +24,7 @@ from haystream_service.bench import baselines, graphs
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.samples import Samples, Timing, timing, within
 from haystream_service.bench.search import Arrivals, Search
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.store.facts import encode_entry, read_entry
 from haystream_service.worker.followers import CHUNK
 

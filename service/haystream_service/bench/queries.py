@@ -26,7 +26,7 @@ from haystream.watchers import Watchers
 from haystream_service.bench import graphs
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.search import Arrivals, Search
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.process_memory import resident_bytes
 
 FIRST = 50

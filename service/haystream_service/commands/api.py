@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 
 from haystream_service.blas import use_one_thread
-from haystream_service.commands.console import notes, write_json
 from haystream_service.commands.serving import served
+from haystream_service.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.logs import configure
 from haystream_service.settings import load

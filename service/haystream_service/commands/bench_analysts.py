@@ -8,7 +8,7 @@ from rich.table import Table
 
 from haystream.warm import warm
 from haystream_service.bench import analysts, graphs
-from haystream_service.commands.console import notes, progress, results, write_json
+from haystream_service.console import notes, progress, results, write_json
 from haystream_service.sources import Source, read_source, synthetic
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from haystream_service.bench.queue import DO_NOTHING, Answered, Desks, measure
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 
 
 def run(edges: Sequence[int], desks: Desks, *, json: bool) -> None:

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from haystream_service.bench import audit
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 
 
 def run(job: audit.Job, *, json: bool) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from haystream_service.bench import baselines, chart, engine, graphs, report
 from haystream_service.commands.bench_tables import number, targets_table
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.processes import alone
 

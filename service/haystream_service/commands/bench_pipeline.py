@@ -10,7 +10,7 @@ from typing import Any
 from haystream_service.bench import pipeline
 from haystream_service.bench.stress import Stress
 from haystream_service.commands.bench_tables import number
-from haystream_service.commands.console import Upright, notes, results, write_json
+from haystream_service.console import Upright, notes, results, write_json
 
 
 def run(

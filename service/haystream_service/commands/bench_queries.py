@@ -9,7 +9,7 @@ from rich.table import Table
 
 from haystream_service.bench import chart, graphs, queries, queries_report
 from haystream_service.commands.bench_tables import number, targets_table
-from haystream_service.commands.console import Upright, notes, results, write_json
+from haystream_service.console import Upright, notes, results, write_json
 from haystream_service.processes import alone
 
 

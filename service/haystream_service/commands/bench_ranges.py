@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from haystream_service.bench import ranges
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 
 
 def run(*, histories: int, first: int, seed: int, tolerance: float, json: bool) -> None:

@@ -4,7 +4,7 @@ from rich.table import Table
 
 from haystream_service.bench import recipients
 from haystream_service.commands.bench_tables import number
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 
 
 def run(*, edges: int, items: int, seed: int, json: bool) -> None:

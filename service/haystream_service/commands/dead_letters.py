@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from haystream.errors import Code, Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
-from haystream_service.commands.console import notes, results, shown, write_json
+from haystream_service.console import notes, results, shown, write_json
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays
 from haystream_service.logs import quiet

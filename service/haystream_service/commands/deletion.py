@@ -11,7 +11,7 @@ from rich.markup import escape
 from haystream.errors import Rejected
 from haystream.events import Query, Status
 from haystream_service.commands.connected import connected_if_named
-from haystream_service.commands.console import notes, write_json
+from haystream_service.console import notes, write_json
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load

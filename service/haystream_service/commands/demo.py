@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from haystream_service.commands.console import notes, write_json
 from haystream_service.commands.signals import stop_on_signals
+from haystream_service.console import notes, write_json
 from haystream_service.demo.play import play
 from haystream_service.demo.progress import Progress
 from haystream_service.demo.screen import Screen

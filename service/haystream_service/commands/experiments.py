@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 from rich.table import Table
 
-from haystream_service.commands.console import notes, progress, results, write_json
+from haystream_service.console import notes, progress, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.experiments import calibration, caveman, enron, figures, line, tanzania
 from haystream_service.experiments.names import Experiment

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, cast
 import orjson
 from rich.markup import escape
 
-from haystream_service.commands.console import notes, progress, shown, whole, write_json
+from haystream_service.console import notes, progress, shown, whole, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers import (
     Aliases,

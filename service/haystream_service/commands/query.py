@@ -16,7 +16,7 @@ from haystream.errors import Rejected
 from haystream.events import Status
 from haystream_service.client import ApiProblem, Haystream
 from haystream_service.commands.connected import connected_if_named
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
 from haystream_service.store.base import Note, Store, StoredQuery

@@ -13,7 +13,7 @@ from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.commands.connected import connected
-from haystream_service.commands.console import notes, results, shown, whole, write_json
+from haystream_service.console import notes, results, shown, whole, write_json
 from haystream_service.errors import UserError
 
 SAID_TWICE = {"item_id", "collection"}

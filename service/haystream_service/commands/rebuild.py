@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.markup import escape
 
-from haystream_service.commands.console import notes, progress
+from haystream_service.console import notes, progress
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load

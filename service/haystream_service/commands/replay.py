@@ -14,7 +14,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Event, Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.report import Report, report
-from haystream_service.commands.console import notes, progress, results, size, write_json
+from haystream_service.console import notes, progress, results, size, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers.results import opened
 from haystream_service.wire import decode_line

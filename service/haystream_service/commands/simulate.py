@@ -9,7 +9,7 @@ import orjson
 from rich.markup import escape
 from rich.table import Table
 
-from haystream_service.commands.console import notes, results, write_json
+from haystream_service.console import notes, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.study import plots, report
 from haystream_service.study.finish import finish

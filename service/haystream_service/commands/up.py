@@ -12,8 +12,8 @@ from sysconfig import get_path
 
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import KeyFile, new_key, read_keys, write_keys
-from haystream_service.commands.console import notes
 from haystream_service.commands.signals import stop_on_signals
+from haystream_service.console import notes
 from haystream_service.errors import UserError
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.local.services import ApiProcess, WorkerProcess

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.demo.progress import Progress
 
 WIDEST = 100

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from haystream.warm import warm
 from haystream_service.client import Haystream
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.demo.bus import ApiBus, Bus, KafkaBus, MemoryBus
 from haystream_service.demo.play import NoAnswer
 from haystream_service.errors import UserError

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.local.process import LocalServer
 
 AGAIN_SECONDS = 0.1

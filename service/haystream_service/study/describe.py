@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from haystream_service.commands.console import write_json
+from haystream_service.console import write_json
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Floats, Network, read_network, read_topics

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 
-from haystream_service.commands.console import notes, progress
+from haystream_service.console import notes, progress
 from haystream_service.study.journal import Journal
 from haystream_service.study.plan import Pair, Plan, Task
 from haystream_service.study.simulation import Outcome, Searches, simulate

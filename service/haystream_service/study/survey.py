@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from haystream.events import Policy
 from haystream_service.bench.graphs import data_path
-from haystream_service.commands.console import notes
+from haystream_service.console import notes
 from haystream_service.errors import UserError
 from haystream_service.study.finish import finish
 from haystream_service.study.network import Network, read_topics
