@@ -46,32 +46,21 @@ class State:
         return collection
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The state of these queries is not what it was: settle, persist and publish them."""
-
-    query_ids: tuple[str, ...]
-
-
-Effect = Changed
-
-
-def step(state: State, event: Event) -> tuple[State, tuple[Effect, ...]]:
-    """Fold one event in. The state given is changed and returned; a known fact has no effects.
+def step(state: State, event: Event) -> tuple[str, ...]:
+    """Fold one event into the state; the queries, by id, that are not what they were. A known fact changes none.
 
     Raises:
         Rejected: the event is bad; the state is what it was.
     """
     match event:
         case Item() | Withdrawal():
-            changed = _item(state, event)
+            return _item(state, event)
         case Query():
-            changed = _query(state, event)
+            return _query(state, event)
         case Verdict():
-            changed = _verdict(state, event)
+            return _verdict(state, event)
         case LeaseFact():
-            changed = _lease(state, event)
-    return state, (Changed(changed),) if changed else ()
+            return _lease(state, event)
 
 
 def _item(state: State, fact: ItemFact) -> tuple[str, ...]:

@@ -92,7 +92,8 @@ def test_what_readers_hold_at_rest_keeps_the_promise(model: ModelName, degree: i
     """At the default tolerance, on graphs where all have as many contacts: the bound on solves is largest there."""
     rng = np.random.default_rng(degree)
     prior = replace(DEFAULT_PRIORS[model], participants={"p3": 1.5 * DEFAULT_PRIORS[model].mean})
-    state, _ = step(State(), Query("q", prior=prior))
+    state = State()
+    step(state, Query("q", prior=prior))
     query = state.queries["q"]
     pairs = list(nx.random_regular_graph(degree, 48, seed=degree).edges)
     stored = Stored(query)
@@ -172,7 +173,8 @@ def test_the_variance_of_what_remains_is_near_that_of_a_dense_solve(model: Model
 
 def test_what_readers_were_told_holds_wherever_the_common_mean_goes_until_the_next_reference() -> None:
     """Who was told of by little more than nothing is not looked at again when Δ moves: only when Δ₀ does."""
-    state, _ = step(State(), Query("q"))
+    state = State()
+    step(state, Query("q"))
     for number in range(50):
         step(state, item(f"i{number}", f"p{number}", f"p{(number + 1) % 50}"))
     query, everybody, references = state.queries["q"], np.arange(50, dtype=np.int32), set()
@@ -196,7 +198,8 @@ def test_what_pending_screenings_take_is_off_by_little(verdicts: int) -> None:
     """However many of all items are handed out, at the default tolerance: no mean is made of it."""
     off = {}
     for tolerance in (DEFAULT_TOLERANCE, 1e-9):
-        state, _ = step(State(tolerance=tolerance), Query("q"))
+        state = State(tolerance=tolerance)
+        step(state, Query("q"))
         for number, (u, v) in enumerate(nx.random_regular_graph(4, 400, seed=4).edges):
             step(state, item(f"i{number}", f"p{u}", f"p{v}"))
         query = state.queries["q"]
@@ -225,7 +228,8 @@ def _untold(engine: LocalEngine, everybody: Ints, shift: float) -> float:
 
 def test_whom_another_reference_concerns_is_told_when_there_is_time() -> None:
     """Nobody is looked at for that alone by the verdict that moves it, and nobody is off by more than is urgent."""
-    state, _ = step(State(tolerance=1e-3), Query("q"))
+    state = State(tolerance=1e-3)
+    step(state, Query("q"))
     for number, (u, v) in enumerate(nx.random_regular_graph(4, 400, seed=4).edges):
         step(state, item(f"i{number}", f"p{u}", f"p{v}"))
     query, everybody, told = state.queries["q"], np.arange(400, dtype=np.int32), budget.TOLD_FACTOR * 1e-3

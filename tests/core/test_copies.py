@@ -144,7 +144,8 @@ def test_a_query_that_opens_late_equals_one_that_was_there(
 ) -> None:
     """Made of a newer original, or of an old one, having followed what came since."""
     prior = DEFAULT_PRIORS[model]
-    state, _ = step(State(tolerance=TIGHT), Query("first", prior=prior))
+    state = State(tolerance=TIGHT)
+    step(state, Query("first", prior=prior))
     for each in line(40):
         step(state, each)
     state.queries["first"].finish()

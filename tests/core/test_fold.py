@@ -11,7 +11,7 @@ from support.histories import MODELS, facts, fold, item, items, line, queries, v
 
 from haystream.errors import Code, Rejected
 from haystream.events import Event, ModelName, Outcome, Policy, Query, Status
-from haystream.fold import Changed, State, step
+from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.ranking.policies import POLICIES
 from haystream.report import report
@@ -117,14 +117,13 @@ def test_items_reach_every_query_of_their_collection_only() -> None:
     other = Query("other", collection="elsewhere")
     state = fold([Query("q"), Query("r"), other, *ITEMS])
     assert [len(state.queries[q].ranking().items) for q in ("q", "r", "other")] == [12, 12, 0]
-    _, effects = step(state, item("new", "p000", "p007"))
-    assert effects == (Changed(("q", "r")),)
+    assert step(state, item("new", "p000", "p007")) == ("q", "r")
 
 
-def test_a_known_fact_has_no_effects() -> None:
+def test_a_known_fact_changes_nothing() -> None:
     state = fold([Query("q"), *ITEMS, verdict(0, "i5", Outcome.RELEVANT)])
     for again in (Query("q"), ITEMS[3], verdict(0, "i5", Outcome.RELEVANT)):
-        assert step(state, again)[1] == ()
+        assert step(state, again) == ()
 
 
 def test_conflicts_are_rejected_and_change_nothing() -> None:
@@ -243,7 +242,7 @@ def test_nothing_is_left_of_a_query_that_is_deleted_wherever_that_is_said(data: 
         except Rejected as refused:
             assert refused.code == Code.QUERY_DELETED  # noqa: PT017 - it need not be raised
     assert (set(state.queries), state.deleted, state.orphans.get("q")) == ({"r"}, {"q"}, None)
-    assert step(state, Query("q", status=Status.DELETED))[1] == ()
+    assert step(state, Query("q", status=Status.DELETED)) == ()
     for later in (Query("q"), verdict(1, "i1", Outcome.RELEVANT, at=1)):
         with pytest.raises(Rejected, match="query_deleted"):
             step(state, later)

@@ -133,10 +133,10 @@ def test_a_lease_is_on_one_item_and_of_one_analyst(other: dict[str, str], opened
     assert refused.value.code == Code.LEASE_CONFLICT
 
 
-def test_facts_that_say_nothing_new_have_no_effects() -> None:
+def test_facts_that_say_nothing_new_change_nothing() -> None:
     state = fold([Query("q"), *ITEMS, fact("l", "i2", CLAIMED, at=3, until=20)])
-    assert step(state, fact("l", "i2", EXTENDED, at=4, until=19))[1] == ()
-    assert step(state, fact("l", "i2", EXTENDED, at=4, until=21))[1] != ()
-    assert step(state, fact("l", "i2", RELEASED, at=5))[1] != ()
-    assert step(state, fact("l", "i2", EXTENDED, at=6, until=99))[1] == ()
-    assert step(state, fact("l", "i2", EXPIRED, at=7))[1] == ()
+    assert step(state, fact("l", "i2", EXTENDED, at=4, until=19)) == ()
+    assert step(state, fact("l", "i2", EXTENDED, at=4, until=21)) != ()
+    assert step(state, fact("l", "i2", RELEASED, at=5)) != ()
+    assert step(state, fact("l", "i2", EXTENDED, at=6, until=99)) == ()
+    assert step(state, fact("l", "i2", EXPIRED, at=7)) == ()

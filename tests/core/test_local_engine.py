@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
-from support.histories import ASYMMETRIC, MODELS, histories, item, line, verdict
+from support.histories import ASYMMETRIC, MODELS, fold, histories, item, line, verdict
 
 from haystream.arrays import take_all
 from haystream.engines.local import LocalEngine
@@ -30,7 +30,7 @@ from haystream.report import report
 def test_agrees_with_a_dense_solve_after_any_history(history: list[Event]) -> None:
     state = State(tolerance=TIGHT)
     for number, event in enumerate(history):
-        state, _ = step(state, event)
+        step(state, event)
         if number % 3 == 0:  # settled now and then, so that increments and growth both happen
             for query in state.queries.values():
                 query.finish()
@@ -71,7 +71,8 @@ GRAPHS = {
 )
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_agrees_on_adversarial_graphs(graph: str, prior: Prior) -> None:
-    state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
+    state = State(tolerance=TIGHT)
+    step(state, Query("q", prior=prior))
     given_items = GRAPHS[graph]
     rng = np.random.default_rng(len(given_items))
     for each in given_items:
@@ -89,7 +90,8 @@ def test_agrees_on_adversarial_graphs(graph: str, prior: Prior) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_hub_that_joins_late(model: ModelName) -> None:
-    state, _ = step(State(tolerance=TIGHT), Query("q", prior=DEFAULT_PRIORS[model]))
+    state = State(tolerance=TIGHT)
+    step(state, Query("q", prior=DEFAULT_PRIORS[model]))
     for each in line(40):
         step(state, each)
     step(state, verdict(0, "i7", Outcome.RELEVANT))
@@ -104,7 +106,8 @@ def test_a_hub_that_joins_late(model: ModelName) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_means_stay_probabilities_when_everything_is_relevant(model: ModelName) -> None:
-    state, _ = step(State(tolerance=TIGHT), Query("q", prior=DEFAULT_PRIORS[model]))
+    state = State(tolerance=TIGHT)
+    step(state, Query("q", prior=DEFAULT_PRIORS[model]))
     items = [item(f"i{k}", f"c{k % 5}", f"d{k % 4}") for k in range(200)]
     for number, each in enumerate(items):
         step(state, each)
@@ -119,7 +122,8 @@ def test_means_stay_probabilities_when_everything_is_relevant(model: ModelName) 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_default_tolerance_keeps_every_mean_within_1e_4(model: ModelName) -> None:
-    state, _ = step(State(), Query("q", prior=DEFAULT_PRIORS[model]))
+    state = State()
+    step(state, Query("q", prior=DEFAULT_PRIORS[model]))
     given_items = preferential(300)
     for each in given_items:
         step(state, each)
@@ -161,7 +165,8 @@ CORRELATIONS = pytest.mark.parametrize(
 def line_of_fifty(model: ModelName, correlation: float) -> tuple[State, QueryState]:
     """A finished query: what comes now is growth."""
     prior = replace(DEFAULT_PRIORS[model], correlation=correlation)
-    state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
+    state = State(tolerance=TIGHT)
+    step(state, Query("q", prior=prior))
     for each in line(50):
         step(state, each)
     state.queries["q"].finish()
@@ -207,7 +212,7 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
 
 def test_tending_that_is_asked_to_stop_does_so_after_the_solve_in_hand() -> None:
     ring = [item(f"i{n}", f"p{n}", f"p{(n + 1) % 200}") for n in range(200)]
-    whole, in_parts = (step(State(tolerance=TIGHT), Query("q"))[0] for _ in range(2))
+    whole, in_parts = (fold([Query("q")], tolerance=TIGHT) for _ in range(2))
     for state in (whole, in_parts):
         for each in ring:
             step(state, each)
@@ -223,7 +228,8 @@ def test_tending_that_is_asked_to_stop_does_so_after_the_solve_in_hand() -> None
 
 def judged_on_preferential(*, tolerance: float) -> tuple[State, QueryState]:
     """A query that has something left for idle time."""
-    state, _ = step(State(tolerance=tolerance), Query("q"))
+    state = State(tolerance=tolerance)
+    step(state, Query("q"))
     for each in preferential(600):
         step(state, each)
     query = state.queries["q"]
@@ -286,7 +292,8 @@ def test_a_watch_list_is_edited_without_a_new_start(model: ModelName) -> None:
     """Of participants with and without data, of a hub, of someone nobody knows yet, and back again."""
     prior = DEFAULT_PRIORS[model]
     star = [item(f"h{n}", "hub", f"q{n:02d}") for n in range(30)]
-    state, _ = step(State(tolerance=TIGHT), Query("q", prior=prior))
+    state = State(tolerance=TIGHT)
+    step(state, Query("q", prior=prior))
     for each in [*line(40), *star, item("both", "hub", "p020")]:
         step(state, each)
     for number in range(25):
@@ -318,7 +325,8 @@ def test_estimates_stay_possible_while_a_graph_grows_and_nobody_tends(model: Mod
     rng = np.random.default_rng(0)
     pairs = [(14 * c + i, 14 * c + j) for c in range(30) for j in range(14) for i in range(j)]
     rng.shuffle(pairs)
-    state, _ = step(State(), Query("q", prior=DEFAULT_PRIORS[model]))
+    state = State()
+    step(state, Query("q", prior=DEFAULT_PRIORS[model]))
     query, begin = state.queries["q"], len(pairs) // 3
     for number, (u, v) in enumerate(pairs):
         step(state, item(f"i{number}", f"p{u}", f"p{v}"))
@@ -340,7 +348,8 @@ def test_errors_do_not_add_up_over_a_long_history(model: ModelName, seed: int) -
     """Growth and verdicts mixed, each settled, at the default tolerance: the promise of 1e-4."""
     rng = np.random.default_rng(seed)
     prior = DEFAULT_PRIORS[model]
-    state, _ = step(State(), Query("q", prior=prior))
+    state = State()
+    step(state, Query("q", prior=prior))
     query = state.queries["q"]
     for number in range(800):
         if number % 2 == 0:
@@ -395,7 +404,8 @@ def assert_sums(query: QueryState) -> None:
 
 def test_another_reference_of_the_common_mean_says_the_same() -> None:
     """One is taken where the base rate turns out far from the prior's; whatever is left unsolved."""
-    state, _ = step(State(tolerance=1e-2), Query("q"))
+    state = State(tolerance=1e-2)
+    step(state, Query("q"))
     for number, (u, v) in enumerate(nx.random_regular_graph(4, 40, seed=1).edges):
         step(state, item(f"i{number}", f"p{u}", f"p{v}"))
         if number < 30:

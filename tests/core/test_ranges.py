@@ -42,7 +42,8 @@ def numbers_of(value: Any) -> Iterator[float]:
 
 
 def played(prior: Prior, history: list[Event]) -> QueryState:
-    state, _ = step(State(), Query("q", prior=prior))
+    state = State()
+    step(state, Query("q", prior=prior))
     query = state.queries["q"]
     for event in history:
         step(state, event)
@@ -177,7 +178,8 @@ def test_either_end_of_every_range_is_good_after_many_verdicts(prior: Prior, out
 @pytest.mark.parametrize("model", MODELS)
 def test_just_outside_of_a_range_settings_are_refused_and_the_old_ones_stand(model: ModelName) -> None:
     prior = DEFAULT_PRIORS[model]
-    state, _ = step(State(), Query("q", prior=prior))
+    state = State()
+    step(state, Query("q", prior=prior))
     for name, (least, most) in KNOWN[model].ranges.items():
         for number in (math.nextafter(least, -math.inf), math.nextafter(most, math.inf)):
             value: Any = number

@@ -85,7 +85,8 @@ def extremes(
     rng = np.random.default_rng(11)
     prior = DEFAULT_PRIORS[model]
     prior = prior if mean is None else replace(prior, mean=mean)
-    state, _ = step(State(tolerance=tolerance), Query("q", prior=prior))
+    state = State(tolerance=tolerance)
+    step(state, Query("q", prior=prior))
     ends = [rng.choice(60, 2, replace=False) for _ in range(400)]
     for number, (u, v) in enumerate(ends):
         step(state, item(f"i{number}", f"p{u:02d}", f"p{v:02d}"))
@@ -171,7 +172,8 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
     """A covariance's too that is healed where neither end's variance moves."""
     rng, tolerance = np.random.default_rng(1), 1e-7
     prior = replace(DEFAULT_PRIORS[model], correlation=correlation)
-    state, _ = step(State(tolerance=tolerance), Query("q", prior=prior))
+    state = State(tolerance=tolerance)
+    step(state, Query("q", prior=prior))
     query, stored = state.queries["q"], Stored(state.queries["q"], tolerance=tolerance)
     for each in line(59):
         step(state, each)

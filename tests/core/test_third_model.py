@@ -126,7 +126,8 @@ def test_its_ranking_follows_it_and_says_why(engine: str) -> None:
 
 
 def test_a_model_without_the_line_is_refused() -> None:
-    state, _ = step(State(), item("i", "a", "b"))
+    state = State()
+    step(state, item("i", "a", "b"))
     with pytest.raises(Rejected) as error:
         step(state, Query("q", prior=Prior(model="fourth")))
     assert error.value.code == Code.UNSUPPORTED

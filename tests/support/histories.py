@@ -40,7 +40,7 @@ def verdict(number: int, item_id: str, outcome: Outcome, *, at: int | None = Non
 def fold(events: list[Event], *, tolerance: float = 1e-12) -> State:
     state = State(tolerance=tolerance)
     for event in events:
-        state, _ = step(state, event)
+        step(state, event)
     return state
 
 
