@@ -225,6 +225,32 @@ def test_a_watch_list_that_the_data_contradict_leaves_a_base_rate() -> None:
     np.testing.assert_allclose(query.engine.readings.edges(everything)[0], expected, atol=1e-9)
 
 
+@pytest.mark.parametrize(("level", "outcome"), [(0.9, Outcome.IRRELEVANT), (0.01, Outcome.RELEVANT)])
+def test_what_is_expected_to_remain_is_the_sum_of_means_though_the_data_contradict_a_watch_list(
+    level: float, outcome: Outcome
+) -> None:
+    """With items of several people, some of them handed out, and pairs that neither the data nor the list reach."""
+    rng, prior = np.random.default_rng(3), replace(RATES, mean=0.3, participants={f"p{k}": level for k in range(8)})
+    mails = [[f"p{k}" for k in rng.choice(60, int(rng.integers(2, 5)), replace=False)] for _ in range(300)]
+    mails += [[f"x{2 * k}", f"x{2 * k + 1}"] for k in range(100)]
+    state, _ = step(State(), Query("q", prior=prior))
+    for number, people in enumerate(mails):
+        step(state, item(f"i{number}", *people, sender=people[0]))
+    query = state.queries["q"]
+    judged = [number for number, people in enumerate(mails) if not prior.participants.keys().isdisjoint(people)]
+    for number in judged[:20]:
+        query.hold(query.ranking().items[-1].item_id)
+        step(state, verdict(number, f"i{number}", outcome))
+        left, readings = query.ranking().expected_remaining, query.engine.readings
+        everywhere = np.arange(query.collection.graph.edges, dtype=np.int32)
+        expected = float(readings.counts(everywhere)[2] @ readings.edges(everywhere)[0])
+        learnt = readings.concentration_slope() * readings.concentration()[0]
+        assert left.mean == pytest.approx(expected + learnt, rel=0.01)
+    common = query.engine.readings.common()
+    assert abs(prior.mean + common.mean_shift - common.base_rate) > 0.05  # no line goes as far
+    assert query.queue.owned < len(query.collection.sets)
+
+
 def test_rates_have_no_explicit_covariance() -> None:
     prior = replace(RATES, covariance=Covariance(("a",), ((0.1,),)))
     with pytest.raises(Rejected) as error:

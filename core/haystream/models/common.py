@@ -8,6 +8,9 @@ STEPS_PER_OCTAVE = 2
 before data: at most 19 % off, with which a search finds as much. Finer steps make all edges be scored again more
 often."""
 
+MOST_ROUNDED = math.exp2(0.5 / STEPS_PER_OCTAVE) - 1.0
+"""By so much of m (1 − m) rounding moves m at most."""
+
 
 class Common(NamedTuple):
     """What all participants and edges of a query share, under a model with an unknown common mean M.
@@ -56,6 +59,12 @@ def rounded(common: Common, prior_mean: float, weight: float, own: float) -> Com
         variance=max(most - (1.0 - _step((common.variance + own) / (most + own))) * (most + own), 0.0),
         scale=base * (1.0 - base),
     )
+
+
+def is_beyond(exact: Common, near: Common) -> bool:
+    """Whether Δ is farther from that of the `rounded` common mean than rounding takes it: m is kept where it may be
+    (`learned`), and Δ, by which means move, is not."""
+    return abs(exact.mean_shift - near.mean_shift) > MOST_ROUNDED * near.scale
 
 
 def _step(ratio: float) -> float:

@@ -11,6 +11,7 @@ from haystream.arrays import Floats, Ints
 from haystream.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.events import Policy
+from haystream.models.common import is_beyond
 from haystream.ranking.first import First
 from haystream.ranking.policies import POLICIES
 from haystream.ranking.prior_rankings import PriorRankings
@@ -130,16 +131,27 @@ class Queue:
     # ---- reading ----
 
     def remaining(self, engine: Engine) -> Estimate:
-        """Expected relevant items left: scored at the rounded common mean, moved to where it is, and to what is
-        learned of the concentrations. What stays unknown of them adds to the posterior's variance.
+        """Expected relevant items left, at what is learned of the concentrations. What stays unknown of them adds
+        to the posterior's variance.
         """
-        mean, flips, slope = (self._ranking.totals() + self._held_terms(engine)).tolist()
-        moved = engine.readings.common().mean_shift - engine.readings.rounded_common().mean_shift
+        mean, flips = self._expected(engine)
         log_c, doubt = engine.readings.concentration()
         on_c = engine.readings.concentration_slope() if doubt else 0.0
         # What outcomes leave open is 0 where everything is read, but for rounding; moved far, it may come out less.
         variance = max(flips, 0.0) + engine.readings.remaining_variance() + on_c * on_c * doubt
-        return Estimate(max(mean + slope * moved + on_c * log_c, 0.0), math.sqrt(variance))
+        return Estimate(max(mean + on_c * log_c, 0.0), math.sqrt(variance))
+
+    def _expected(self, engine: Engine) -> tuple[float, float]:
+        """The sums of E[p] and E[p (1 − p)] over what is left: as scored at the rounded common mean, the first
+        moved to where that is; or, where that is too far for a line, since means stay in [0, 1], of the sets anew.
+        """
+        exact, near = engine.readings.common(), engine.readings.rounded_common()
+        if is_beyond(exact, near):
+            sets, items = self._ranking.unscreened()
+            of_sets, variance = self.moments(engine, sets)
+            return float(items @ of_sets), float(items @ np.maximum(of_sets - of_sets**2 - variance, 0.0))
+        mean, flips, slope = (self._ranking.totals() + self._held_terms(engine)).tolist()
+        return mean + slope * (exact.mean_shift - near.mean_shift), flips
 
     def _held_terms(self, engine: Engine) -> Floats:
         """What items that are held add to the totals (`score_sets`)."""
@@ -153,7 +165,7 @@ class Queue:
         held = own.counts(own.places(sets)).pending
         return np.asarray(held @ np.column_stack([mean, flips, slope]))
 
-    def moments(self, engine: Engine, sets: Sequence[int]) -> tuple[Floats, Floats]:
+    def moments(self, engine: Engine, sets: Sequence[int] | Ints) -> tuple[Floats, Floats]:
         """Posterior mean and variance of the relevance of an item of each set, exact, shape (len(sets),)."""
         layout, edges = self._collection.sets.layout.of(np.array(sets, np.int32))
         (mean, variance), k = layout.sums(engine.readings.edges(edges)), layout.sizes

@@ -15,7 +15,7 @@ from heapq import merge
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Switches, union
+from haystream.arrays import Floats, Ints, Longs, Switches, union
 from haystream.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
@@ -428,6 +428,24 @@ class SetRanking:
         """The sum of all sets' terms (`set_scores`), shape (TERMS,)."""
         totals = self._tournament.totals() + self._rest_terms
         return totals if self._base is None else totals + (self._base.totals - self._owned_terms)
+
+    def unscreened(self) -> tuple[Ints, Longs]:
+        """Sets, and how many items without a verdict they stand for, shape (k,) each: all that are own for their
+        items, and one that is not for all of those, which neither data nor a watch-list reach: they are alike."""
+        own, prior = self.own, self.prior
+        sets, _ = own.next(0, own.count)
+        at, items = own.places(sets), np.empty(len(sets), np.int64)
+        entered = at != NOWHERE
+        counts = own.counts(at[entered])
+        items[entered] = counts.left + counts.pending
+        items[~entered] = own.counts_before(sets[~entered]).left
+        if prior is None:
+            return sets, items
+        others = np.flatnonzero(prior.left).astype(np.int32)
+        others = others[~own.among(others)]
+        if not len(others):
+            return sets, items
+        return np.append(sets, others[0]), np.append(items, prior.left[others].sum())
 
     def score_at(self, place: int) -> float:
         """The score of the entry at a place."""
