@@ -72,6 +72,21 @@ async def test_a_verdict_is_known_by_its_id_and_reflected_when_asked_for(
     assert (await kim.get("/v1/queries/q/verdicts/v1")).json()["verdict"] == first.json()["verdict"]
 
 
+async def test_of_two_verdicts_under_an_id_at_once_the_second_is_told_that_it_does_not_count(
+    lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
+) -> None:
+    top = (await opened(lead, ingest, world))["items"][0]["item_id"]
+    await world.processes[0].crash()
+    assert (await decide(kim, 1, top)).status_code == 201
+    second = asyncio.create_task(decide(kim, 1, top, "irrelevant", wait="ranking"))
+    while len(world.broker.messages("verdicts")) < 2:
+        await kim.get("/v1/me")
+    await world.process()
+    answer = await second
+    assert (answer.status_code, answer.json()["code"]) == (409, "verdict_conflict")
+    assert (await kim.get("/v1/queries/q/verdicts/v1")).json()["verdict"]["outcome"] == "relevant"
+
+
 async def test_a_verdict_is_changed_and_taken_back(
     lead: httpx.AsyncClient, ingest: httpx.AsyncClient, kim: httpx.AsyncClient, world: World
 ) -> None:

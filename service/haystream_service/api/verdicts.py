@@ -125,19 +125,19 @@ def _undoing(verdict_id: str) -> str:
 
 async def _given(desk: Desk, opened: Opened, verdict: Verdict, wait: str, seconds: float) -> Response:
     """Write the verdict unless it is known, and wait for what is to be waited for."""
-    known = await desk.store.read_verdict(opened.query_id, verdict.verdict_id)
-    if known is not None:
-        if known != verdict:
+
+    async def counts() -> bool:
+        known = await desk.store.read_verdict(opened.query_id, verdict.verdict_id)
+        if known not in {None, verdict}:
             raise Problem(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")
+        return known is not None
+
+    if await counts():
         return await _answer(desk, verdict, known=True, ranked=True)
     await desk.facts.write("verdicts", opened.query_id, encode_verdict(verdict), partition=opened.head.partition)
     if wait == "kafka":
         return await _answer(desk, verdict, known=False, ranked=False, status=201)
-
-    async def ranked() -> bool:
-        return await desk.store.read_verdict(opened.query_id, verdict.verdict_id) is not None
-
-    if await until(ranked, seconds):
+    if await until(counts, seconds):
         return await _answer(desk, verdict, known=False, ranked=True, status=201)
     note = await desk.store.read_note(opened.query_id)
     if note.quarantine is not None:
