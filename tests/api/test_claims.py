@@ -10,6 +10,7 @@ import pytest_asyncio
 from support.queue_api import calling, told
 from support.world import World, item
 
+from haystream.events import Withdrawal
 from haystream_service.api import claims
 from haystream_service.store.claims import ClaimCode, ClaimRefused
 
@@ -144,3 +145,15 @@ async def test_an_item_that_is_out_of_scope_since_just_now_is_not_served(
     answer = await kim.post("/v1/queries/s/claims", json={"count": 2})
     assert [lease["item_id"] for lease in answer.json()["leases"]] == ranked[1:]
     assert [lease["item_id"] for lease in (await kim.get("/v1/queries/s/leases")).json()["leases"]] == ranked[1:]
+
+
+async def test_whoever_finds_only_what_was_withdrawn_just_now_is_told_to_come_again(
+    kim: httpx.AsyncClient, world: World
+) -> None:
+    ranked = [entry["item_id"] for entry in (await kim.get("/v1/queries/q/ranking")).json()["items"]]
+    await world.processes[0].crash()  # what is offered stays as it is
+    await world.store.append_items("default", [Withdrawal(item_id, "default") for item_id in ranked[:5]])
+    answer = await kim.post("/v1/queries/q/claims", json={})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert (await kim.get("/v1/queries/q/leases")).json()["leases"] == []
+    assert [lease["item_id"] for lease in await take(kim, count=6)] == ranked[5:]

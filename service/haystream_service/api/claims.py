@@ -130,6 +130,9 @@ async def _new(desk: Desk, opened: Opened, analyst: str, count: int, seconds: fl
             held += [lease for lease in found if all(lease is not given_one for given_one, _ in servable)]
             if len(servable) == len(found):
                 break
+        else:
+            if not given:  # it is not known that there are none
+                raise unavailable("what is on offer was withdrawn, or put out of scope, just now")
     except Problem:
         if not given:
             raise
