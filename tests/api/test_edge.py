@@ -133,6 +133,24 @@ async def test_a_body_that_stops_coming_is_given_up(
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_json")
 
 
+async def test_whoever_goes_amid_a_body_is_no_bug(
+    app: FastAPI, lead: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = lead.base_url
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(b"PUT /v1/queries/q HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer lead\r\n")
+    writer.write(b"Content-Length: 100\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    counted: list[str] = []
+    while not counted:
+        await lead.get("/v1/me")
+        samples = [sample for family in app.state.metrics.api_requests.collect() for sample in family.samples]
+        counted = [sample.labels["code"] for sample in samples if sample.labels["method"] == "PUT"]
+    assert counted == ["400"]
+    assert "ERROR" not in {record.levelname for record in caplog.records}
+
+
 async def test_what_is_not_there_is_a_problem_too(lead: httpx.AsyncClient) -> None:
     for method, path, status, code in (
         ("GET", "/v1/nothing", 404, "not_found"),

@@ -13,6 +13,7 @@ from time import perf_counter
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from haystream.errors import Code
@@ -112,6 +113,8 @@ class Guarded:
     def _problem(self, error: Exception) -> Problem:
         if isinstance(error, Problem):
             return error
+        if isinstance(error, ClientDisconnect):  # nobody reads it, but it is counted
+            return Problem(Code.MALFORMED_JSON, "the client went before all of the body had come")
         server = {StoreUnavailable: "redis", BrokerUnavailable: "kafka"}
         for kind, name in server.items():
             if isinstance(error, kind):
