@@ -172,9 +172,27 @@ def test_blanks_between_a_comma_and_quotes_belong_to_nothing(
 
 def test_a_header_has_such_blanks_too_wherever_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
-    for before in ("", "\n", "\r\n\n"):
-        file.write_text(f'{before}"item_id" ,"sender", "recipients"\nm1,ann,bob\n', newline="")
-        assert [item.item_id for item in good(list(read_csv(file)))] == ["m1"], repr(before)
+    for before in ("", "\n", "\r\n\n", ",,\n"):
+        for header in ('"item_id" ,"sender", "recipients"', " item_id,sender , recipients\t"):
+            file.write_text(f"{before}{header}\nm1,ann,bob\n", newline="")
+            assert [item.item_id for item in good(list(read_csv(file)))] == ["m1"], repr(before)
+
+
+def test_rows_of_nothing_but_commas_are_passed_over(tmp_path: Path) -> None:
+    """Spreadsheets write them where somebody emptied rows, or coloured them."""
+    file = tmp_path / "t.csv"
+    file.write_text('item_id,sender,recipients\nm1,ann,bob\n,,\n ,"",,,\nm2,ann,bob\n,ann,\n')
+    results = list(read_csv(file))
+    assert [item.item_id for item in good(results)] == ["m1", "m2"]
+    assert bad(results) == [("t.csv:6", "invalid_value")]
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "utf-16-le"])
+def test_a_table_in_another_encoding_is_told_which_is_read(tmp_path: Path, charset: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("item_id,sender,recipients\nm1,ann,bob\n", encoding=charset)
+    with pytest.raises(ImportFailed, match="its first line is not text in UTF-8"):
+        list(read_csv(file))
 
 
 def test_a_column_that_is_read_is_there_once(tmp_path: Path) -> None:
@@ -257,7 +275,8 @@ def test_a_message_without_an_id_gets_the_same_one_every_time(tmp_path):
     again = mail(tmp_path, text.replace("\n", "\r\n") + "\r\n")
     assert again == item
     assert mail(tmp_path, text + "more") != item
-    assert mail(tmp_path, f"Message-ID: <{'x' * 600}>\n{text}").item_id.startswith("sha256:")  # type: ignore[union-attr]
+    for none in ("x" * 600, " "):
+        assert mail(tmp_path, f"Message-ID: <{none}>\n{text}").item_id.startswith("sha256:")  # type: ignore[union-attr]
 
 
 def test_groups_are_spelled_out(tmp_path):
@@ -265,6 +284,26 @@ def test_groups_are_spelled_out(tmp_path):
     assert isinstance(item, ItemRecord)
     assert item.recipients == ("b@x", "c@x")
     assert item.sent_at is None
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("bob@home.example <b@x>", ["b@x"]),
+        ("'b@x' <b@x>, Cho (c@home.example) <c@x>", ["b@x", "c@x"]),
+        ("bob@home.example cho@home.example\n <b@x>,<c@x>", ["b@x", "c@x"]),
+        ("'b@x', 'o'hara@x, o'hara'@x", ["b@x", "'o'hara@x", "o'hara'@x"]),
+        ("b@x <>, c@x </O=ORG/CN=CHO>", ["b@x", "c@x"]),
+        ("<@relay.example,@other.example:b@x>", ["b@x"]),
+        ("Team: bob@home.example <b@x>, c@x;", ["b@x", "c@x"]),
+    ],
+)
+def test_an_address_is_what_is_in_its_brackets_and_in_its_apostrophes(
+    tmp_path: Path, given: str, meant: list[str]
+) -> None:
+    item = mail(tmp_path, f"From: ann@home.example <A@x>\nTo: {given}\n\n")
+    assert isinstance(item, ItemRecord)
+    assert (item.sender, list(item.recipients or ())) == ("a@x", meant)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +322,7 @@ def test_messages_that_are_no_items_say_why(tmp_path, text, code):
     result = mail(tmp_path, text)
     assert isinstance(result, Skipped)
     assert (result.where, result.code) == ("one.eml", code)
+    assert (result.detail == "no address in From or Sender") == (code == "missing_field")
 
 
 @pytest.mark.parametrize(
@@ -306,6 +346,7 @@ def test_broken_headers_stop_nothing(tmp_path, text):
         "<1@x> (added by postmaster@y)",
         "\n <1@x>\n (added by postmaster@y)",
         "<<1@x>>",
+        "< 1@x >",
         "1@x",
         "<1@x",
     ],

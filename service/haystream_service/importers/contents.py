@@ -8,7 +8,7 @@ out.
 import re
 from codecs import lookup
 from email.errors import HeaderParseError
-from email.header import decode_header, make_header
+from email.header import decode_header
 from email.message import Message
 from email.parser import BytesParser
 from itertools import count
@@ -31,14 +31,36 @@ ANY_BYTES = "cp1252"
 """What Latin-1 is taken for, and what nobody knows."""
 NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 """Python has these among its charsets. No mail means them, and the first two take long."""
+OTHERWISE_CALLED = {
+    "iso-8859-8-e": "iso8859-8",
+    "iso-8859-8-i": "iso8859-8",
+    "unknown-8bit": "ascii",
+    "windows-31j": "cp932",
+    "windows-874": "cp874",
+    "windows-949": "cp949",
+    "x-euc-jp": "euc_jp",
+    "x-gbk": "gb18030",
+    "x-mac-roman": "mac_roman",
+    "x-sjis": "cp932",
+}
+"""Names of charsets in mail that Python does not know, and its own."""
 WIDER = {
     "ascii": ANY_BYTES,
-    "iso8859-1": ANY_BYTES,
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
     "gb2312": "gb18030",
     "gbk": "gb18030",
+    "iso8859-1": ANY_BYTES,
+    "iso8859-11": "cp874",
+    "iso8859-9": "cp1254",
+    "shift_jis": "cp932",
+    "tis-620": "cp874",
     **dict.fromkeys(NO_CHARSETS, ANY_BYTES),
 }
 """What is meant where mail says less than it holds, by Python's names, as browsers take it (WHATWG Encoding)."""
+_ENCODED_WORD = r"=\?[^?\s]*\?[bBqQ]\?.*?\?="
+_ENCODED_WORDS = re.compile(rf"{_ENCODED_WORD}(?:\s*{_ENCODED_WORD})*")
+"""What a header says beyond ASCII (RFC 2047): white space between two of them is not part of it."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
@@ -105,9 +127,20 @@ def subject(mail: Message) -> str:
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:SUBJECT_READ]
     line = unescaped(raw, _charset(mail))
     try:
-        return str(make_header(decode_header(line)))
-    except (ValueError, LookupError, HeaderParseError):
+        return _ENCODED_WORDS.sub(lambda words: _words(words[0]), line)
+    except (LookupError, HeaderParseError):
         return line
+
+
+def _words(encoded: str) -> str:
+    """What encoded words in a row say. Raises LookupError for a charset that nobody knows, and HeaderParseError."""
+    said = ""
+    for raw, charset in decode_header(encoded):
+        codec = _known(str(charset).partition("*")[0])  # a language may follow (RFC 2231)
+        if codec is None:
+            raise LookupError(charset)
+        said += _decoded(raw, codec)
+    return said
 
 
 def unescaped(escaped: str, charset: str = ANY_BYTES) -> str:
@@ -121,7 +154,7 @@ def unescaped(escaped: str, charset: str = ANY_BYTES) -> str:
     try:
         return raw.decode()
     except ValueError:
-        return _decoded(raw, charset)
+        return _decoded(raw, _known(charset) or ANY_BYTES)
 
 
 def text(mail: Message) -> str:
@@ -137,7 +170,7 @@ def part_text(part: Message) -> str:
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""
-    found = _decoded(payload, _charset(part))
+    found = _decoded(payload, _known(_charset(part)) or ANY_BYTES)
     return plain_text(found) if kind == "text/html" else found
 
 
@@ -195,26 +228,24 @@ def _best(ways: list[list[_Said]]) -> list[_Said]:
     return next((way for way in saying if all(said.plain for said in way)), saying[-1] if saying else [])
 
 
-def _decoded(raw: bytes, charset: str) -> str:
-    """The characters: of the charset if they can be, else of UTF-8, else of the charset as far as they go."""
-    name = _codec(charset)
+def _decoded(raw: bytes, codec: str) -> str:
+    """The characters: as the codec has them if it can, else UTF-8, else by the codec as far as they go."""
     # What claims to be ASCII or Latin-1 is often UTF-8, and Latin-1 hardly ever looks like it.
-    first = "utf-8" if name == ANY_BYTES else name
-    for codec, errors in ((first, "strict"), ("utf-8", "strict")):
+    for strict in ("utf-8" if codec == ANY_BYTES else codec, "utf-8"):
         try:
-            return raw.decode(codec, errors)
+            return raw.decode(strict)
         except ValueError:
             continue
-    return raw.decode(name, errors="replace")
+    return raw.decode(codec, errors="replace")
 
 
-def _codec(charset: str) -> str:
-    """Python's name of the charset, or of the one that is meant."""
+def _known(charset: str) -> str | None:
+    """Python's name of the charset, or of the one that is meant; None where nobody knows it."""
     try:
-        name = lookup(charset).name
+        name = lookup(OTHERWISE_CALLED.get(charset.lower(), charset)).name
         "a".encode(name)  # some codecs are none of text
     except (LookupError, ValueError):
-        return ANY_BYTES
+        return None
     return WIDER.get(name, name)
 
 

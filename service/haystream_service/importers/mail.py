@@ -61,6 +61,11 @@ SHORT_YEAR, YEARS_LEFT_OUT = 1000, 1900
 BRACKETED = re.compile(r"<+([^>]*)>")
 """A Message-ID. What may follow is a comment: `(added by postmaster@example.org)`."""
 
+NAME_WITH_AT = re.compile(r'(?<![^<>,;:"()])[^<>,;:"()]++<(?=[^<>]*@)')
+"""What is before an address in brackets is a name, also one with an @ and no quotes: `ann@home.example <ann@…>`."""
+ADDRESS = re.compile(r"(?P<apostrophe>'?)(?P<itself>.+@.+)(?P=apostrophe)")
+"""In the apostrophes that Outlook puts around one, or without."""
+
 LOST = "\ufffd"
 """What stands for bytes that are no character: two ids that have it may have been different ones."""
 
@@ -239,6 +244,8 @@ def _item(where: str, message: bytes, *, making: Making, rule: Rule | None) -> I
         return Skipped(where, Code.INVALID_VALUE.value, "comments, groups or parts are nested too deeply")
     except TooMuch as too_much:
         return too_large(where, str(too_much))
+    if fields["sender"] is None:
+        return Skipped(where, Code.MISSING_FIELD.value, "no address in From or Sender")
     named = {"message_id": _message_id(headers), "item_id": fields["item_id"], "file": where}
     return making.item(where, fields, named)
 
@@ -275,7 +282,7 @@ def _message_id(headers: Message) -> str | None:
     """The Message-ID without its brackets, or None where no id can be made of it."""
     given = next(_values(headers, "Message-ID"), "").strip()
     bracketed = BRACKETED.match(given)
-    message_id = bracketed[1] if bracketed else given.strip("<>")
+    message_id = (bracketed[1] if bracketed else given.strip("<>")).strip()
     usable = message_id.isprintable() and LOST not in message_id and 0 < len(message_id) <= ID_LENGTH
     return message_id if usable else None
 
@@ -285,9 +292,11 @@ def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name in names:
         for value in _values(headers, name):
-            for _, address in getaddresses([value], **_LENIENT_PARSING):
-                if "@" in address:
-                    found["".join(address.split()).lower()] = None
+            # Python takes a name with an @ for an address of its own.
+            plain = NAME_WITH_AT.sub(lambda named: named[0].replace("@", " "), value)
+            for _, given in getaddresses([plain], **_LENIENT_PARSING):
+                if address := ADDRESS.fullmatch("".join(given.split()).lower()):
+                    found[address["itself"]] = None
     return tuple(found)
 
 

@@ -120,7 +120,7 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
                 continue
             if cells is None:
                 return
-            if not cells:
+            if not any(map(str.strip, cells)):
                 continue
             where = f"{path.name}:{lines.number}"
             if len(cells) > len(columns):
@@ -131,9 +131,9 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
 
 
 def _columns(path: Path, rows: Iterator[list[str]], lines: Lines, labels: Sequence[str]) -> list[str]:
-    """The names in the first line that is not empty."""
+    """The names in the first line that is not empty, without blanks around them."""
     try:
-        columns = next(_filled(rows, lines), [])
+        columns = [name.strip() for name in next(_filled(rows, lines), [])]
     except csv.Error as error:
         raise ImportFailed(f"{path} is no table: {error}") from None
     except RowTooLarge:
@@ -141,7 +141,7 @@ def _columns(path: Path, rows: Iterator[list[str]], lines: Lines, labels: Sequen
     have = set(columns)
     shown = ", ".join(columns)[:SHOWN].replace("\t", r"\t") or "none"
     if not shown.isprintable():
-        raise ImportFailed(f"{path} is no table: its first line is not text")
+        raise ImportFailed(f"{path} is no table: its first line is not text in UTF-8")
     if "item_id" not in have or not ({"sender", "recipients"} <= have or "participants" in have):
         raise ImportFailed(
             f"{path} needs the columns item_id, sender and recipients (or item_id and participants), with commas "
@@ -154,9 +154,9 @@ def _columns(path: Path, rows: Iterator[list[str]], lines: Lines, labels: Sequen
 
 
 def _filled(rows: Iterator[list[str]], lines: Lines) -> Iterator[list[str]]:
-    """The rows that have cells."""
+    """The rows with something in a cell."""
     for cells in rows:
-        if cells:
+        if any(map(str.strip, cells)):
             yield cells
         lines.begin_row()
 
