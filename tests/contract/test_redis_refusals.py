@@ -1,5 +1,7 @@
 """A Redis that answers, but refuses: what its errors mean, by their codes, and that all goes on afterwards."""
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from support.refusals import PERMISSIONS, REFUSALS, USER, allow, command_gone
 from support.world import lease, verdict
 
 from haystream.events import Action, Item
+from haystream_service.commands.connected import connected
+from haystream_service.errors import UserError
 from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings
 from haystream_service.store.base import Position, StoreRefused, StoreUnavailable
@@ -68,6 +72,63 @@ def test_what_is_no_answer_of_the_server() -> None:
         assert type(unavailable(error)) is StoreUnavailable
     assert unavailable(DataError("a bug of ours")) is None
     assert unavailable(ValueError("as is this")) is None
+
+
+@pytest.mark.asyncio
+async def test_what_speaks_another_language_is_no_redis() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        host, port = server.sockets[0].getsockname()
+        store = RedisStore.connect(f"redis://{host}:{port}/0")
+        with pytest.raises(StoreRefused, match=r"no Redis \(HAYSTREAM_REDIS\)"):
+            await store.item_count("c")
+        await store.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"redis": "9999"}, "no database of that number (HAYSTREAM_REDIS)"),
+        ({"redis_sentinel": "mymaster"}, "no sentinel (HAYSTREAM_REDIS_SENTINEL)"),
+        ({"redis_cluster": True}, "no Redis Cluster (HAYSTREAM_REDIS_CLUSTER)"),
+    ],
+)
+async def test_a_server_that_is_another_than_the_settings_say(
+    own_valkey: ValkeyServer, settings: dict[str, Any], said: str
+) -> None:
+    address, _, database = own_valkey.url.rpartition("/")
+    redis = f"{address}/{settings.get('redis', database)}"
+    store = RedisStore.open(Settings(**{**settings, "redis": redis}))
+    with pytest.raises(StoreRefused, match=re.escape(said)):
+        await store.item_count("c")
+    await store.close()
+
+
+@pytest.mark.redis
+def test_a_command_says_at_once_that_redis_does_not_let_it_in(
+    own_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAYSTREAM_REDIS", own_valkey.url)
+    monkeypatch.setenv("HAYSTREAM_REDIS_USER", "nobody")
+    monkeypatch.setenv("HAYSTREAM_REDIS_PASSWORD", "wrong")
+    with pytest.raises(UserError, match=r"does not let us in: WRONGPASS"), connected(None):
+        pass
+
+
+def test_a_command_says_that_certificates_of_kafka_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    monkeypatch.setenv("HAYSTREAM_KAFKA_TLS", "true")
+    monkeypatch.setenv("HAYSTREAM_KAFKA_CA_FILE", str(tmp_path / "ca.pem"))
+    with pytest.raises(UserError, match=r"certificates .* cannot be used"), connected(None):
+        pass
 
 
 @pytest_asyncio.fixture

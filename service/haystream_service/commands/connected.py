@@ -17,10 +17,12 @@ from typing_extensions import override
 
 from haystream_service.client import ApiUnavailable, Haystream
 from haystream_service.errors import UserError
+from haystream_service.kafka.connection import client_arguments
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.logs import quiet
 from haystream_service.mounted import MountedSecret
 from haystream_service.settings import Settings, load
+from haystream_service.store.base import StoreRefused, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -36,9 +38,10 @@ def connected(config: Path | None) -> Iterator[Haystream]:
     with quiet():
         own = _Here(settings)
         try:
+            own.check()
             with Haystream("http://here", own.token, transport=own) as client:
                 yield client
-        except ApiUnavailable as error:
+        except (ApiUnavailable, StoreRefused) as error:
             where = f"{settings.kafka} (HAYSTREAM_KAFKA) and {settings.redis} (HAYSTREAM_REDIS)"
             raise ApiUnavailable(f"{error}\nasked were {where}") from None
         finally:
@@ -87,6 +90,17 @@ class _Here(httpx.BaseTransport):
             return replica, httpx.ASGITransport(replica.app)
 
         self._replica, self._transport = self._run(made())
+
+    def check(self) -> None:
+        """Raise `StoreRefused` where Redis does not let us in, and `UserError` where Kafka's certificates cannot be
+        used: requests would try again, or call it a bug, and not say why."""
+        client_arguments(self._replica.settings)
+        try:
+            self._run(self._replica.store.ping())
+        except StoreRefused:
+            raise
+        except StoreUnavailable:
+            pass  # requests try again
 
     @override
     def handle_request(self, request: httpx.Request) -> httpx.Response:

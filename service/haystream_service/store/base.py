@@ -213,7 +213,8 @@ class StoreUnavailable(Exception):  # noqa: N818
 
 
 class StoreRefused(StoreUnavailable):
-    """The store does not let us in: a password or a permission. Once somebody has mended it, it goes on."""
+    """The store does not let us in, or is none: a password, a permission, an address. Once somebody has mended it,
+    it goes on."""
 
 
 class StoreDamaged(Exception):  # noqa: N818

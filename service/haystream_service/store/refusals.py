@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from enum import Enum
 
-from redis.exceptions import AuthenticationError, ClusterError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterError,
+    InvalidResponse,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -46,6 +53,16 @@ WRONG_TYPE = "WRONGTYPE"
 IN_SCRIPT = "ACL failure in script"
 """How an ERR begins that is a NOPERM for what a script does."""
 
+NO_DATABASE = "Redis has no database of that number (HAYSTREAM_REDIS)"
+SOMETHING_ELSE: Mapping[str, str] = {
+    "DB index is out of range": NO_DATABASE,
+    "invalid DB index": NO_DATABASE,
+    "SELECT is not allowed": NO_DATABASE,
+    "unknown command 'SENTINEL'": "that is no sentinel (HAYSTREAM_REDIS_SENTINEL)",
+    "Cluster mode is not enabled": "that is no Redis Cluster (HAYSTREAM_REDIS_CLUSTER)",
+}
+"""What a server's error has in its text that is another one than the settings say."""
+
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 """In the text, which is all that redis-py leaves of it, where the server's certificate is not trusted."""
 
@@ -70,6 +87,12 @@ def unavailable(error: Exception) -> StoreUnavailable | None:
         return StoreRefused(
             f"Redis cannot be used: its certificate is not trusted (HAYSTREAM_REDIS_CA_FILE): {error}"
         )
+    if isinstance(error, InvalidResponse):
+        return StoreRefused(f"what answers is no Redis (HAYSTREAM_REDIS): {error}")
+    if isinstance(error, ResponseError | RedisClusterException):
+        for said, meant in SOMETHING_ELSE.items():
+            if said in str(error):
+                return StoreRefused(f"{meant}: {error}")
     if not isinstance(error, RedisError):
         # A cluster's client, and the sockets, have errors of their own.
         known = isinstance(error, RedisClusterException | OSError)
