@@ -40,7 +40,7 @@ def test_items_arrive_keyed_and_once(kafka, topic_prefix, tmp_path, monkeypatch,
     with pytest.raises(UserError, match=f"no topic {topic_prefix}.items"):
         import_.run("csv", table, to="kafka")
     asyncio.run(create(kafka.bootstrap, f"{topic_prefix}.items"))
-    import_.run("csv", table, to="kafka")
+    import_.run("csv", table, to="Kafka")  # which is no file either
     assert "2500 items to" in capfd.readouterr().err
     records = asyncio.run(consume(kafka.bootstrap, f"{topic_prefix}.items", 2500))
     assert {decode_item(value, key).item_id for key, value in records} == {f"m{i}" for i in range(2500)}

@@ -37,6 +37,8 @@ READERS: dict[Kind, Callable[..., Iterator[Imported]]] = {
     "maildir": read_maildir,
     "eml": read_eml,
 }
+KAFKA = "kafka"
+"""What `to` says in whatever case; a file of that name is ./kafka."""
 SHOWN = 10
 IN_FLIGHT = 1000
 """Records handed to the producer before the broker's answers are awaited."""
@@ -85,10 +87,11 @@ def run(
         raise UserError(
             f"--collection {collection!r}: expected 1 to 512 characters, none of them a control character"
         )
-    file = Path(to) if to and to != "kafka" else None
+    to_kafka = to is not None and to.lower() == KAFKA
+    file = Path(to) if to and not to_kafka else None
     if file is not None and file.exists() and any(file.samefile(read) for read in (path, aliases) if read):
         raise UserError(f"--to {to}: that is what is read; it would be lost")
-    settings = load(config) if config or to == "kafka" else Settings()
+    settings = load(config) if config or to_kafka else Settings()
     making = Making(
         collection,
         text=text,
@@ -97,10 +100,10 @@ def run(
     )
     tally = Tally()
     items = tally.items(READERS[kind](path, making))
-    destination = f"{settings.topic('items')} at {settings.kafka}" if to == "kafka" else to or "standard output"
+    destination = f"{settings.topic('items')} at {settings.kafka}" if to_kafka else to or "standard output"
     try:
         with closing(items):
-            if to == "kafka":
+            if to_kafka:
                 asyncio.run(_to_kafka(items, settings, tally))
             else:
                 _to_file(items, file, tally)
