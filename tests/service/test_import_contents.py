@@ -1,5 +1,6 @@
 """What a message says: real shapes of mail, and what nobody should send."""
 
+import base64
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -87,10 +88,19 @@ def test_a_signed_message_with_a_forwarded_page() -> None:
 def test_charsets(charset: str, body: bytes, text: str) -> None:
     head = f"Content-Type: text/plain; charset={charset}\nContent-Transfer-Encoding: 8bit"
     if b"\x00" in body:  # a line end of UTF-16 is no line end of mail's
-        import base64
-
         head, body = head.replace("8bit", "base64"), base64.b64encode(body)
     assert contents(raw(head.encode(), body)).text == text
+
+
+@pytest.mark.parametrize("encoding", ["base64", "Base64 \t"])
+@pytest.mark.parametrize("left", range(8))
+def test_base64_may_be_cut_off_and_have_blanks_after_its_name(encoding: str, left: int) -> None:
+    head = f"Content-Type: text/plain\nContent-Transfer-Encoding: {encoding}".encode()
+    encoded = base64.encodebytes(b"At noon, then? " * 9)
+    text = contents(raw(head, encoded[: 100 - left] + b"\n--\n")).text
+    assert text is not None
+    assert ("At noon, then? " * 9).startswith(text)
+    assert len(text) >= 99 * 3 // 4 - 6
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ out.
 
 import re
 from codecs import lookup
-from email.errors import HeaderParseError
+from email.errors import HeaderParseError, InvalidBase64LengthDefect
 from email.header import decode_header
 from email.message import Message
 from email.parser import BytesParser
@@ -61,6 +61,8 @@ WIDER = {
 _ENCODED_WORD = r"=\?[^?\s]*\?[bBqQ]\?.*?\?="
 _ENCODED_WORDS = re.compile(rf"{_ENCODED_WORD}(?:\s*{_ENCODED_WORD})*")
 """What a header says beyond ASCII (RFC 2047): white space between two of them is not part of it."""
+_LAST_DIGIT = re.compile(r"[A-Za-z0-9+/][^A-Za-z0-9+/]*\Z")
+"""Of a text in base64."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
@@ -73,7 +75,8 @@ class Contents(NamedTuple):
 
 
 class Mail(Message):
-    """A message whose parameters are as good as absent where Python cannot read them."""
+    """A message whose parameters are as good as absent where Python cannot read them, and whose encoding is the one
+    that is named, whatever blanks follow it."""
 
     @override
     def get_param(self, *given: Any, **named: Any) -> Any:
@@ -82,6 +85,11 @@ class Mail(Message):
             return super().get_param(*given, **named)
         except (TypeError, ValueError):
             return given[1] if len(given) > 1 else named.get("failobj")
+
+    @override
+    def get(self, name: str, failobj: Any = None) -> Any:
+        found = super().get(name, failobj)  # by this name the base class asks before it decodes
+        return found.strip() if name == "content-transfer-encoding" and isinstance(found, str) else found
 
 
 class TooMuch(Exception):  # noqa: N818 - it becomes a `Skipped`
@@ -168,6 +176,10 @@ def part_text(part: Message) -> str:
     if not kind.startswith("text/") or part.get_content_disposition() == "attachment":
         return ""
     payload = part.get_payload(decode=True)
+    if any(isinstance(defect, InvalidBase64LengthDefect) for defect in part.defects):
+        # A digit over, where a text was cut off, is less than a byte; Python decodes nothing for it.
+        part.set_payload(_LAST_DIGIT.sub("", str(part.get_payload())))
+        payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""
     found = _decoded(payload, _known(_charset(part)) or ANY_BYTES)
