@@ -132,3 +132,14 @@ async def test_a_producer_that_is_closed_while_it_starts_is_stopped(broker: Brok
     with pytest.raises(RuntimeError, match="closed"):
         await sending
     assert [client.stopped for client in broker.clients] == [True]
+
+
+async def test_what_is_not_acknowledged_is_told_with_its_topic(broker: Broker) -> None:
+    producer = Producer(Settings(topic_prefix="other"), acknowledge_seconds=0.01)
+    with pytest.raises(BrokerUnavailable, match=r"for other\.verdicts within 0\.01 s"):
+        await producer.send("verdicts", b"q", b"to a topic that is not there")
+    producer = Producer(Settings())
+    sending = asyncio.create_task(producer.send("leases", b"q", b"refused"))
+    (await broker.has(b"refused")).set_exception(OutOfOrderSequenceNumber())
+    with pytest.raises(BrokerUnavailable, match=r"for haystream\.leases: OutOfOrder"):
+        await sending

@@ -85,6 +85,7 @@ class Producer:
         began = perf_counter()
         producer: AIOKafkaProducer | None = None
         found: list[RecordMetadata] = []
+        unanswered = f"Kafka did not acknowledge what is for {self._settings.topic(topic)}"
         try:
             async with asyncio.timeout(self._seconds):
                 while len(found) < len(records):
@@ -96,11 +97,11 @@ class Producer:
             await self._let_go(producer)  # the broker misses a sequence number now
             raise
         except TimeoutError:
-            raise BrokerUnavailable(f"Kafka did not acknowledge within {self._seconds:g} s") from None
+            raise BrokerUnavailable(f"{unanswered} within {self._seconds:g} s") from None
         except (KafkaError, OSError) as error:
             if not getattr(error, "retriable", True):
                 await self._let_go(producer)
-            raise BrokerUnavailable(f"Kafka did not acknowledge: {error!r}") from error
+            raise BrokerUnavailable(f"{unanswered}: {error!r}") from error
         self._acknowledged(topic, perf_counter() - began)
         return found
 
