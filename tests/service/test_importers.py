@@ -322,7 +322,7 @@ def test_messages_that_are_no_items_say_why(tmp_path, text, code):
     result = mail(tmp_path, text)
     assert isinstance(result, Skipped)
     assert (result.where, result.code) == ("one.eml", code)
-    assert (result.detail == "no address in From or Sender") == (code == "missing_field")
+    assert ("no address in From or Sender" in result.detail) == (code == "missing_field")
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def _item(where: str, message: bytes, *, making: Making, rule: Rule | None) -> I
     except TooMuch as too_much:
         return too_large(where, str(too_much))
     if fields["sender"] is None:
-        return Skipped(where, Code.MISSING_FIELD.value, "no address in From or Sender")
+        return Skipped(where, Code.MISSING_FIELD.value, "sender: needed: there is no address in From or Sender")
     named = {"message_id": _message_id(headers), "item_id": fields["item_id"], "file": where}
     return making.item(where, fields, named)
 
