@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
-from support.pipeline import Pipeline, is_ready, settings_on, until
+from support.forked import ForkedWorker
+from support.pipeline import Pipeline, is_ready, rebuild, settings_on, until
 from support.redis_copy import Copy, copied, noted
 from support.seeds import faults
 
@@ -194,3 +195,25 @@ async def test_a_query_that_is_gone_from_the_store_is_read_again(
     await pipeline.say(*since)
     await started_again(worker)
     await pipeline.assert_is_the_fold([*BEFORE, *since])
+
+
+async def test_rankings_of_a_rebuild_are_newer_than_those_of_a_worker_whose_clock_was_ahead(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    ahead = ForkedWorker(
+        pipeline.environment(), first="import time; n = time.time; time.time = lambda: n() + 86400.0"
+    )
+    try:
+        await asyncio.to_thread(ahead.start)
+        await pipeline.say(*BEFORE)
+        await pipeline.assert_is_the_fold(BEFORE)
+        await asyncio.to_thread(ahead.stop)
+    finally:
+        await asyncio.to_thread(ahead.close)
+    before = max(ranking.revision for ranking in await pipeline.rankings())
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.flushall()
+    await rebuild(pipeline.settings, pipeline.store)
+    last = {ranking.query_id: ranking.revision for ranking in await pipeline.rankings()}
+    assert all(revision > before for revision in last.values())
+    await pipeline.assert_is_the_fold(BEFORE)

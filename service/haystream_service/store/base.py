@@ -472,8 +472,8 @@ class Store(Logs, Queries, Notes, Marks, Protocol):
         """Remove everything under this store's prefix."""
         ...
 
-    async def ping(self) -> None:
-        """Return if the store answers and takes writes."""
+    async def ping(self) -> float:
+        """Return, if the store answers and takes writes, what time it has: seconds since the epoch."""
         ...
 
     async def drops(self) -> str | None:

@@ -32,6 +32,7 @@ from haystream_service.store.base import (
     Store,
     StoredQuery,
 )
+from haystream_service.store.claims import SECOND
 from haystream_service.store.memory_claims import MemoryClaims, QueryLeases
 from haystream_service.store.tables import fingerprint, packed, runs, table
 
@@ -412,8 +413,8 @@ class MemoryStore(Store):
         return None
 
     @override
-    async def ping(self) -> None:
-        return
+    async def ping(self) -> float:
+        return self._claims.clock() / SECOND
 
     @override
     async def close(self) -> None:

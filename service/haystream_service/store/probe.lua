@@ -1,3 +1,4 @@
 -- Whether the server takes writes, and from a script: KEYS[1] is a key for nothing else. It changes it once.
+-- Answers the server's time: seconds since the epoch, and microseconds.
 redis.call('SET', KEYS[1], '', 'NX')
-return 1
+return redis.call('TIME')

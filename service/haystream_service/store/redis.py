@@ -33,6 +33,7 @@ from typing_extensions import override
 
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreRefused
+from haystream_service.store.claims import SECOND
 from haystream_service.store.connection import redis_client
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis_calls import RedisCalls, Script
@@ -95,8 +96,9 @@ class RedisStore(RedisLogs, RedisQueries, RedisNotes, RedisMarks, Store):
         await self._unlink(self._keys.everything)
 
     @override
-    async def ping(self) -> None:
-        await self._run(self._probe, [self._keys.probe], [])
+    async def ping(self) -> float:
+        seconds, microseconds = await self._run(self._probe, [self._keys.probe], [])
+        return int(seconds) + int(microseconds) / SECOND
 
     @override
     async def drops(self) -> str | None:

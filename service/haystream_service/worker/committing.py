@@ -64,7 +64,7 @@ class Committing:
             lambda: shared.store.delete_query(
                 self._query_id,
                 self._partition,
-                revision=int(shared.clock.now() * 1000),
+                revision=int(shared.store_clock.now() * 1000),
                 # All of the batch: what is read again once this is done is known then, as what came before it is.
                 read=batch.position_after(NOTHING_READ, cursor=0),
             )

@@ -183,7 +183,7 @@ class QueryOwner:
         if self._loaded is not None:
             self.wake()
             return
-        clock = self._shared.clock
+        clock = self._shared.store_clock
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         if head.settings is not None and head.settings.status == Status.DELETED:
             self._be_deleted(head.revision, head.position)
@@ -427,7 +427,7 @@ class QueryOwner:
         """Apply what is in the batch, and what the collection got since."""
         follower = self._opening.follower
         assert follower is not None
-        limits, clock = self._shared.limits, self._shared.clock
+        limits, clock = self._shared.limits, self._shared.store_clock
         self.worked, self.slimmed = clock.monotonic(), False
         pace = Pace(limits.item_publish_seconds, limits.totals_seconds) if self._stays(loaded) else AT_ONCE
         heavy, turn = loaded.heavy(batch), Turn.ANSWER if batch.deliveries else Turn.GROWTH

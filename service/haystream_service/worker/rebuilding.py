@@ -139,7 +139,7 @@ class Rebuild:
                 totals_seconds=0.0,
             ),
         )
-        await worker.written.begin()
+        await worker.begin()
         read: dict[TopicPartition, int] = {}
         records = 0
         try:

@@ -14,7 +14,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
 from haystream_service.worker.attempts import Attempts
-from haystream_service.worker.clock import Clock
+from haystream_service.worker.clock import Clock, StoreClock
 from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.marks import check_kept
 from haystream_service.worker.retry import Retry
@@ -68,6 +68,8 @@ class Shared:
     publisher: Publisher
     metrics: Metrics
     clock: Clock
+    store_clock: StoreClock
+    """By which all is dated that is saved or published: of two processes the later one has the later date."""
     retry: Retry
     limits: Limits
     caught_up: CaughtUp

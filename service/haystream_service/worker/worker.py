@@ -12,7 +12,7 @@ from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.wire import as_id
 from haystream_service.worker.batch import decode
-from haystream_service.worker.clock import Clock, SystemClock
+from haystream_service.worker.clock import Clock, StoreClock, SystemClock
 from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
 from haystream_service.worker.followers import Followers
 from haystream_service.worker.gauges import Gauges
@@ -56,13 +56,14 @@ class Worker:
     ) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._generation: str | None = None
-        retry = retry or Retry(metrics)
+        retry, clock = retry or Retry(metrics), clock or SystemClock()
         self.written = Written(store, retry)
         self._shared = Shared(
             store=store,
             publisher=publisher,
             metrics=metrics,
-            clock=clock or SystemClock(),
+            clock=clock,
+            store_clock=StoreClock(clock),
             retry=retry,
             limits=limits or Limits(),
             caught_up=caught_up,
@@ -108,7 +109,13 @@ class Worker:
         # Workers of an earlier version see this, and end.
         self._generation = await shared.retry(lambda: shared.store.begin(raised(found), instead_of=found))
         check_mark(self._generation, topics)
+        await self.begin()
+
+    async def begin(self) -> None:
+        """Learn the store's history and its time: what `start` ends with, for whoever needs no mark."""
+        shared = self._shared
         await self.written.begin()
+        shared.store_clock.heard(await shared.retry(shared.store.ping))
 
     # ---- records ----
 
@@ -214,7 +221,8 @@ class Worker:
         """Why the store cannot be worked with; nothing where it can."""
         try:
             store = self._shared.store
-            _, generation, policy = await asyncio.gather(store.ping(), store.generation(), store.drops())
+            now, generation, policy = await asyncio.gather(store.ping(), store.generation(), store.drops())
+            self._shared.store_clock.heard(now)
             check_kept(self._generation, generation)
         except StoreUnavailable as error:
             self._shared.metrics.server_errors.labels("redis").inc()

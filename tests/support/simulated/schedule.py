@@ -251,7 +251,7 @@ class Schedule:
             self.broker,
             rng,
             self.metrics,
-            skew=0.0 if self.goes_back else rng.choice((0.0, 0.0, -3600.0, 0.5, 86400.0)),
+            skew=rng.choice((0.0, 0.0, -3600.0, 0.5, 86400.0)),
             fatal=rng.randint(1, 400) if rng.random() < 0.5 and not self._calm else None,
         )
         process.did = self._note
