@@ -233,7 +233,8 @@ def test_what_is_expected_to_remain_is_the_sum_of_means_though_the_data_contradi
     rng, prior = np.random.default_rng(3), replace(RATES, mean=0.3, participants={f"p{k}": level for k in range(8)})
     mails = [[f"p{k}" for k in rng.choice(60, int(rng.integers(2, 5)), replace=False)] for _ in range(300)]
     mails += [[f"x{2 * k}", f"x{2 * k + 1}"] for k in range(100)]
-    state, _ = step(State(), Query("q", prior=prior))
+    state = State()
+    step(state, Query("q", prior=prior))
     for number, people in enumerate(mails):
         step(state, item(f"i{number}", *people, sender=people[0]))
     query = state.queries["q"]
