@@ -87,6 +87,32 @@ def test_after_much_growth_means_are_as_good_as_promised(model: ModelName, at_on
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_what_new_edges_at_a_hub_owe_is_bounded_and_solved_when_there_is_time(model: ModelName) -> None:
+    collection = Collection("default")
+    for number in range(200):
+        collection.add(item(f"i{number}", "hub", f"p{number}"))
+    query, owes, numbers = settled(collection, model), False, iter(range(200, 400))
+    query.apply_verdict(verdict(0, "i0", Outcome.RELEVANT))
+    query.finish()
+    for number in numbers:
+        collection.add(item(f"i{number}", "hub", f"p{number}"))
+        query.settle()
+        owed = local(query)._columns.state.tolerances.owed
+        assert (unsolved(query) <= owed * (1.0 + 1e-9)).all()
+        owes |= (unsolved(query) > local(query)._columns.state.tolerances.sides * (1.0 + 1e-9)).any()
+    assert owes
+    query.finish()
+    assert (unsolved(query) <= local(query)._columns.state.tolerances.sides * (1.0 + 1e-9)).all()
+
+
+def unsolved(query: QueryState) -> Floats:
+    """The largest residual of each side, over the diagonal, shape (sides,)."""
+    state, people = local(query)._columns.state, len(query.collection.graph)
+    residual, diagonal = state.people.residual[:people], flat(state.system.diagonal)[:people]
+    return np.asarray(np.abs(residual / diagonal[:, None]).max(axis=0))
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_a_query_without_data_takes_what_another_has_solved(model: ModelName) -> None:
     rng = np.random.default_rng(2)
     collection = collection_of(900, rng)

@@ -101,7 +101,10 @@ class LocalEngine:
         self._build = 0
         self._estimated = False
         self._owed = False
-        """Whether sides may be off by more than their tolerances (`Tolerances.owed`)."""
+        """Whether sides may be off by more than their tolerances (`Tolerances.owed`) since something was judged.
+
+        Before that all but REMAINING are 0, and what is left of that one matters to second order alone.
+        """
         self._referred = False
         """Whether all who have a reach are still to be looked at since there is another reference."""
         self._lagging = False
@@ -269,7 +272,6 @@ class LocalEngine:
         self._columns.fill_out()
         refer(state, self.readings.concentrations.screened, everybody, shift)
         push_unpushed(state, state.tolerances.sides)
-        self._owed = False
         may_wait = move <= COMMON_SHIFT_WAITS and not (self._referred or state.news.later.size[0])
         if not may_wait:
             mark_reached(state, everybody)
@@ -431,7 +433,7 @@ class LocalEngine:
         if count and not estimated:
             # Of a variance, less D².
             self.drift = worst * self._tolerance / state.inverse.tolerances.corrected
-        if not (stop[0] or state.inverse.healing.state[1]):
+        if self._owed and not (stop[0] or state.inverse.healing.state[1]):
             self._solve_owed()
         if self._referred and not stop[0]:
             mark_reached(state, self._columns.participants)
@@ -445,11 +447,10 @@ class LocalEngine:
 
     def _solve_owed(self) -> None:
         """Solve all sides to their tolerances."""
-        if self._owed:
-            self._columns.fill_out()
-            push_everybody(self._columns.state, self._columns.participants)
-            self._owed = False
-            self.readings.check_solves()
+        self._columns.fill_out()
+        push_everybody(self._columns.state, self._columns.participants)
+        self._owed = False
+        self.readings.check_solves()
 
     @property
     def participants_left(self) -> int:
@@ -549,8 +550,8 @@ class LocalEngine:
     def _follow(self, changes: UnreadChanges) -> None:
         """Do to Λ what was done to Q, then renew the priors of the edges that it moved."""
         self._columns.fill_out()
-        self._owed |= changes.moves_edges
         if self._judged:
+            self._owed |= changes.moves_edges
             self._follow_inverse(changes)
         else:
             self._follow_prior(changes)
