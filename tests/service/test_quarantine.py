@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.pipeline import until
-from support.world import World, item, verdict
+from support.world import DayAhead, World, item, verdict
 
 from haystream.errors import Code, QueryFailed
 from haystream.events import Event, Outcome, Query, Verdict
@@ -71,7 +71,7 @@ async def _taken_up(world: World) -> None:
 
 async def test_a_batch_that_raises_twice_stops_its_query_and_no_other(world: World, poison: Poison) -> None:
     poison.verdict_id = "bad-v3"
-    process = await world.process()
+    process = await world.process(clock=DayAhead())
     events = [Query("good"), Query("bad"), *ITEMS, *facts("good", range(3)), *facts("bad", range(3))]
     world.say(*events)
     await process.settled()
@@ -86,6 +86,7 @@ async def test_a_batch_that_raises_twice_stops_its_query_and_no_other(world: Wor
     why = (await world.store.read_note("bad")).quarantine
     assert why is not None
     assert (why.code, why.detail) == ("quarantined", "computing it raised ZeroDivisionError: division by zero")
+    assert why.since <= await world.store.ping()
     assert world.rankings("good")[-1].screened == 6
     assert world.rankings("bad")[-1].screened == 3
     assert process.worker.troubles() + await process.worker.store_troubles() == []

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.world import Process, World, item, lease, verdict
+from support.world import DayAhead, Process, World, item, lease, verdict
 from typing_extensions import override
 
 from haystream.events import Query, Status
@@ -13,6 +13,7 @@ from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import encode_query
 from haystream_service.worker import residents
 from haystream_service.worker.batch import Batch, Delivery
+from haystream_service.worker.clock import Clock
 from haystream_service.worker.committing import Committing
 from haystream_service.worker.memory_broker import MemoryPublisher
 from haystream_service.worker.rankings import OwnRankings
@@ -64,9 +65,11 @@ def told(world: World) -> int:
     return [message.value for message in world.broker.messages("next-items")].count(None)
 
 
-async def settled(world: World, *events: Query, withdrawn_seconds: float = 0.0) -> Process:
+async def settled(
+    world: World, *events: Query, withdrawn_seconds: float = 0.0, clock: Clock | None = None
+) -> Process:
     """A process, when all is taken in. What was deleted so many seconds ago is no concern of it."""
-    process = await world.process(withdrawn_seconds=withdrawn_seconds)
+    process = await world.process(withdrawn_seconds=withdrawn_seconds, clock=clock)
     await process.settled()  # else it may find at its start what it has just deleted itself
     world.say(*events)
     await process.settled()
@@ -94,6 +97,12 @@ async def test_one_deleted_lately_is_watched(world: World) -> None:
     await deleted(world)
     heir = await settled(world, withdrawn_seconds=3600.0)
     assert told(world) == 2
+    assert heir.worker.revision("q") is not None
+
+
+async def test_how_long_ago_that_was_is_no_matter_of_the_date_that_a_machine_has(world: World) -> None:
+    await deleted(world)
+    heir = await settled(world, withdrawn_seconds=3600.0, clock=DayAhead())
     assert heir.worker.revision("q") is not None
 
 

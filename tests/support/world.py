@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
@@ -22,6 +23,7 @@ from haystream_service.wire import (
     encode_verdict,
 )
 from haystream_service.wire.records import NextItems
+from haystream_service.worker.clock import Clock, SystemClock
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker
@@ -30,6 +32,14 @@ from support.equality import EXACT, assert_is_the_fold
 RELEVANCE = replace(DEFAULT_PRIORS["relevance"], mean=0.4)
 PEOPLE = ("ann", "bo", "cy", "dee", "eve")
 T = TypeVar("T")
+
+
+class DayAhead(SystemClock):
+    """The clock of a machine whose date is wrong."""
+
+    @override
+    def now(self) -> float:
+        return super().now() + 86_400.0
 
 
 class Process:
@@ -41,6 +51,7 @@ class Process:
         *,
         store: Store | None = None,
         publisher: Any = None,
+        clock: Clock | None = None,
         **limits: Any,
     ) -> None:
         self.world = world
@@ -53,6 +64,7 @@ class Process:
             ends=self.consumer.ends,
             again=self.consumer.again,
             metrics=self.metrics,
+            clock=clock,
             limits=Limits(
                 **{
                     "item_publish_seconds": 0.0,

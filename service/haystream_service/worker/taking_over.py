@@ -40,7 +40,7 @@ async def take_over(
 
 async def _heads(partitions: Collection[int], shared: Shared, owner_of: Callable[[str, int], QueryOwner]) -> Heads:
     """Of all queries but those that were deleted long ago. Raises `TopicsReplaced`."""
-    long_ago = 1000 * (shared.clock.now() - shared.limits.withdrawn_seconds)
+    long_ago = 1000 * (shared.store_clock.now() - shared.limits.withdrawn_seconds)
     found: Heads = []
     for partition in partitions:
         query_ids = sorted(await shared.retry(partial(shared.store.query_ids, partition)))

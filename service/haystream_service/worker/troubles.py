@@ -165,7 +165,7 @@ class Troubles:
     async def stop(self, failure: QueryFailed) -> None:
         """Put the query into quarantine."""
         shared = self._shared
-        why = Quarantine(failure.code.value, failure.detail, shared.clock.now())
+        why = Quarantine(failure.code.value, failure.detail, shared.store_clock.now())
         note = partial(shared.store.quarantine, self._query_id, self._partition, why)
         await shared.written.counted(self._counted, note)
         self.stopped, self.listed, self._raised = why, True, 0
