@@ -115,7 +115,11 @@ class Worker:
         """Learn the store's history and its time: what `start` ends with, for whoever needs no mark."""
         shared = self._shared
         await self.written.begin()
-        shared.store_clock.heard(await shared.retry(shared.store.ping))
+        await shared.retry(self._ask_time)
+
+    async def _ask_time(self) -> None:
+        """Set the clock by the store's. Raises as `Store.ping`."""
+        self._shared.store_clock.heard(await self._shared.store.ping())
 
     # ---- records ----
 
@@ -221,8 +225,7 @@ class Worker:
         """Why the store cannot be worked with; nothing where it can."""
         try:
             store = self._shared.store
-            now, generation, policy = await asyncio.gather(store.ping(), store.generation(), store.drops())
-            self._shared.store_clock.heard(now)
+            _, generation, policy = await asyncio.gather(self._ask_time(), store.generation(), store.drops())
             check_kept(self._generation, generation)
         except StoreUnavailable as error:
             self._shared.metrics.server_errors.labels("redis").inc()
