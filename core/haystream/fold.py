@@ -47,7 +47,7 @@ class State:
 
 
 def step(state: State, event: Event) -> tuple[str, ...]:
-    """Fold one event into the state; the queries, by id, that are not what they were. A known fact changes none.
+    """The queries, by id, that are not what they were once an event is folded into the state: none by a known fact.
 
     Raises:
         Rejected: the event is bad; the state is what it was.
