@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from math import prod
 from typing import Any, Generic, TypeVar, cast
 from weakref import finalize
@@ -25,8 +26,14 @@ LINE, PAGE = 64, mmap.PAGESIZE
 _sizes: dict[int, int] = {}
 """Bytes of what templates and copies have, by memfd."""
 
-_mapped: set[int] = set()
-"""The memory of copies that are there, by `id`."""
+_mapped: dict[int, int] = {}
+"""Of the memory of copies that are there, by `id`: the memfd."""
+
+PAGE_MAP, ENTRY = "/proc/self/pagemap", 8
+"""Where Linux tells of each page of this process, and in how many bytes."""
+PRESENT, SWAPPED, OF_FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
+"""Bits of these: a page that is in memory, or was; and one that is a file's or shared, as a private one is until it
+is written to."""
 
 FAILED = ctypes.c_void_p(-1).value
 """What mmap(2) returns where it could not."""
@@ -73,7 +80,7 @@ class Template(Generic[_T]):
             raise MemoryError(f"mmap of {length:,} bytes: {os.strerror(ctypes.get_errno())}")
         memory: Any = (ctypes.c_byte * length).from_address(address)
         if flags == mmap.MAP_PRIVATE:
-            _mapped.add(id(memory))
+            _mapped[id(memory)] = of.number
         unmap = finalize(memory, _unmap, id(memory), address, length, of)
         unmap.atexit = False  # another thread may still be at work there
         return [
@@ -85,14 +92,29 @@ class Template(Generic[_T]):
 def give_back(array: Array) -> bool:
     """Have the array be as its template has it again, without memory of its own; False, and nothing is done, where
     it is no array of a `Template.copy`, or it shares a page with others, or the system refuses."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if id(base) not in _mapped or array.nbytes < PAGE or array.ctypes.data % PAGE:
+    if id(_memory_of(array)) not in _mapped or array.nbytes < PAGE or array.ctypes.data % PAGE:
         return False
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return bool(libc.madvise(array.ctypes.data, array.nbytes, mmap.MADV_DONTNEED) == 0)
+
+
+def bring_pages(here: Array, there: Array) -> bool:
+    """Have all arrays of the copy that `there` is one of be as those of the copy that `here` is one of, at the cost
+    of the pages that differ; False, and nothing is done, where these are no two `Template.copy` of one template.
+    """
+    source, target = _memory_of(here), _memory_of(there)
+    if id(source) not in _mapped or _mapped[id(source)] != _mapped.get(id(target)):
+        return False
+    old, new = (np.frombuffer(memory, np.uint8) for memory in (source, target))
+    whole = len(old) - len(old) % PAGE
+    old_pages, new_pages = (some[:whole].view(np.uint64).reshape(-1, PAGE // 8) for some in (old, new))
+    own = _own_pages(source) if _tells_own_pages() else None
+    own = (old_pages != new_pages).any(axis=1) if own is None else own[: len(old_pages)]
+    which = np.flatnonzero(own)
+    new_pages[which] = old_pages[which]
+    new[whole:] = old[whole:]
+    return True
 
 
 def zeros_as_needed(*shape: int) -> NDArray[np.float64]:
@@ -113,6 +135,39 @@ class _Memory:
         finalize(self, _close, number)
 
 
+def _memory_of(array: Array) -> Any:
+    """What an array is a view of."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
+
+
+def _own_pages(memory: Any) -> NDArray[np.bool_] | None:
+    """Which pages of a copy have been written to, as Linux tells; None where it does not."""
+    first, size = ctypes.addressof(memory) // PAGE, ENTRY * -(-ctypes.sizeof(memory) // PAGE)
+    try:
+        with open(PAGE_MAP, "rb") as table:
+            table.seek(ENTRY * first)
+            told = table.read(size)
+    except OSError:
+        return None
+    if len(told) != size:
+        return None
+    entries = np.frombuffer(told, np.uint64)
+    in_memory, of_file = entries & (PRESENT | SWAPPED) != 0, entries & OF_FILE != 0
+    return np.asarray(in_memory & ~of_file)
+
+
+@cache
+def _tells_own_pages() -> bool:
+    """Whether what the system tells of pages is so: it may not be Linux, or a sandbox keeps it to itself."""
+    (array,) = Template((np.zeros(3 * PAGE, np.uint8),)).copy()
+    array[PAGE] = array[0] + 1  # the second is written to, the first is only read, and the third not even that
+    own = _own_pages(_memory_of(array))
+    return own is not None and own.tolist() == [False, True, False]
+
+
 def _memory_without_address(nbytes: int) -> _Memory | None:
     """So many bytes; None where that is 0, the system has no memfd, or it does not let this process have one."""
     try:
@@ -127,7 +182,7 @@ def held_bytes() -> int:
 
 
 def _unmap(number: int, address: int, length: int, _: _Memory) -> None:
-    _mapped.discard(number)
+    _mapped.pop(number, None)
     ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(length))
 
 

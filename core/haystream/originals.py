@@ -4,6 +4,7 @@ once, the original, and copied; a query's ranking is that of the prior where not
 from collections.abc import Hashable
 from dataclasses import fields, replace
 
+from haystream.arrays import Floats, Ints
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.prior_inverse import (
@@ -31,16 +32,59 @@ MOST_FOLLOWED = 2.0
 """Who opens waits for a newer one where so many times as much has come, but for items on a larger graph: to follow
 that takes up to a tenth of a second, for which verdicts of other queries may have to wait."""
 
+LEADER_LAGS = 1 / 16
+"""Where so much of that has come, it is taken in ahead for all who open: some 30 ms where a new pair moves
+hundreds of entries."""
+
 MOST_PRIORS = 4
 """So many originals are kept of one collection. What their copies share with one that is let go stays as long as
 these do."""
+
+
+class Follower:
+    """An engine without data, and how much of its collection it has been offered."""
+
+    def __init__(self, collection: Collection, engine: LocalEngine, items: int = 0, withdrawn: int = 0) -> None:
+        self._collection = collection
+        self.engine = engine
+        self.items = items
+        """It knows the collection's first items, so many."""
+        self.withdrawn = withdrawn
+        """And of these, so many that were withdrawn: the first ones that were."""
+
+    def news(self) -> list[tuple[Ints, Floats]]:
+        """What the collection got since: edges, and by how many items they have more on offer; it is known then."""
+        collection, sets = self._collection, self._collection.sets
+        gone = collection.withdrawn.data[self.withdrawn : collection.withdrawn.size]
+        offered = sets.offered(collection.sets_of(self.items, len(collection)))
+        edges, taken_back = sets.offered(collection.sets_at(gone))
+        self.items, self.withdrawn = len(collection), collection.withdrawn.size
+        return [news for news in (offered, (edges, -taken_back)) if len(news[0])]
+
+    def follow(self) -> None:
+        """Take in what the collection got; the engine's next `settle` says what that moved.
+
+        Raises:
+            QueryFailed: TOO_MUCH_WORK.
+        """
+        for edges, items in self.news():
+            self.engine.offer(edges, items)
+        self.engine.follow()
+
+    def outdated(self, times: float) -> bool:
+        """Whether the collection has got so many times as much as it gets until a newer original is made ahead."""
+        collection, graph = self._collection, self._collection.graph
+        news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
+        most = max(times * MOST_ITEMS, min(times, 1.0) * graph.edges / EDGES_PER_ITEM)
+        return news > most or self.engine.behind > times * MOST_MOVED * len(graph)
 
 
 class Original:
     """A prior without a watch-list on a collection as it was at some moment, to be copied once it is made.
 
     Copies share its memory where they have not changed it. A newer original shares nothing with an older one's
-    copies, so one is made only where following what came since would take longer.
+    copies, so one is made only where following what came since would take longer. That is done once for all who
+    open: the **leader** is a copy that does so, and whoever opens gets a twin of it.
     """
 
     def __init__(
@@ -51,23 +95,26 @@ class Original:
         before: "Original | None" = None,
     ) -> None:
         """`engine` has that precision, knows the items that the one `before` knows, or none, and is used up."""
-        items, withdrawn, rankings = (before.items, before.withdrawn, before.rankings) if before else (0, 0, None)
-        self.items: int = len(collection)
-        """How many items of the collection are in it."""
-        self.withdrawn: int = collection.withdrawn.size
-        """How many of these are withdrawn in it: the first ones that were."""
-        self.rankings: PriorRankings = PriorRankings(collection, self.items, rankings)
-        """By the prior, of these items."""
-        sets, gone = collection.sets, collection.withdrawn.data[withdrawn : self.withdrawn]
-        offered = sets.offered(collection.sets_of(items, self.items))
-        edges, taken_back = sets.offered(collection.sets_at(gone))
-        self._offered = [news for news in (offered, (edges, -taken_back)) if len(news[0])]
+        self._made = Follower(collection, engine, *((before.items, before.withdrawn) if before else ()))
+        self._offered = self._made.news()
+        self._leader: Follower | None = None
+        self.rankings: PriorRankings = PriorRankings(collection, self.items, before.rankings if before else None)
+        """By the prior, of the items that are in it."""
         self._collection = collection
         self._precision = precision
-        self._engine = engine
         precision.grow()
         as_it_was = PrecisionAsItWas(precision, precision.changes.unread(engine))
         engine.move(collection.graph.as_now(), as_it_was)
+
+    @property
+    def items(self) -> int:
+        """How many items of the collection are in it."""
+        return self._made.items
+
+    @property
+    def withdrawn(self) -> int:
+        """How many of these are withdrawn in it: the first ones that were."""
+        return self._made.withdrawn
 
     def make(self, policy: Policy | None = None) -> None:
         """Compute it, and what a query with that policy begins with.
@@ -77,7 +124,7 @@ class Original:
         Raises:
             QueryFailed: TOO_MUCH_WORK.
         """
-        engine = self._engine
+        engine = self._made.engine
         for edges, items in self._offered:
             engine.offer(edges, items)
         engine.settle()
@@ -88,18 +135,38 @@ class Original:
 
     def finish(self) -> "Original":
         """This one, to be copied from now on."""
-        engine = self._engine
-        engine.move(self._collection.graph, self._precision)
-        self._engine = engine.copy(self._template)
-        self.rankings.use(self._engine.readings)
+        made = self._made
+        made.engine.move(self._collection.graph, self._precision)
+        made.engine = made.engine.copy(self._template)
+        self.rankings.use(made.engine.readings)
         return self
 
-    def engine(self, *, laid_over: bool = True) -> LocalEngine:
-        """An engine that has been offered the first `items` of the collection, but for those withdrawn.
+    def as_made(self) -> LocalEngine:
+        """An engine that knows what is in it, and in which much will differ."""
+        return self._made.engine.copy(self._template, laid_over=False)
 
-        `laid_over`: for one in which little will differ.
+    def engine(self) -> LocalEngine:
+        """An engine that has been offered all items of the collection, but for those withdrawn; what came since the
+        original was made is what its next `settle` says of.
+
+        Raises:
+            QueryFailed: TOO_MUCH_WORK.
         """
-        return self._engine.copy(self._template, laid_over=laid_over)
+        leader = self.lead()
+        twin = leader.engine.twin(self._template)
+        if twin is not None:
+            return twin
+        self._leader = None
+        return leader.engine
+
+    def lead(self) -> Follower:
+        """The leader, which has taken in what the collection got. Raises as `engine`."""
+        leader, self._leader = self._leader, None  # one that failed is not used again
+        if leader is None:
+            leader = Follower(self._collection, self._made.engine.copy(self._template), self.items, self.withdrawn)
+        leader.follow()
+        self._leader = leader
+        return leader
 
     @property
     def nbytes(self) -> int:
@@ -108,10 +175,12 @@ class Original:
 
     def outdated(self, times: float = 1.0) -> bool:
         """Whether the collection has got so many times as much as it gets before a newer one is made ahead."""
-        collection, engine = self._collection, self._engine
-        news = len(collection) - self.items + collection.withdrawn.size - self.withdrawn
-        most = max(times * MOST_ITEMS, collection.graph.edges // EDGES_PER_ITEM)
-        return news > most or engine.behind > times * MOST_MOVED * len(collection.graph)
+        return self._made.outdated(times)
+
+    @property
+    def lags(self) -> bool:
+        """Whether `lead` had better take in what the collection got, before somebody opens and waits for it."""
+        return (self._leader or self._made).outdated(LEADER_LAGS)
 
 
 class KeptOriginals:
@@ -126,6 +195,17 @@ class KeptOriginals:
         original = self._known.get(without_watch_list(prior, tolerance))
         return original is not None and original.outdated()
 
+    def lags(self, prior: Prior, tolerance: float) -> bool:
+        """Whether there is one that had better `lead`."""
+        original = self._known.get(without_watch_list(prior, tolerance))
+        return original is not None and original.lags
+
+    def lead(self, prior: Prior, tolerance: float) -> None:
+        """Have one that is there take in what the collection got. Raises as `Original.make`."""
+        original = self._known.get(without_watch_list(prior, tolerance))
+        if original is not None:
+            original.lead()
+
     def begun(self, prior: Prior, tolerance: float, *, ahead: bool = False) -> Original | None:
         """One that is still to be made, and then to be handed to `take`; None where there is one that will do.
 
@@ -137,7 +217,7 @@ class KeptOriginals:
         collection = self._collection
         precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, tolerance))
         if original is not None:
-            return Original(collection, precision, original.engine(laid_over=False), original)
+            return Original(collection, precision, original.as_made(), original)
         return Original(
             collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance)
         )

@@ -129,6 +129,12 @@ def packed(overlay: Overlay, most_spare: float = MOST_SPARE) -> Overlay:
     return closer
 
 
+def lay_like(overlay: Overlay, other: Overlay) -> None:
+    """Lay over one that nothing lies over yet what lies over another, which is as long."""
+    used = int(other.counts[USED])
+    overlay.own[:used], overlay.chunks[:], overlay.counts[:] = other.own[:used], other.chunks, other.counts
+
+
 @compiled
 def count_lines(overlay: Overlay) -> int:
     """How many lines are laid over."""

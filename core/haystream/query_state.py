@@ -217,12 +217,12 @@ class QueryState:
         self.cursor, self._items, self._withdrawn = collection.entries, len(collection), collection.withdrawn.size
         self._seen = Mark.of(collection)
         end = self._items
-        known, gone = (begin, since) if begin or not end else self._start_from_prior()
-        if known < end:
-            self._engine.offer(*collection.sets.offered(collection.sets_of(known, end)))
-            self._queue.add(known, end)
-        if gone < self._withdrawn:
-            self._withdraw(collection.withdrawn.data[gone : self._withdrawn], begin)
+        if begin or not self._start_from_prior():
+            if begin < end:
+                self._engine.offer(*collection.sets.offered(collection.sets_of(begin, end)))
+                self._queue.add(begin, end)
+            if since < self._withdrawn:
+                self._withdraw(collection.withdrawn.data[since : self._withdrawn], begin)
         for item in self._among(self.pending, begin, end):
             if self._counts(item):
                 self._wait(item, begins=True)
@@ -338,21 +338,20 @@ class QueryState:
         # Kept by whoever is of it alone: settings may change any number of times.
         return kinds.setdefault((without_watch_list(prior, self._tolerance), replace(policy, seed=0)), _Kind())
 
-    def _start_from_prior(self) -> tuple[int, int]:
-        """Take an engine and a queue that know the collection's first items, and return how many these are, and how
-        many of them they know to be withdrawn.
-
-        These are 0 where it is better to compute everything.
-        """
-        prior = self.settings.prior
-        if self.better_at_once(len(self._holding)):
-            return 0, 0
-        original = KeptOriginals(self.collection).get(prior, self._tolerance)
+    def _start_from_prior(self) -> bool:
+        """Take an engine and a queue that know all that is to be folded in, without any data; False where it is
+        better to compute everything."""
+        prior, collection = self.settings.prior, self.collection
+        if not self._items or self.better_at_once(len(self._holding)):
+            return False
+        original = KeptOriginals(collection).get(prior, self._tolerance)
         self._engine = original.engine()
-        self._queue = Queue(self.collection, self.settings.policy, original.rankings)
+        self._queue = Queue(collection, self.settings.policy, original.rankings)
+        self._queue.add(original.items, self._items)
+        self._queue.withdraw(collection.withdrawn.data[original.withdrawn : self._withdrawn])
         if prior.participants:
             self._engine.watch(prior)
-        return original.items, original.withdrawn
+        return True
 
     def original(self, verdicts: int, *, ahead: bool = False) -> Original | None:
         """What the query is to begin as a copy of, with so many verdicts, where that is still to be made; then hand
@@ -370,6 +369,16 @@ class QueryState:
         """Whether what queries with this prior begin as copies of is better made anew before the next one opens."""
         kept = KeptOriginals(self.collection)
         return not self.better_at_once(0) and kept.due(self.settings.prior, self._tolerance)
+
+    @property
+    def leader_due(self) -> bool:
+        """Whether what the collection got is better taken in now for whoever opens next with this prior."""
+        kept = KeptOriginals(self.collection)
+        return not self.better_at_once(0) and kept.lags(self.settings.prior, self._tolerance)
+
+    def lead(self) -> None:
+        """Have who opens next with this prior not wait for what the collection has got."""
+        KeptOriginals(self.collection).lead(self.settings.prior, self._tolerance)
 
     def begin_with(self, made: Original) -> None:
         """Have the original that was made kept for this query, and for others that open soon."""

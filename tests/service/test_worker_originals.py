@@ -1,10 +1,12 @@
 """What queries begin as copies of is made anew when nobody waits, so that who opens next need not wait for it."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 from support.world import Process, World
 
+from haystream.engines.local.engine import LocalEngine
 from haystream.events import Event, Item, Query
 from haystream.originals import Original
 from haystream_service.worker import originals
@@ -38,7 +40,7 @@ async def up_to_date(process: Process, query_id: str) -> None:
     """Return when one that opens would find what it begins with."""
     state = process.worker.state(query_id)
     assert state is not None
-    while state.original_due:  # noqa: ASYNC110
+    while state.original_due or state.leader_due:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
@@ -118,3 +120,20 @@ async def test_where_it_cannot_be_made_the_worker_goes_on(
         await process.settled()
     assert caplog.text.count("ArithmeticError: no such thing") == 1
     await world.check_equals_fold([Query("q"), *ring(0, 150)])
+
+
+async def test_what_comes_is_taken_in_ahead_for_who_opens_next(world: World, made: list[Original]) -> None:
+    process = await world.process()
+    world.say(*ring(0, 100))
+    world.say(Query("q"))
+    await process.settled()
+    for number in range(100, 108):
+        world.say(*ring(number, number + 1))
+        await process.settled()
+        await process.wait(up_to_date(process, "q"))
+    with mock.patch.object(LocalEngine, "_follow", autospec=True, side_effect=LocalEngine._follow) as followed:
+        world.say(Query("another"))
+        await process.settled()
+        followed.assert_not_called()
+    assert len(made) == 1
+    await world.check_equals_fold([Query("q"), Query("another"), *ring(0, 108)])

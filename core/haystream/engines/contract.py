@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
+from haystream.arrays import Floats, Ints, Longs, Switches, union
 from haystream.events import Prior
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
@@ -23,6 +23,12 @@ class Moved(NamedTuple):
     """Those whose screened or relevant count did, or whose covariance (`covariances`)."""
     scores: Ints
     """Those to score again: whatever of them moved, or an end. Where `rounded_common` has moved, all are."""
+
+    def joined(self, before: "Moved") -> "Moved":
+        """What this one changed, or the one `before` it."""
+        if before is NOTHING_MOVED:
+            return self
+        return Moved(*(union(*both) for both in zip(self, before, strict=True)))
 
 
 NOTHING_MOVED = Moved(*np.zeros((3, 0), np.int32))

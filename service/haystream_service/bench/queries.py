@@ -434,6 +434,8 @@ def _rest(query: QueryState) -> None:
         assert original is not None
         original.make(query.settings.policy)
         query.begin_with(original)
+    if query.leader_due:
+        query.lead()
 
 
 def milliseconds(seconds: SupportsFloat) -> float:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 
@@ -35,8 +35,8 @@ class OriginalMaker:
         self._one = asyncio.Lock()
         self._ahead: asyncio.Task[None] | None = None
         self._next_look = float("-inf")
-        self._next_unused = float("-inf")
-        """Before that none is made ahead, unless the last one was used."""
+        self._next_used = self._next_unused = float("-inf")
+        """Before that none is made ahead: where the last one was used, and where it was not."""
         self._used = True
         """Whether anybody has begun with one since the last one was made ahead."""
 
@@ -58,31 +58,40 @@ class OriginalMaker:
                 await self._exclusive(partial(state.begin_with, original), in_thread=True, turn=Turn.GROWTH)
 
     def make_ahead(self, state: QueryState) -> None:
-        """Begin to make a newer one for whoever opens next with this query's prior, where one is due.
+        """Begin to make a newer one for whoever opens next with this query's prior, where one is due, or to take in
+        for him what the collection got.
 
         To be called when the query has nothing left to do. Nobody waits for it; who opens meanwhile does.
         """
         now = self._shared.clock.monotonic()
-        due = self._next_look if self._used else max(self._next_look, self._next_unused)
-        if self._one.locked() or now < due:
+        if self._one.locked() or now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        if state.original_due:
-            self._ahead = asyncio.create_task(self._make_ahead(state), context=Context())
+        if now >= (self._next_used if self._used else self._next_unused) and state.original_due:
+            self._ahead = asyncio.create_task(self._do_ahead(state, self._make_newer), context=Context())
+        elif state.leader_due:
+            self._ahead = asyncio.create_task(self._do_ahead(state, self._lead), context=Context())
 
-    async def _make_ahead(self, state: QueryState) -> None:
-        clock = self._shared.clock
-        began, self._used = clock.monotonic(), False
+    async def _do_ahead(self, state: QueryState, work: Callable[[QueryState], Awaitable[None]]) -> None:
         try:
-            await self._make(state, partial(state.original, 0, ahead=True))
-            now = clock.monotonic()
-            self._next_look, self._next_unused = (now + rest * (now - began) for rest in (REST, REST_UNUSED))
+            await work(state)
         except QueryFailed as failure:  # so will who opens, and tells of it
             log.warning("what queries with the prior of %r begin with: %s", state.settings.query_id, failure)
         except Exception:
             # Other queries are none the worse for it; it is who opens, and is made one for, that may be stopped.
             log.exception("what queries with the prior of %r begin with", state.settings.query_id)
             self._next_look = float("inf")
+
+    async def _make_newer(self, state: QueryState) -> None:
+        clock = self._shared.clock
+        began, self._used = clock.monotonic(), False
+        await self._make(state, partial(state.original, 0, ahead=True))
+        now = clock.monotonic()
+        self._next_used, self._next_unused = (now + rest * (now - began) for rest in (REST, REST_UNUSED))
+
+    async def _lead(self, state: QueryState) -> None:
+        async with self._one:
+            await self._exclusive(state.lead, in_thread=True, turn=Turn.REST)
 
     def close(self) -> None:
         """Make no more, and let go of the thread."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.arrays import SPARE, Flags, Floats, Ints, Marked, bits, mark_as, marked, members_of, unmark_all
-from haystream.copies import Template, give_back
+from haystream.copies import Template, bring_pages, give_back
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.edge_priors import rows_of, whole_priors
 from haystream.engines.local.healing import Inverse, healing
@@ -31,7 +31,18 @@ from haystream.engines.local.state import (
 )
 from haystream.graph import Graph
 from haystream.held import held
-from haystream.overlay import MOST_SPARE, Overlay, flat, flattened, over, packed, whole, whole_table
+from haystream.overlay import (
+    MOST_SPARE,
+    Overlay,
+    flat,
+    flattened,
+    is_whole,
+    lay_like,
+    over,
+    packed,
+    whole,
+    whole_table,
+)
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -167,6 +178,31 @@ class Columns:
         if laid_over:
             twin.state = _changed(twin.state, over)
         return twin
+
+    def twin(self, template: Template[Arrays], graph: Graph) -> "Columns | None":
+        """The columns as these, which are a copy laid over that template's, are now.
+
+        None where they have outgrown the template, or the system makes no copies that tell what differs.
+        """
+        if any(map(is_whole, self._overlays())):
+            return None
+        twin = self.copy(template, graph, laid_over=True)
+        if not bring_pages(self.bound, twin.bound):
+            return None
+        for overlay, like in zip(twin._overlays(), self._overlays(), strict=True):
+            lay_like(overlay, like)
+        return twin
+
+    def _overlays(self) -> list[Overlay]:
+        """What may be laid over something else."""
+        found = [self._priors]
+
+        def find(overlay: Overlay) -> Overlay:
+            found.append(overlay)
+            return overlay
+
+        _changed(self.state, find)
+        return found
 
     def pack(self, most_spare: float = MOST_SPARE) -> None:
         """Give up memory that overlays have had and do not need now, where it is a larger share."""

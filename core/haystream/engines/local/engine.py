@@ -127,6 +127,8 @@ class LocalEngine:
         """By how much the entries of the inverse that were last solved afresh had been off, estimates apart."""
         self.untold = 0.0
         """At how many participants `tend` may have moved readings since the last `settle`, about."""
+        self._unsaid: Moved = NOTHING_MOVED
+        """What `follow` has moved since the last `settle`."""
 
     # ---- data ----
 
@@ -281,6 +283,15 @@ class LocalEngine:
 
     def settle(self) -> Moved:
         """Take in growth, then say what moved."""
+        moved = self._settle().joined(self._unsaid)
+        self._unsaid = NOTHING_MOVED
+        return moved
+
+    def follow(self) -> None:
+        """Take in growth, of which the next `settle` says what moved: this one's, and that of each `twin`."""
+        self._unsaid = self.settle()
+
+    def _settle(self) -> Moved:
         self._resize()
         precision, columns, before = self._precision, self._columns, self.readings.before
         self.untold = 0.0
@@ -538,10 +549,19 @@ class LocalEngine:
     def copy(self, template: Template[Arrays], *, laid_over: bool = True) -> "LocalEngine":
         """An engine like this one when the template was made, on arrays that take memory where they change
         (`Columns.copy`)."""
+        return self._on(self._columns.copy(template, self._graph, laid_over=laid_over))
+
+    def twin(self, template: Template[Arrays]) -> "LocalEngine | None":
+        """An engine like this one, which is a copy laid over that template, as it is now: without any data, and
+        settled. None where that cannot be had (`Columns.twin`)."""
+        columns = self._columns.twin(template, self._graph)
+        return None if columns is None else self._on(columns)
+
+    def _on(self, columns: Columns) -> "LocalEngine":
         twin = copy(self)
         twin._ahead, twin._doubtful, twin._counted, twin._offered = None, set(self._doubtful), [], []
-        twin._columns = self._columns.copy(template, self._graph, laid_over=laid_over)
-        twin.readings = self.readings.copy(twin._columns)
+        twin._columns = columns
+        twin.readings = self.readings.copy(columns)
         self._precision.changes.follow(twin, self)
         return twin
 
