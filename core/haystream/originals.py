@@ -179,69 +179,77 @@ class Original:
 
     @property
     def lags(self) -> bool:
-        """Whether `lead` had better take in what the collection got, before somebody opens and waits for it."""
-        return (self._leader or self._made).outdated(LEADER_LAGS)
+        """Whether `lead` had better take in what the collection got, before somebody opens and waits for it; not
+        where so much came that who opens waits for a newer one."""
+        return (self._leader or self._made).outdated(LEADER_LAGS) and not self.outdated(MOST_FOLLOWED)
 
 
-class KeptOriginals:
-    """The originals of a collection that are kept, by what their copies have in common: all but the watch-list."""
+class KeptOriginal:
+    """The original that a collection keeps for queries with a prior, and for all whose priors differ from it in the
+    watch-list alone; there may be none yet."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, prior: Prior, tolerance: float) -> None:
         self._collection = collection
-        self._known: dict[Hashable, Original] = collection.shared.setdefault(Original, {})
+        self._prior = prior
+        self._tolerance = tolerance
+        self._key = without_watch_list(prior, tolerance)
+        self._kept: dict[Hashable, Original] = collection.shared.setdefault(Original, {})
 
-    def due(self, prior: Prior, tolerance: float) -> bool:
-        """Whether there is one that is outdated."""
-        original = self._known.get(without_watch_list(prior, tolerance))
+    @property
+    def due(self) -> bool:
+        """Whether a newer one is better made before the next query opens."""
+        original = self._kept.get(self._key)
         return original is not None and original.outdated()
 
-    def lags(self, prior: Prior, tolerance: float) -> bool:
-        """Whether there is one that had better `lead`."""
-        original = self._known.get(without_watch_list(prior, tolerance))
+    @property
+    def lags(self) -> bool:
+        """Whether what the collection got is better taken in (`lead`) before the next query opens."""
+        original = self._kept.get(self._key)
         return original is not None and original.lags
 
-    def lead(self, prior: Prior, tolerance: float) -> None:
-        """Have one that is there take in what the collection got. Raises as `Original.make`."""
-        original = self._known.get(without_watch_list(prior, tolerance))
+    def lead(self) -> None:
+        """Have who opens next not wait for what the collection has got. Raises as `Original.make`."""
+        original = self._kept.get(self._key)
         if original is not None:
             original.lead()
 
-    def begun(self, prior: Prior, tolerance: float, *, ahead: bool = False) -> Original | None:
-        """One that is still to be made, and then to be handed to `take`; None where there is one that will do.
+    def begun(self, *, ahead: bool = False) -> Original | None:
+        """One that is still to be made, and then to be handed to `take`; None where there is one that will do, or
+        the collection has no items.
 
         `ahead`: nobody waits for it.
         """
-        of_all, original = replace(prior, participants={}), self._known.get(without_watch_list(prior, tolerance))
+        collection, prior, original = self._collection, self._prior, self._kept.get(self._key)
+        if not len(collection):
+            return None
         if original is not None and not original.outdated(1.0 if ahead else MOST_FOLLOWED):
             return None
-        collection = self._collection
-        precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, tolerance))
+        precision = shared_precision(collection, prior.correlation, prior_tolerance(prior, self._tolerance))
         if original is not None:
             return Original(collection, precision, original.as_made(), original)
-        return Original(
-            collection, precision, LocalEngine(collection.graph, of_all, precision, tolerance=tolerance)
-        )
+        of_all = replace(prior, participants={})
+        engine = LocalEngine(collection.graph, of_all, precision, tolerance=self._tolerance)
+        return Original(collection, precision, engine)
 
-    def take(self, prior: Prior, tolerance: float, made: Original) -> Original:
+    def take(self, made: Original) -> Original:
         """Keep one that is made, unless somebody else's knows more by now; return the one that is kept."""
-        key = without_watch_list(prior, tolerance)
-        known = self._known.get(key)
+        known = self._kept.get(self._key)
         if known is None or known.items + known.withdrawn <= made.items + made.withdrawn:
-            self._known[key] = made.finish()
-        return self._used(key)
+            self._kept[self._key] = made.finish()
+        return self._used()
 
-    def get(self, prior: Prior, tolerance: float) -> Original:
+    def get(self) -> Original:
         """One that will do, which is made now unless there is one. Raises as `Original.make`."""
-        begun = self.begun(prior, tolerance)
+        begun = self.begun()
         if begun is None:
-            return self._used(without_watch_list(prior, tolerance))
+            return self._used()
         begun.make()
-        return self.take(prior, tolerance, begun)
+        return self.take(begun)
 
-    def _used(self, key: Hashable) -> Original:
-        original = self._known[key] = self._known.pop(key)  # the last to be let go
-        for oldest in list(self._known)[:-MOST_PRIORS]:
-            del self._known[oldest]
+    def _used(self) -> Original:
+        original = self._kept[self._key] = self._kept.pop(self._key)  # the last to be let go
+        for oldest in list(self._kept)[:-MOST_PRIORS]:
+            del self._kept[oldest]
         return original
 
 

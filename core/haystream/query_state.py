@@ -23,7 +23,7 @@ from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.item_sets import share_of
 from haystream.leases import Leases
 from haystream.models import MODELS
-from haystream.originals import KeptOriginals, Original, without_watch_list
+from haystream.originals import KeptOriginal, without_watch_list
 from haystream.posterior_tables import Changes, Size
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
@@ -341,10 +341,10 @@ class QueryState:
     def _start_from_prior(self) -> bool:
         """Take an engine and a queue that know all that is to be folded in, without any data; False where it is
         better to compute everything."""
-        prior, collection = self.settings.prior, self.collection
-        if not self._items or self.better_at_once(len(self._holding)):
+        prior, collection, kept = self.settings.prior, self.collection, self.kept_original(len(self._holding))
+        if kept is None or not self._items:
             return False
-        original = KeptOriginals(collection).get(prior, self._tolerance)
+        original = kept.get()
         self._engine = original.engine()
         self._queue = Queue(collection, self.settings.policy, original.rankings)
         self._queue.add(original.items, self._items)
@@ -353,36 +353,15 @@ class QueryState:
             self._engine.watch(prior)
         return True
 
-    def original(self, verdicts: int, *, ahead: bool = False) -> Original | None:
-        """What the query is to begin as a copy of, with so many verdicts, where that is still to be made; then hand
-        it to `begin_with`. Else the first `settle` makes it, which may take long, and nobody else can work with the
-        collection meanwhile.
+    def kept_original(self, verdicts: int = 0) -> KeptOriginal | None:
+        """What the query begins as a copy of, with so many verdicts at its start, where it begins so.
 
-        `ahead`: not for this query, but for whoever opens next with its prior (`original_due`).
+        Where that is still to be made (`KeptOriginal.begun`), the first `settle` does so, which may take long, and
+        nobody else can work with the collection meanwhile.
         """
-        if not len(self.collection) or self.better_at_once(verdicts):
+        if self.better_at_once(verdicts):
             return None
-        return KeptOriginals(self.collection).begun(self.settings.prior, self._tolerance, ahead=ahead)
-
-    @property
-    def original_due(self) -> bool:
-        """Whether what queries with this prior begin as copies of is better made anew before the next one opens."""
-        kept = KeptOriginals(self.collection)
-        return not self.better_at_once(0) and kept.due(self.settings.prior, self._tolerance)
-
-    @property
-    def leader_due(self) -> bool:
-        """Whether what the collection got is better taken in now for whoever opens next with this prior."""
-        kept = KeptOriginals(self.collection)
-        return not self.better_at_once(0) and kept.lags(self.settings.prior, self._tolerance)
-
-    def lead(self) -> None:
-        """Have who opens next with this prior not wait for what the collection has got."""
-        KeptOriginals(self.collection).lead(self.settings.prior, self._tolerance)
-
-    def begin_with(self, made: Original) -> None:
-        """Have the original that was made kept for this query, and for others that open soon."""
-        KeptOriginals(self.collection).take(self.settings.prior, self._tolerance, made)
+        return KeptOriginal(self.collection, self.settings.prior, self._tolerance)
 
     def better_at_once(self, verdicts: int) -> bool:
         """Whether a query that has so many verdicts at its start is computed sooner as a whole than one by one."""

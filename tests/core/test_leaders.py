@@ -139,21 +139,31 @@ def test_what_one_of_them_learns_no_other_knows(state: State) -> None:
 
 
 def test_what_comes_for_nobody_yet_is_taken_in_ahead(state: State) -> None:
-    query = state.queries["first"]
+    kept = state.queries["first"].kept_original()
+    assert kept is not None
     with mock.patch("haystream.originals.MOST_ITEMS", 64):
-        assert not query.leader_due
+        assert not kept.lags
         grow(state, 0, 8)
-        query.finish()
-        assert query.leader_due
-        query.lead()
-        assert not query.leader_due
+        state.queries["first"].finish()
+        assert kept.lags
+        kept.lead()
+        assert not kept.lags
     with mock.patch.object(LocalEngine, "_follow", autospec=True, side_effect=LocalEngine._follow) as followed:
         step(state, Query("late"))
         state.queries["late"].ranking()
         followed.assert_not_called()
-    assert not state.queries["first"].leader_due
+    assert not kept.lags
     state.queries["late"].finish()
     assert_agrees(state.queries["late"])
+
+
+def test_nobody_follows_what_is_so_much_that_who_opens_waits_for_a_newer_one(state: State) -> None:
+    kept = state.queries["first"].kept_original()
+    assert kept is not None
+    with mock.patch("haystream.originals.MOST_ITEMS", 2):
+        grow(state, 0, 15)
+        assert kept.due
+        assert not kept.lags
 
 
 def test_one_that_has_failed_leads_nobody(state: State) -> None:

@@ -89,10 +89,12 @@ def test_it_is_what_it_would_be_if_nobody_else_were_there(
     prior = Prior(mean=0.3) if first else Prior()  # the other query's is that of most queries
     settings = Query("q", prior=prior, policy=Policy("greedy"))
     query = QueryState(settings, others.collection, tolerance=TIGHT)
-    original = query.original(0)
+    kept = query.kept_original()
+    assert kept is not None
+    original = kept.begun()
     assert original is not None
     beside(others, lambda: original.make(settings.policy))
-    query.begin_with(original)
+    kept.take(original)
     query.settle()
     alone = QueryState(settings, others.collection, tolerance=TIGHT)
     number = 0
@@ -126,21 +128,25 @@ def test_nothing_is_made_where_one_is_there_or_none_is_wanted() -> None:
     others = Others(0)
     QueryState(Query("before"), others.collection, tolerance=TIGHT).settle()
     state = QueryState(Query("q"), others.collection, tolerance=TIGHT)
-    assert state.original(0) is None
-    assert state.original(10_000) is None
-    assert QueryState(Query("q"), Collection("default"), tolerance=TIGHT).original(0) is None
+    empty = QueryState(Query("q"), Collection("default"), tolerance=TIGHT)
+    for kept in (state.kept_original(), empty.kept_original()):
+        assert kept is not None
+        assert kept.begun() is None
+    assert state.kept_original(10_000) is None
     dense = QueryState(Query("q", engine="reference"), others.collection, tolerance=TIGHT)
-    assert dense.original(0) is None
+    assert dense.kept_original() is None
 
 
 def test_the_first_ranking_of_a_query_is_made_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     others = Others(0)
     settings = Query("q", prior=Prior(mean=0.3))
     query = QueryState(settings, others.collection, tolerance=TIGHT)
-    original = query.original(0)
+    kept = query.kept_original()
+    assert kept is not None
+    original = kept.begun()
     assert original is not None
     original.make(settings.policy)
-    query.begin_with(original)
+    kept.take(original)
     left_to_do: list[bool] = []
     make = PriorRanking.make
 

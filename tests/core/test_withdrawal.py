@@ -13,7 +13,7 @@ from support.histories import MODELS, facts, fold, item, items, line, more_of, q
 from haystream.collection import Collection
 from haystream.events import Event, Item, ModelName, Outcome, Query, Withdrawal
 from haystream.fold import State, step
-from haystream.originals import KeptOriginals
+from haystream.originals import KeptOriginal
 from haystream.query_state import QueryState
 from haystream.ranking.policies import POLICIES
 from haystream.report import report
@@ -102,10 +102,10 @@ def test_the_original_that_queries_share_takes_in_what_was_withdrawn(
     collection, settings = Collection("default"), Query("q")
     for each in line(2000):
         collection.add(each)
-    first = KeptOriginals(collection).get(settings.prior, 1e-9)
+    first = KeptOriginal(collection, settings.prior, 1e-9).get()
     for number in range(news):
         collection.add(Withdrawal(f"i{3 * number}", "default"))
-    second = KeptOriginals(collection).get(settings.prior, 1e-9)
+    second = KeptOriginal(collection, settings.prior, 1e-9).get()
     assert (second is first) == (news == 1)
     assert second.withdrawn == (0 if news == 1 else news)
     query = QueryState(settings, collection, tolerance=1e-9)

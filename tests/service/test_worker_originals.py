@@ -40,7 +40,9 @@ async def up_to_date(process: Process, query_id: str) -> None:
     """Return when one that opens would find what it begins with."""
     state = process.worker.state(query_id)
     assert state is not None
-    while state.original_due or state.leader_due:  # noqa: ASYNC110
+    kept = state.kept_original()
+    assert kept is not None
+    while kept.due or kept.lags:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 

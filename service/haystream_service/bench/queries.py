@@ -429,13 +429,15 @@ def _rest(query: QueryState) -> None:
     while query.foresee():
         pass
     query.drain()
-    if query.original_due:
-        original = query.original(0, ahead=True)
+    kept = query.kept_original()
+    assert kept is not None
+    if kept.due:
+        original = kept.begun(ahead=True)
         assert original is not None
         original.make(query.settings.policy)
-        query.begin_with(original)
-    if query.leader_due:
-        query.lead()
+        kept.take(original)
+    if kept.lags:
+        kept.lead()
 
 
 def milliseconds(seconds: SupportsFloat) -> float:
