@@ -4,16 +4,13 @@ Facts first: `verdicts` (by id), `leases` and the collection say everything; the
 ranking are functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
-from collections.abc import Hashable
 from dataclasses import replace
-from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haystream.arrays import Ints, union
+from haystream.attention import Attention, Followed
 from haystream.collection import Collection
-from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
 from haystream.engine_choice import check_size, check_supported, make_engine
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
@@ -22,15 +19,11 @@ from haystream.errors import Code, Rejected
 from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.item_sets import share_of
 from haystream.leases import Leases
-from haystream.models import MODELS
-from haystream.originals import KeptOriginal, without_watch_list
+from haystream.originals import KeptOriginal
 from haystream.posterior_tables import Changes, Size
-from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
-from haystream.ranking.unreached import Unreached, at_most
 from haystream.unsaved_rows import MovedRows, UnsavedRows
-from haystream.watchers import Standing, Watcher, Watchers
 
 EDGES_PER_VERDICT = 700
 """A verdict takes about as long as computing so many edges afresh, with everybody near: a query that starts with
@@ -38,10 +31,6 @@ many computes all of them at once."""
 
 SCREENED = (Outcome.RELEVANT, Outcome.IRRELEVANT)
 """What counts as screened; any other verdict leaves its item without data."""
-
-MOST_NOTED = 64
-"""Of so many settlings, at most, it is noted whom they moved, where that is one in so many at most; else everybody
-is looked at instead."""
 
 MOST_UNTOLD = 128
 """At so many participants, about, `tend` undoes drift before readers are told of it."""
@@ -70,14 +59,9 @@ class QueryState:
         self.found = 0
         self.touched = 0
         self._tolerance = tolerance
-        self._seen = Mark()
-        """Up to where nothing of the collection concerns the query that is not folded in."""
-        self._kind_of: tuple[Query | None, _Kind | None] = None, None
         self._holding: dict[str, Verdict] = {}
         self._engine: Engine
-        self._watcher: Watcher
-        self._noted: list[NDArray[np.int32]] | None
-        """Whom settlings have moved since the query last rested; None where that may be anybody."""
+        self._attention: Attention
         self._unsettled: bool
         """Whether facts wait for `settle`, or what it took in of growth may be by estimates."""
         self._unsaved: UnsavedRows
@@ -120,7 +104,7 @@ class QueryState:
 
     def begin_anew(self, collection: Collection) -> None:
         """Compute everything from the facts once more, on that collection of the same items or others."""
-        self.collection, self._kind_of = collection, (None, None)
+        self.collection = collection
         self._start_engine()
         self.cursor = self._items = self._withdrawn = self.screened = self.found = 0
         self.catch_up()
@@ -163,9 +147,9 @@ class QueryState:
     def _stir(self, item_id: str | None = None) -> None:
         """Take that something is said of the query, or of an item of it."""
         self._unsettled = True
-        self._watcher.wake()
+        self._attention.wake()
         if item_id is not None:
-            self._watcher.tell_of(item_id)
+            self._attention.tell_of(item_id)
 
     def _hold_as_leased(self, item_id: str) -> None:
         if self.leases.held(item_id) != (item_id in self.pending):
@@ -215,7 +199,7 @@ class QueryState:
         self._stir()
         begin, since = self._items, self._withdrawn
         self.cursor, self._items, self._withdrawn = collection.entries, len(collection), collection.withdrawn.size
-        self._seen = Mark.of(collection)
+        self._attention.catch_up()
         end = self._items
         if begin or not self._start_from_prior():
             if begin < end:
@@ -255,13 +239,8 @@ class QueryState:
     @property
     def lag(self) -> int:
         """Entries of the log that are to be folded in now: of those that it is `behind` by, some may wait."""
-        seen = self._seen_so_far.entries
+        seen = self._attention.seen.entries
         return 0 if seen >= self.collection.changed else self.collection.entries - seen
-
-    @property
-    def _seen_so_far(self) -> Mark:
-        """The same as `_seen`, with what it was not asked about."""
-        return max(self._seen, self._watcher.seen)
 
     def concerned(self) -> bool:
         """Whether what the collection got may change what the query offers first; if not, to fold it in can wait.
@@ -269,74 +248,22 @@ class QueryState:
         Then it is not looked at again. This says whether to `settle` now, and does not bear on what comes of it: a
         query that has settled late is as one that has at once. Only who is among `Watchers.to_ask` need be asked.
         """
-        collection = self.collection
-        if self._seen_so_far.entries >= collection.changed:
+        if self._attention.seen.entries >= self.collection.changed:
             return False
-        news = self._no_concern()
-        if news is None:
-            self._watcher.wake()
+        if self._attention.concerned(self._followed, (self._holding.keys(), self.pending)):
             return True
-        self._seen = news.now
         self._rest()
         return False
 
-    def _no_concern(self) -> News | None:
-        """What the collection got, if that does not concern the query; None if it does."""
-        collection, engine = self.collection, self._engine
-        kind = self._kind
-        if kind is None or collection.outgrown or not isinstance(engine, LocalEngine) or engine.unfinished:
-            return None
-        if collection.entries - self.cursor > MOST_ENTRIES or engine.pairs_behind > MOST_PAIRS:
-            return None
-        news = news_since(collection, self._seen_so_far)
-        more = len(collection) - self._items
-        named = self._holding.keys(), self.pending
-        concerned = concerns(news, self._queue, engine, top=self.settings.top, more=more, kind=kind, named=named)
-        return None if concerned else news
-
     def _rest(self) -> None:
-        """Be asked only of what may concern the query, if it can be said of it what that is; it is up to date, or
-        what it is behind by is no concern of it."""
-        engine, queue, kind, prior = self._engine, self._queue, self._kind, self.settings.prior
-        if self._watcher.rests or kind is None or not isinstance(engine, LocalEngine):
-            return
-        if self._unsettled or self._waits or not MODELS[prior.model](prior).common_weight:
-            return
-        first, readings = queue.known_first(self.settings.top), engine.readings
-        if first is None or first.least is None:
-            return
-        if readings.pending and readings.known_common().base_rate != readings.common().base_rate:
-            return  # it scores by both
-        common, listed, policy = readings.rounded_common(), prior.participants, self.settings.policy
-        variance = at_most(max(common.variance, readings.known_common().variance))
-        unreached = Unreached(prior, policy, common.base_rate, variance, self._tolerance)
-        alike, watcher = (kind, common.base_rate, variance), self._watcher
-        if self._noted is None or alike != watcher.alike or listed is not watcher.listed:
-            people = np.arange(self._size.participants, dtype=np.int32)
-        else:
-            people = union(*self._noted)
-        self._noted = []
-        mean, reach, *_ = engine.told(people, np.zeros(0, np.int32))
-        edges = self.collection.graph.edges - engine.pairs_behind
-        standing = Standing(first, alike, unreached, queue.scores_edges, self.cursor, edges)
-        watcher.rest(standing, people, unreached.heights(mean, reach), listed)
+        """Be asked only of what may concern the query, unless anything is left to do: it is up to date, or what it
+        is behind by is no concern of it."""
+        if not (self._unsettled or self._waits):
+            self._attention.rest(self._followed)
 
     @property
-    def _kind(self) -> "_Kind | None":
-        """What queries of the collection share which score alike what their data have not reached; None of one of
-        which it cannot be said whether news concern it."""
-        if self._kind_of[0] is not self.settings:
-            self._kind_of = self.settings, self._shared_kind()
-        return self._kind_of[1]
-
-    def _shared_kind(self) -> "_Kind | None":
-        prior, policy = self.settings.prior, self.settings.policy
-        if prior.covariance is not None or POLICIES[policy.name].moves is not Moves.NEVER:
-            return None
-        shared = self.collection.shared.setdefault(_Kind, {})
-        kinds: WeakValueDictionary[Hashable, _Kind] = shared.setdefault(None, WeakValueDictionary())
-        # Kept by whoever is of it alone: settings may change any number of times.
-        return kinds.setdefault((without_watch_list(prior, self._tolerance), replace(policy, seed=0)), _Kind())
+    def _followed(self) -> Followed:
+        return Followed(self.settings, self._engine, self._queue, self.cursor, self._items, self._size.participants)
 
     def _start_from_prior(self) -> bool:
         """Take an engine and a queue that know all that is to be folded in, without any data; False where it is
@@ -420,10 +347,10 @@ class QueryState:
         self._engine = make_engine(self.settings, self.collection, self._tolerance)
         self._unsaved, self._size = UnsavedRows(), Size(0, 0)
         self._queue = Queue(self.collection, self.settings.policy)
-        self._watcher = Watchers.of(self.collection).watch(self.settings.query_id)
+        self._attention = Attention(self.collection, self.settings.query_id, self._tolerance)
         for item_id in (*self._holding, *self.pending):
-            self._watcher.tell_of(item_id)
-        self._noted, self._unsettled = [], True
+            self._attention.tell_of(item_id)
+        self._unsettled = True
 
     # ---- the posterior out ----
 
@@ -449,23 +376,16 @@ class QueryState:
     def _settle(self, rows: MovedRows) -> None:
         self.catch_up()
         check_size(self.settings, self.collection)
-        self._watcher.begin()
+        self._attention.begin()
         moved = self._engine.settle()
         self._size = Size(len(self.collection.graph), self.collection.graph.edges)
         self.touched = len(moved.participants)
         rows.add(moved.participants, moved.edges)
         if moved is not NOTHING_MOVED:
-            self._note(moved.participants)
+            self._attention.note(moved.participants, self._size.participants)
         # Where all is computed at once, it is the next settling that says whether that was of estimates.
         self._unsettled = self._engine.unfinished or self.touched == self._size.participants
         self._queue.rescore(self._engine, moved.scores, step=self.screened + 1)
-
-    def _note(self, moved: NDArray[np.int32]) -> None:
-        """Take that these have moved since the query last rested."""
-        self._watcher.wake()
-        if self._noted is not None and len(moved):
-            few = len(self._noted) < MOST_NOTED and MOST_NOTED * len(moved) <= self._size.participants
-            self._noted = [*self._noted, moved] if few else None
 
     def tend(self, most: int = 1, stop: Ints = NEVER) -> bool:
         """Spend up to `most` local solves on undoing drift, when there is time; True if more wait, or `tell` does.
@@ -477,13 +397,13 @@ class QueryState:
         if self.behind:
             return False
         if self._queue.late:
-            self._watcher.wake()
+            self._attention.wake()
             self._queue.make_up()
             self._made_up = True
         elif self._tells:
             self.tell()
         elif self._engine.waiting:
-            self._watcher.wake()
+            self._attention.wake()
             self._engine.tend(most, stop)
         return self._waits
 
@@ -491,7 +411,7 @@ class QueryState:
         """Have readers told of what `tend` has moved, if it has: the next verdict has that to do else."""
         if self.behind or not self._engine.untold:
             return
-        self._watcher.wake()
+        self._attention.wake()
         self._settle(self._unsaved.tended)
         if not self._engine.waiting:
             self._unsaved.drop_needless(self._engine)
@@ -587,12 +507,6 @@ class QueryState:
         grown it is asked of many rows all the same: most of those are so.
         """
         return self._unsaved.drain(self._engine, self._size, tended=tended)
-
-
-class _Kind:
-    """Those that score alike what their data have not reached: compared by who it is."""
-
-    __slots__ = ("__weakref__",)
 
 
 def check_same(known: Verdict, verdict: Verdict) -> None:

@@ -91,10 +91,10 @@ def test_queries_say_the_same_whether_or_not_others_were_asked_before() -> None:
                 state.ranking()
             state.finish()
         world.item(*busy[number % 25]) if number % 3 == 0 else world.any_item()
-        seen = [state._seen for state in states]
+        seen = [state._attention._seen for state in states]
         together = {n: states[n].concerned() for n in world.rng.permutation(len(states)).tolist()}
         for n, state in enumerate(states):
-            state._seen = seen[n]
+            state._attention._seen = seen[n]
             world.collection.shared.pop(News, None)
             assert state.concerned() == together[n]
             said.add(together[n])
@@ -129,7 +129,7 @@ def test_queries_of_one_kind_have_one_number_and_others_another() -> None:
     query = Query("a", top=TOP)
 
     def kind(query: Query) -> int | None:
-        return QueryState(query, world.collection)._kind
+        return QueryState(query, world.collection)._attention._kind(query)
 
     same = [query, replace(query, top=3), replace(query, prior=replace(query.prior, participants=LISTED))]
     assert len({kind(each) for each in same}) == 1

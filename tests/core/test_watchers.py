@@ -136,7 +136,7 @@ class Pairs:
             if name in asked:
                 assert queries[name].concerned() == (name in concerned)
             assert (queries[name].lag > 0) == (name in concerned)
-            if queries[name]._watcher.rests:
+            if queries[name]._attention._watcher.rests:
                 self.check_heights(queries[name])
             self.spared += name not in asked
             self.spoken += name in asked - concerned
@@ -153,7 +153,7 @@ class Pairs:
         unreached = Unreached(settings.prior, settings.policy, base_rate, 1.0, self.state.tolerance)
         everyone = np.arange(query._size.participants, dtype=np.int32)
         heights = unreached.heights(*engine.told(everyone, np.zeros(0, np.int32))[:2])
-        known = watchers._people[everyone, query._watcher.begin()] & HEIGHT
+        known = watchers._people[everyone, query._attention._watcher.begin()] & HEIGHT
         assert (heights <= known + 1).all()  # what is left to the prior since (`Engine.leave`) is off by the least
 
 
@@ -292,7 +292,7 @@ def test_who_has_been_told_of_anything_is_asked_until_it_has_settled(fact: Verdi
         world.item("new", "newer")
         assert Watchers.of(world.collection).to_ask() == ["q"]
         state.concerned()
-        assert not state._watcher.rests
+        assert not state._attention._watcher.rests
     rest(state)
     assert Watchers.of(world.collection).to_ask() == []
 
@@ -410,4 +410,4 @@ def test_settings_that_no_query_has_any_more_are_forgotten() -> None:
     within = [known for of in shared for known in of.values() if isinstance(known, Mapping)]
     assert max(map(len, shared + within)) <= LEAST_ALIKE + 1
     same = QueryState(replace(state.settings, query_id="same"), world.collection)
-    assert same._kind is state._kind
+    assert same._attention._kind(same.settings) is state._attention._kind(state.settings)
