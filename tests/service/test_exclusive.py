@@ -24,8 +24,8 @@ from haystream_service.wire import decode_ranking
 from haystream_service.worker import exclusive as module
 from haystream_service.worker.clock import Clock, SystemClock
 from haystream_service.worker.exclusive import PAUSES, RECENT_SECONDS, Exclusive, Turn
-from haystream_service.worker.folding import LIGHT_EVENTS
 from haystream_service.worker.followers import STUCK_SECONDS
+from haystream_service.worker.holding import LIGHT_EVENTS
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer, MemoryPublisher
 from haystream_service.worker.shared import Limits
 from haystream_service.worker.worker import Worker

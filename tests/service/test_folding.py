@@ -11,7 +11,8 @@ from haystream.query_state import QueryState
 from haystream_service.kafka.records import Kind, Record
 from haystream_service.worker import folding
 from haystream_service.worker.batch import Batch, Delivery
-from haystream_service.worker.folding import LIGHT_SOLVES, Loaded, Pace
+from haystream_service.worker.folding import Pace
+from haystream_service.worker.holding import LIGHT_SOLVES, Loaded
 
 
 @pytest.mark.parametrize(("item_id", "heavy"), [("i0", False), ("among many", True), ("to many", True)])

@@ -24,8 +24,8 @@ from haystream_service.wire import decode_ranking, encode_item, encode_query, en
 from haystream_service.worker import expected, followers
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.exclusive import Exclusive
-from haystream_service.worker.folding import Loaded
 from haystream_service.worker.followers import Follower
+from haystream_service.worker.holding import Loaded
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.memory_broker import MemoryPublisher
 from haystream_service.worker.tending import Tending
@@ -621,7 +621,7 @@ async def _loaded(process: Process, *, items: int) -> Loaded:
     while True:
         await asyncio.sleep(0.01)
         for owner in process.worker._owners.values():
-            loaded = owner._loaded
+            loaded = owner.loaded
             if loaded and len(loaded.state.collection) == items and loaded.revision and not loaded.unsaved_items:
                 await process.wait(process.worker.drain())
                 return loaded

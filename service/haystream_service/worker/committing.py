@@ -4,7 +4,7 @@ import logging
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
-from haystream.errors import Code, QueryFailed, Rejected
+from haystream.errors import Code, QueryFailed
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
 from haystream_service.kafka.records import NOTHING, OWNED, Kind, partition_name
@@ -14,7 +14,8 @@ from haystream_service.store.claims import publish_outbox
 from haystream_service.wire import encode_query
 from haystream_service.worker.batch import NOTHING_READ, Batch, Delivery
 from haystream_service.worker.endings import StateBack
-from haystream_service.worker.folding import Folded, Loaded
+from haystream_service.worker.folding import Folded
+from haystream_service.worker.holding import Loaded, query_deleted
 from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared
 
@@ -182,8 +183,3 @@ class Committing:
                 if record.kind is Kind.VERDICT and not delivery.again:
                     metrics.verdict_to_ranking.observe(max(0.0, now - record.timestamp))
             record.ack()
-
-
-def query_deleted(query_id: str) -> Rejected:
-    """Why nothing counts for the query any more."""
-    return Rejected(Code.QUERY_DELETED, f"query {query_id!r} was deleted, for good")

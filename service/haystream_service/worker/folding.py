@@ -1,128 +1,25 @@
 """What a batch does to a query's state: events in, the change to be saved out. No I/O: it may run in a thread."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from haystream.errors import Rejected
-from haystream.events import LeaseFact, Query, Status, Verdict
+from haystream.events import LeaseFact, Query, Verdict
 from haystream.query_state import QueryState
-from haystream_service.kafka.records import OWNED, Offsets
-from haystream_service.store.base import Change, Position
+from haystream_service.store.base import Change
 from haystream_service.store.claims import Offer, Offers
 from haystream_service.wire import encode_ranking
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.clock import Clock
+from haystream_service.worker.holding import Loaded, is_open
 
-LIGHT_SOLVES = 20
-"""Verdicts of so many local solves may be taken in where the event loop runs, and leases of so many: some
-milliseconds. A thread would cost a lone verdict a tenth of a millisecond, and more where many run."""
-LIGHT_ITEMS = 50
-"""So many new items may be folded in there, where all are on pairs that are known: a millisecond or two."""
-LIGHT_EVENTS = 300
-"""More new items than that are noted as an attempt before they are folded in (`Troubles.attempt`)."""
-LIGHT_SECONDS = 0.02
-"""A query whose last batch took longer gets a thread: the reference engine, a policy that moves every score."""
-LONG_SECONDS = 0.5
-"""Of one whose last batch took longer, the next is noted as an attempt. That takes two round trips to the store: as
-long, beside a burst of new items, as the batch."""
 JUDGED_AT_ONCE = 8
 """Verdicts of a query that is loaded are taken in so many at a time, or fewer that take as many local solves: some
 20 ms, which a verdict of another query of the collection may have to wait."""
 
 SPARE_OFFERS = 100
 """Items that may be claimed beyond twice as many as are leased, at least."""
-
-
-@dataclass(slots=True, eq=False)
-class Loaded:
-    """A query in memory. `revision` is 0 until the first save; `saved` is the position at the last one."""
-
-    state: QueryState
-    revision: int = 0
-    saved: Position = field(default_factory=Position)
-    touched: int = 0
-    """When an event for it was saved last, in milliseconds since the epoch."""
-    backlog: Offsets = (0, 0, 0)
-    """Where its topics ended when it was loaded: what lies before may have been in hand elsewhere."""
-    settings_offset: int = -1
-    """Where the settings that hold came from, or a later offset that is saved."""
-    unsaved_settings: bool = False
-    """Whether the state has other settings than the store: those could not be computed."""
-    published: bool = False
-    """Whether this process has published a ranking of the query."""
-    finished: bool = False
-    """Whether tending has finished what growth had left, or moved rows, since the last save."""
-    owed: bool = False
-    """Whether rows that tending moved are left for a later save."""
-    unfinished: bool = False
-    """Whether what was saved last is by estimate, or lacks what was made exact since."""
-    tended_at: float = float("-inf")
-    """When rows that tending moved were saved last, on the monotonic clock."""
-    top: tuple[str, ...] | None = None
-    """The items of the ranking that was saved last, in order, where this process made it."""
-    saved_at: float = float("-inf")
-    """When that was, on the monotonic clock."""
-    pairs: int = 0
-    """How many its collection had when the last batch was folded in."""
-    put_off: float | None = None
-    """When items that are folded in are to be saved and published, on the monotonic clock, where that can wait."""
-    took: float = 0.0
-    """Seconds that folding in the last batch took."""
-    followed: float = 0.0
-    """The same of those that took in what its collection got, since anything came for the query."""
-
-    def __post_init__(self) -> None:
-        self.settings_offset = self.saved.queries_offset
-
-    def heavy(self, batch: Batch) -> bool:
-        """Whether folding the batch in may take so long that the event loop should not wait for it."""
-        more = self.state.collection.graph.edges > self.pairs or self.state.is_slim
-        more |= self._new_items() > LIGHT_ITEMS or self._solves(batch, LeaseFact) > LIGHT_SOLVES
-        return self._much(batch) or self.took > LIGHT_SECONDS or more
-
-    def may_kill(self, batch: Batch) -> bool:
-        """Whether a process may have died of the batch before, or of what it takes in, or this one well may."""
-        ends = dict(zip(OWNED, self.backlog, strict=True))
-        again = any(delivery.record.offset < ends[delivery.record.kind] for delivery in batch.deliveries)
-        slow = self.took > LONG_SECONDS and bool(batch.deliveries)
-        return again or ((self._much(batch) or slow) and not self.idle(batch))
-
-    def _much(self, batch: Batch) -> bool:
-        # A first batch settles, or at least saves, everything; new settings may ask for another engine.
-        afresh = not self.published or any(isinstance(delivery.event, Query) for delivery in batch.deliveries)
-        return afresh or self._new_items() > LIGHT_EVENTS or self._solves(batch, Verdict) > LIGHT_SOLVES
-
-    def _solves(self, batch: Batch, kind: type[Verdict] | type[LeaseFact]) -> int:
-        events = (delivery.event for delivery in batch.deliveries)
-        return sum(self.state.solves(event.item_id) for event in events if isinstance(event, kind))
-
-    def _new_items(self) -> int:
-        return self.state.behind
-
-    @property
-    def unsaved_items(self) -> bool:
-        """Whether its collection got anything for it since the last save."""
-        return self.saved.cursor < self.state.collection.changed
-
-    @property
-    def cursor(self) -> int:
-        """Entries of its collection's log after which it is as it was saved: all, where nothing came for it."""
-        return self.saved.cursor if self.unsaved_items else self.state.collection.entries
-
-    @property
-    def follows(self) -> bool:
-        """Whether new items are its concern: one that is not open has no use for them until something comes."""
-        return is_open(self.state)
-
-    def idle(self, batch: Batch) -> bool:
-        """Whether there is nothing to fold in."""
-        return not batch.deliveries and self.revision > 0 and not self._new_items()
-
-
-def is_open(state: QueryState) -> bool:
-    """Whether the query offers items."""
-    return state.settings.status == Status.OPEN
 
 
 @dataclass(frozen=True, slots=True)

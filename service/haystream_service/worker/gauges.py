@@ -8,6 +8,7 @@ from haystream.query_state import QueryState
 from haystream_service.labelled_gauges import LABELLED_COLLECTIONS, show_largest
 from haystream_service.metrics import Metrics
 from haystream_service.worker.followers import Followers
+from haystream_service.worker.holding import Away, Loaded
 from haystream_service.worker.query_owner import QueryOwner
 
 
@@ -22,11 +23,9 @@ class Gauges:
         def count(holds: Callable[[QueryOwner], bool]) -> Callable[[], int]:
             return lambda: sum(map(holds, list(owners())))
 
-        metrics.owned_queries.set_function(count(lambda owner: owner.owned and not owner.deleted))
-        metrics.queries_in_memory.set_function(count(lambda owner: owner.in_memory))
-        metrics.queries_put_away.set_function(
-            count(lambda owner: owner.owned and not owner.in_memory and not owner.deleted)
-        )
+        metrics.owned_queries.set_function(count(lambda owner: isinstance(owner.held, Loaded | Away)))
+        metrics.queries_in_memory.set_function(count(lambda owner: isinstance(owner.held, Loaded)))
+        metrics.queries_put_away.set_function(count(lambda owner: isinstance(owner.held, Away)))
         metrics.quarantined_queries.set_function(count(lambda owner: owner.stopped))
         metrics.queries_slim.set_function(lambda: sum(state.is_slim for state in self._states()))
         metrics.growth_backlog.set_function(lambda: sum(state.lag for state in self._states()))

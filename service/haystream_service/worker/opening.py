@@ -16,8 +16,9 @@ from haystream_service.store.base import Position, Spans, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
-from haystream_service.worker.folding import Loaded, restore
+from haystream_service.worker.folding import restore
 from haystream_service.worker.followers import Follower, Followers, Listener
+from haystream_service.worker.holding import Loaded
 from haystream_service.worker.intake import collection_deleted
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing

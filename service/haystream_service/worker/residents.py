@@ -16,6 +16,7 @@ from haystream_service.process_memory import resident_bytes
 from haystream_service.store.base import StoreDamaged
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.followers import Followers
+from haystream_service.worker.holding import Away, Loaded
 from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.shared import Shared
 
@@ -81,16 +82,17 @@ class Residents:
         too_many = max(0, len(there) - limits.queries_in_memory)
         idle = [
             owner
-            for owner in there
+            for owner, loaded in there
             if now - owner.touched >= limits.idle_seconds
-            or (owner.followed > FOLLOWED_SECONDS and now - owner.touched >= limits.refresh_seconds)
+            or (loaded.followed > FOLLOWED_SECONDS and now - owner.touched >= limits.refresh_seconds)
         ]
-        unlucky = [owner for owner in there[:too_many] if now - owner.touched >= LEAST_IDLE_SECONDS]
+        unlucky = [owner for owner, _ in there[:too_many] if now - owner.touched >= LEAST_IDLE_SECONDS]
         return list(dict.fromkeys(idle + unlucky))
 
-    def _there(self) -> list[QueryOwner]:
+    def _there(self) -> list[tuple[QueryOwner, Loaded]]:
         """Those in memory, the longest untouched first."""
-        return sorted((owner for owner in self._owners() if owner.in_memory), key=lambda owner: owner.touched)
+        there = [(owner, loaded) for owner in self._owners() if (loaded := owner.loaded) is not None]
+        return sorted(there, key=lambda pair: pair[0].touched)
 
     # ---- slim ----
 
@@ -117,15 +119,16 @@ class Residents:
     def _resting(self, seconds: float) -> list[QueryOwner]:
         """Those that can be made slim and have not been, of those that nothing was done in for so long."""
         now = self._shared.clock.monotonic()
-        return [owner for owner in self._there() if not owner.slimmed and now - owner.worked >= seconds]
+        there = self._there()
+        return [owner for owner, loaded in there if not loaded.slimmed and now - loaded.worked >= seconds]
 
     async def _make_room(self) -> None:
         """Make some slim; put those away that cannot be, or, if all are, some of these."""
-        now, part = self._shared.clock.monotonic(), 1 + len(self._there()) // A_PART
-        unlucky = [owner for owner in self._there() if now - owner.touched >= LEAST_IDLE_SECONDS]
-        fat = [owner for owner in unlucky if not owner.slimmed]
-        for owner in (fat or unlucky)[:part]:
-            if owner.slimmed or not await owner.slim(Turn.GROWTH):
+        now, there = self._shared.clock.monotonic(), self._there()
+        unlucky = [(owner, loaded) for owner, loaded in there if now - owner.touched >= LEAST_IDLE_SECONDS]
+        fat = [(owner, loaded) for owner, loaded in unlucky if not loaded.slimmed]
+        for owner, loaded in (fat or unlucky)[: 1 + len(there) // A_PART]:
+            if loaded.slimmed or not await owner.slim(Turn.GROWTH):
                 owner.put_away()
 
     # ---- and back ----
@@ -146,10 +149,11 @@ class Residents:
         following: dict[View, list[QueryOwner]] = {}
         behind = []
         for owner in self._owners():
-            if owner.away is not None and owner.away.outdated:
-                behind.append(owner)
-            elif owner.away is not None and owner.away.follows is not None:
-                following.setdefault(owner.away.follows, []).append(owner)
+            match owner.held:
+                case Away(outdated=True):
+                    behind.append(owner)
+                case Away(follows=View() as view):
+                    following.setdefault(view, []).append(owner)
         for view, owners in following.items():
             try:
                 count = await shared.retry(partial(shared.store.entry_count, view.collection))
@@ -157,12 +161,12 @@ class Residents:
                 log.error("%s", damaged)
                 continue
             last = self._followers.changed(view, count)
-            behind += [owner for owner in owners if owner.away is not None and owner.away.cursor < last]
+            behind += [o for o in owners if isinstance(o.held, Away) and o.held.cursor < last]
         return behind
 
     async def _bring_back(self, owner: QueryOwner) -> None:
         clock = self._shared.clock
         began = clock.monotonic()
-        if owner.away is not None:
+        if isinstance(owner.held, Away):
             await owner.visit()
             await asyncio.sleep(min(REST * (clock.monotonic() - began), self._shared.limits.refresh_seconds))

@@ -71,6 +71,7 @@ class Troubles:
         self._mine: str | None = None
         self._read_at = 0.0
         self._raised = 0
+        self._tending_raised = False
 
     async def read(self) -> Note:
         """What is noted; stops the query where that says so."""
@@ -157,6 +158,21 @@ class Troubles:
         log.error("query %r: %s", self._query_id, bug, exc_info=bug.__cause__)
         if self._raised >= RAISES:
             await self.stop(QueryFailed(Code.QUARANTINED, f"computing it raised {bug}"))
+
+    async def tending_raised(self, trouble: Broken | QueryFailed) -> None:
+        """Stop the query if it cannot be computed, or if what is done when nobody waits raises for the second time
+        in a row."""
+        if isinstance(trouble, QueryFailed):
+            await self.stop(trouble)
+            return
+        log.error("query %r, tending: %s", self._query_id, trouble, exc_info=trouble.__cause__)
+        if self._tending_raised:
+            await self.stop(QueryFailed(Code.QUARANTINED, f"tending it raised {trouble}"))
+        self._tending_raised = True
+
+    def tending_went_well(self) -> None:
+        """It came to its end: what it raised before is not held against the query."""
+        self._tending_raised = False
 
     async def damaged(self, damaged: StoreDamaged) -> None:
         """Put the query into quarantine as what the store has of it cannot be used."""
