@@ -66,7 +66,7 @@ def test_a_worker_comes_back_under_the_name_it_had() -> None:
 
 
 def test_the_grace_period_is_the_drain_and_what_leaving_takes() -> None:
-    from haystream_service.worker.serve import STOP_SECONDS
+    from haystream_service.worker.stopping import STOP_SECONDS
 
     drain = load_settings(environ={name: value for name, value in ENV.items() if value}).drain_seconds
     assert drain == Settings().drain_seconds

@@ -10,6 +10,7 @@ import pytest
 
 from haystream_service.settings import Settings
 from haystream_service.worker import serve as module
+from haystream_service.worker import stopping
 from haystream_service.worker.worker import Worker
 
 pytestmark = pytest.mark.asyncio
@@ -50,7 +51,7 @@ class App:
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a worker does to its process is not done to this one, or undone."""
     monkeypatch.setattr(module, "_settle_memory", lambda: None)
-    monkeypatch.setattr(module, "_end_within", lambda *_, **__: None)
+    monkeypatch.setattr(stopping, "end_within", lambda *_, **__: None)
     seconds = sys.getswitchinterval()
     yield
     sys.setswitchinterval(seconds)
@@ -78,7 +79,7 @@ async def test_what_is_in_hand_is_given_up_before_kafka_is_left(
     monkeypatch.setattr(Worker, "abandon", noting)
     monkeypatch.setattr(module, "_prepare", prepared)
     monkeypatch.setattr(module, "build_app", lambda *_, **__: app)
-    monkeypatch.setattr(module, "ABANDON_SECONDS", 10.0 if answers else 0.05)
+    monkeypatch.setattr(stopping, "ABANDON_SECONDS", 10.0 if answers else 0.05)
     settings = Settings(kafka=NOWHERE, redis=f"redis://{NOWHERE}", port=0, host="127.0.0.1", drain_seconds=0.05)
     serving = asyncio.ensure_future(module.serve(settings))
     try:

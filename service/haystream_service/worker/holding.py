@@ -13,6 +13,7 @@ Of None and `Away` the store is asked whenever something comes: the answer is on
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Self
 
 from haystream.errors import Code, Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict, View
@@ -147,11 +148,11 @@ class Away:
     """Whether it is to be saved anew: its owner ended before what it had saved was exact, or saved it in another
     history of the store, so that its tables may number people as a log did that is no more."""
 
-
-def put_away(settings: Query | None, revision: int, cursor: int, *, outdated: bool = False) -> Away:
-    """What is remembered of a query with these settings; None where they cannot be read."""
-    follows = settings.view if settings is not None and settings.status == Status.OPEN else None
-    return Away(revision, cursor, follows, outdated)
+    @classmethod
+    def of(cls, settings: Query | None, revision: int, cursor: int, *, outdated: bool = False) -> Self:
+        """Of a query with these settings; None where they cannot be read."""
+        follows = settings.view if settings is not None and settings.status == Status.OPEN else None
+        return cls(revision, cursor, follows, outdated)
 
 
 @dataclass(frozen=True, slots=True)

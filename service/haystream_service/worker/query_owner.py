@@ -24,7 +24,6 @@ from haystream_service.worker.holding import (
     Held,
     Loaded,
     Wanted,
-    put_away,
     query_deleted,
     wrong_partition,
 )
@@ -174,7 +173,7 @@ class QueryOwner:
         if self.held is None or (isinstance(self.held, Away) and self.held.revision < head.revision):
             other = head.position.history not in {NONE_SAID, self._shared.written.history}
             outdated = other or head.unfinished
-            self.held = put_away(head.settings, head.revision, head.position.cursor, outdated=outdated)
+            self.held = Away.of(head.settings, head.revision, head.position.cursor, outdated=outdated)
         self.mailbox.poke()
 
     def put_away(self) -> None:
@@ -478,7 +477,7 @@ class QueryOwner:
         follower.snapshots.keep(state.settings)
         follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
-            self._let_go(put_away(state.settings, loaded.revision, loaded.cursor))
+            self._let_go(Away.of(state.settings, loaded.revision, loaded.cursor))
 
     def _have_saved(self, loaded: Loaded, *, soon: bool) -> None:
         """Have what was made with estimates, or was told of when nobody waited, saved and published once it is all

@@ -3,16 +3,13 @@
 import asyncio
 import gc
 import logging
-import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from threading import Timer
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import faust
 
@@ -25,11 +22,11 @@ from haystream_service.kafka.records import SOURCES, BrokerRefused, BrokerUnavai
 from haystream_service.kafka.stretches import again
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
-from haystream_service.store.base import StoreRefused, StoreUnavailable
+from haystream_service.store.base import StoreRefused
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
 from haystream_service.worker.clock import SystemClock
-from haystream_service.worker.endings import StateBack, StateLost, StateNewer, TopicsGrown
+from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.leasing import Leasing
@@ -41,6 +38,16 @@ from haystream_service.worker.progress import Progress, named
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.shared import Limits
+from haystream_service.worker.stopping import (
+    abandon,
+    drain,
+    give_up,
+    in_background,
+    running,
+    stopped_by_signals,
+    unless,
+    until_over,
+)
 from haystream_service.worker.watch import Watch
 from haystream_service.worker.worker import Worker
 
@@ -63,11 +70,6 @@ COUNT_SECONDS = 15.0
 """Between two looks whether the topics have more partitions than they had."""
 LOST_SECONDS = 2.0
 """Between two looks whether a lost store was rebuilt."""
-
-STOP_SECONDS = 8.0
-"""For leaving the groups and closing connections, above `drain_seconds`. k8s' grace period has room for it."""
-ABANDON_SECONDS = 2.0
-"""Of these, for noting in the store what was broken off."""
 
 T = TypeVar("T")
 
@@ -154,21 +156,22 @@ async def serve(settings: Settings) -> int:
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
-        stop = _stopped_by_signals(settings)
+        stop = stopped_by_signals(settings.drain_seconds)
         data_dir = _data_dir(settings, stack)
         server = Server(settings)
+        worker = server.worker
         stack.push_async_callback(server.store.close)
         stack.push_async_callback(server.publisher.close)
         stack.push_async_callback(server.ends.close)
-        stack.push_async_callback(server.worker.close)
+        stack.push_async_callback(worker.close)
         stack.callback(server.watch.close)
         await server.probes.start(settings.host, settings.port)
         stack.push_async_callback(server.probes.stop)
-        if not await _unless(stop, _prepare(server)):
+        if not await unless(stop, _prepare(server)):
             return 0
         app = server.app = build_app(
             settings,
-            server.worker,
+            worker,
             server.partitions,
             begin=server.progress.begin,
             agents=server.agents,
@@ -178,36 +181,25 @@ async def serve(settings: Settings) -> int:
         _settle_memory()
         server.waiting_for = None
         async with (
-            _running(app, server.worker),
-            _in_background(server.items.run(), server) as items,
-            _in_background(server.rankings.run(), server),
-            _in_background(server.leasing.run(), server),
-            _in_background(_look(server), server),
-            _in_background(_count(server), server),
-            _in_background(_listen(server.metrics), server),
-            _in_background(_weigh(server.worker), server),
+            running(app, worker),
+            in_background(server.items.run(), worker) as reading,
+            in_background(server.rankings.run(), worker),
+            in_background(server.leasing.run(), worker),
+            in_background(_look(server), worker),
+            in_background(_count(server), worker),
+            in_background(_listen(server.metrics), worker),
+            in_background(_weigh(worker), worker),
         ):
-            ended = asyncio.ensure_future(app.wait_until_stopped())
-            stopping = asyncio.ensure_future(stop.wait())
-            waits: set[asyncio.Future[None]] = {ended, server.worker.failed, stopping}  # type: ignore[arg-type]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            by_signal = await until_over(app, worker, stop)
             server.waiting_for = "stopping"
             server.ready()  # for its metric
-            by_signal = stop.is_set() and not server.worker.failed.done()
             if by_signal:
-                await _drain(app, server, items)
+                await drain(app, worker, server.items, reading, server.progress, seconds=settings.drain_seconds)
             else:
-                log.critical("stopping after a failure", exc_info=app.crash_reason)
-                _end_within(STOP_SECONDS, code=1)
-                app.flow_control.suspend()
-                app.flow_control.clear()
-            with suppress(TimeoutError):  # before leaving Kafka, which may take all the time that there is
-                async with asyncio.timeout(ABANDON_SECONDS):
-                    await server.worker.abandon()
-            ended.cancel()
-            stopping.cancel()
-        if server.worker.failed.done():
-            server.worker.failed.exception()
+                give_up(app)
+            await abandon(worker)
+        if worker.failed.done():
+            worker.failed.exception()  # which has been told
         return 0 if by_signal else 1
 
 
@@ -216,34 +208,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*WALKS)
-
-
-def _stopped_by_signals(settings: Settings) -> asyncio.Event:
-    stop = asyncio.Event()
-
-    def told() -> None:
-        stop.set()
-        _end_within(settings.drain_seconds + STOP_SECONDS, code=0)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told)
-    return stop
-
-
-def _end_within(seconds: float, *, code: int) -> None:
-    """Have the process end by then, whatever it still waits for; as after a crash, the rest is delivered again.
-
-    Where Kafka stands still, aiokafka and Faust wait for it in order to leave: Faust in a thread of its own, which
-    keeps the process from ending.
-    """
-
-    def end() -> None:
-        log.warning("not stopped in time; the rest will be delivered again")
-        os._exit(code)
-
-    timer = Timer(seconds, end)
-    timer.daemon = True  # a process that ends earlier does not wait for it
-    timer.start()
 
 
 def _data_dir(settings: Settings, stack: AsyncExitStack) -> Path:
@@ -302,50 +266,6 @@ async def _unless_refused(server: Server, call: Callable[[], Awaitable[T]]) -> T
     return await server.retry(once)
 
 
-async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """The work's result, or None if `stop` comes first."""
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if working.done():
-        return working.result()
-    working.cancel()
-    return None
-
-
-@asynccontextmanager
-async def _running(app: faust.App, worker: Worker) -> AsyncIterator[None]:
-    # `start` returns only once partitions are assigned, so it is not waited for.
-    starting = asyncio.ensure_future(app.start())
-    starting.add_done_callback(lambda done: _tell_failure(done, worker))
-    try:
-        yield
-    finally:
-        try:
-            await asyncio.wait_for(app.stop(), STOP_SECONDS)
-        except TimeoutError:
-            log.warning("Faust did not stop within %g s", STOP_SECONDS)
-        starting.cancel()
-        await asyncio.wait([starting])
-
-
-def _tell_failure(done: asyncio.Future[None], worker: Worker) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        worker.fail(error)
-
-
-@asynccontextmanager
-async def _in_background(work: Coroutine[Any, Any, None], server: Server) -> AsyncIterator[asyncio.Task[None]]:
-    """The work as a task, which ends with the context; a failure of it is the worker's."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(lambda done: _tell_failure(done, server.worker))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
 async def _count(server: Server) -> None:
     """Raise `TopicsGrown` once partitions are added to the topics; tell of one that is not there any more."""
     settings, queries = server.settings, SOURCES[Kind.QUERY]
@@ -379,22 +299,3 @@ async def _listen(metrics: Metrics) -> None:
         due = loop.time() + TICK_SECONDS
         await asyncio.sleep(TICK_SECONDS)
         metrics.event_loop_lag.observe(max(0.0, loop.time() - due))
-
-
-async def _drain(app: faust.App, server: Server, items: asyncio.Future[None]) -> None:
-    """Take no more records; save, publish and commit those in hand, as far as there is time."""
-    log.info("stopping: finishing what is in hand")
-    server.items.stop()
-    consumer = app.consumer
-    consumer.stop_flow()
-    app.flow_control.suspend()
-    app.flow_control.clear()
-    try:
-        async with asyncio.timeout(server.settings.drain_seconds):
-            await server.worker.drain()
-            await consumer.commit()
-            await asyncio.wait([items])
-            with suppress(StateBack, StoreUnavailable):  # whoever comes next finds that out
-                await server.progress.note()
-    except TimeoutError:
-        log.warning("not finished within %g s; the rest will be delivered again", server.settings.drain_seconds)
