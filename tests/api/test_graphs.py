@@ -10,9 +10,8 @@ from haystream.report import report
 from haystream.scope import scope
 from haystream_service.api.graphs import Graphs
 from haystream_service.kafka.records import NOTHING
-from haystream_service.store.base import Quarantine
+from haystream_service.store.base import HISTORY, Quarantine
 from haystream_service.store.memory import MemoryStore
-from haystream_service.worker.written import HISTORY
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,7 @@ from support.left import lay
 from support.pipeline import Pipeline, page, rebuild, until
 from support.versions import part
 
-from haystream_service.worker.marks import FORMAT
+from haystream_service.store.marks import FORMAT
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis]
 

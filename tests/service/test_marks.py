@@ -3,9 +3,16 @@
 import pytest
 from support.world import Process, World
 
-from haystream_service.worker import marks
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.marks import check_kept, check_mark, described, mark
+from haystream_service.store import marks
+from haystream_service.store.marks import (
+    StateLost,
+    StateNewer,
+    TopicsGrown,
+    check_kept,
+    check_mark,
+    described,
+    mark,
+)
 
 
 def test_marks_differ_and_fit_the_topics_that_they_were_made_for() -> None:

@@ -14,12 +14,12 @@ from support.simulated.store_copy import StoreCopy
 from haystream.events import Item, Withdrawal
 from haystream_service.kafka.records import SOURCES, Kind
 from haystream_service.metrics import Metrics
-from haystream_service.store.base import Span, Spans, StoreUnavailable
+from haystream_service.store.base import HISTORY, Span, Spans, StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.worker.endings import ReadTooFar, StateBack
 from haystream_service.worker.progress import Progress
 from haystream_service.worker.retry import Retry
-from haystream_service.worker.written import HISTORY, Written
+from haystream_service.worker.written import Written
 
 pytestmark = pytest.mark.asyncio
 

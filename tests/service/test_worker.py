@@ -20,6 +20,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream.posterior_tables import Changes, laid_over, settled_inverse
 from haystream.query_state import QueryState
 from haystream.scope import Scope
+from haystream_service.store.base import HISTORY
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import expected, followers
 from haystream_service.worker.endings import StateBack
@@ -29,7 +30,6 @@ from haystream_service.worker.holding import Loaded
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.memory_broker import MemoryPublisher
 from haystream_service.worker.tending import Tending
-from haystream_service.worker.written import HISTORY
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,9 +11,10 @@ from support.world import Process, World, item, story, verdict
 from haystream.events import Event, Query
 from haystream_service.kafka.records import SOURCES, BrokerUnavailable, Kind, Record
 from haystream_service.store.base import Head, StoredQuery, StoreUnavailable
+from haystream_service.store.marks import StateLost
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking, encode_query, encode_verdict
-from haystream_service.worker.endings import StateLost, TopicsReplaced
+from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.memory_broker import MemoryBroker, MemoryPublisher
 
 pytestmark = pytest.mark.asyncio

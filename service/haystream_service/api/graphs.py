@@ -12,8 +12,7 @@ from haystream.graph import Graph
 from haystream.posterior_tables import Posterior, read
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import Problem, unavailable
-from haystream_service.store.base import Position, Store
-from haystream_service.worker.written import HISTORY, NONE_SAID
+from haystream_service.store.base import HISTORY, Position, Store
 
 ITEMS_AT_ONCE = 500
 """Between two turns of the event loop: some 5 ms."""
@@ -111,7 +110,7 @@ class Graphs:
         if tables is None:
             return None
         known = await self._read_up(settings.view)
-        if position.history not in {NONE_SAID, known.history}:
+        if position.of_another(known.history):
             went_back = f"Redis went back: query {settings.query_id!r} is saved anew"
             why = (await self._store.read_note(settings.query_id)).quarantine
             if why is not None:  # to come again helps nobody before a person has done something

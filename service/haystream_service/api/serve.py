@@ -24,12 +24,11 @@ from haystream_service.kafka.admin import ensure_topics
 from haystream_service.kafka.producer import Producer
 from haystream_service.kafka.records import SOURCES, BrokerUnavailable, Kind
 from haystream_service.metrics import ApiMetrics, new_registry
+from haystream_service.probes import Probes
 from haystream_service.settings import Settings
 from haystream_service.store.base import StoreUnavailable
+from haystream_service.store.marks import StateLost, StateNewer, TopicsGrown, check_mark, described
 from haystream_service.store.redis import RedisStore
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.marks import check_mark, described
-from haystream_service.worker.probes import Probes
 
 log = logging.getLogger(__name__)
 

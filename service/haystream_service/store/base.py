@@ -33,6 +33,11 @@ class Appended(Enum):
 UNREADABLE = -1
 """In place of a revision, where nobody can say."""
 
+HISTORY = "history"
+"""What the store's history (`worker.written`) is noted under, beside how far topics are."""
+NONE_SAID = 0
+"""In place of a history, in what earlier versions saved."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -43,13 +48,17 @@ class Position:
     cursor: int = 0
     """How many entries of the collection's log are folded in: 1 … cursor."""
     leases_offset: int = -1
-    history: int = 0
-    """The store's history in which that was saved (`worker.written`)."""
+    history: int = NONE_SAID
+    """The store's history in which that was saved."""
 
     @property
     def offsets(self) -> tuple[int, int, int]:
         """Those of queries, verdicts and leases."""
         return self.queries_offset, self.verdicts_offset, self.leases_offset
+
+    def of_another(self, history: int | None) -> bool:
+        """Whether that was saved in another history of the store than this: of another log, perhaps."""
+        return self.history not in {NONE_SAID, history}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
 """What ends a worker as a bug does, but is said in a line: only a person, or a new process, can help."""
 
-
-class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
-    """The store does not hold what it held. Only `haystream rebuild` helps; nothing may be acknowledged."""
+from haystream_service.store.marks import StateLost, StateNewer, TopicsGrown
 
 
-class StateBack(Exception):  # noqa: N818
+class StateBack(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
     """The store is as it was before: what it held since is read once more, by a process that begins anew."""
 
 
@@ -29,16 +27,8 @@ def another_entry(collection: str, entry: int) -> StateBack:
     )
 
 
-class StateNewer(Exception):  # noqa: N818
-    """A later version has written into the store what this one cannot read."""
-
-
 class TopicsReplaced(Exception):  # noqa: N818
     """The topics are not those that the store was made from: offsets begin anew. A person has to decide."""
-
-
-class TopicsGrown(Exception):  # noqa: N818
-    """The topics have other partitions than when the store was made: a query's records come on another than it."""
 
 
 class Stalled(Exception):  # noqa: N818

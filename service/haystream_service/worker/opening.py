@@ -22,7 +22,6 @@ from haystream_service.worker.holding import Loaded
 from haystream_service.worker.intake import collection_deleted
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
-from haystream_service.worker.written import NONE_SAID
 
 
 class Opening:
@@ -89,8 +88,6 @@ class Opening:
                 while await follower.exclusive(lambda: next(parts, False), in_thread=True, turn=Turn.GROWTH):
                     pass
         history = self._shared.written.history
-        # Who had not noticed that the store had gone back may have saved what they made of another log.
-        other = stored.position.history not in {NONE_SAID, history}
         return Loaded(
             state,
             stored.revision,
@@ -98,7 +95,8 @@ class Opening:
             stored.touched,
             backlog=self._ends,
             unsaved_settings=settings != stored.settings,
-            finished=other or stored.unfinished,
+            # Who had not noticed that the store had gone back may have saved what they made of another log.
+            finished=stored.unfinished or stored.position.of_another(history),
             unfinished=stored.unfinished,
         )
 

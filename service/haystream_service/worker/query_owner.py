@@ -32,7 +32,6 @@ from haystream_service.worker.opening import Opening
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.tending import Tending
 from haystream_service.worker.troubles import CALM_SECONDS, Broken, Troubles, computing
-from haystream_service.worker.written import NONE_SAID
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +170,7 @@ class QueryOwner:
             self.publish_again()
             return
         if self.held is None or (isinstance(self.held, Away) and self.held.revision < head.revision):
-            other = head.position.history not in {NONE_SAID, self._shared.written.history}
-            outdated = other or head.unfinished
+            outdated = head.unfinished or head.position.of_another(self._shared.written.history)
             self.held = Away.of(head.settings, head.revision, head.position.cursor, outdated=outdated)
         self.mailbox.poke()
 

@@ -29,9 +29,8 @@ from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import publish_outbox
+from haystream_service.store.marks import StateLost, StateNewer, TopicsGrown, check_mark, described, mark
 from haystream_service.worker.clock import SystemClock
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import Missed
 from haystream_service.worker.progress import named
 from haystream_service.worker.rebuild_publisher import RebuildPublisher

@@ -21,19 +21,18 @@ from haystream_service.kafka.ends import KafkaEnds
 from haystream_service.kafka.records import SOURCES, BrokerRefused, BrokerUnavailable, Kind
 from haystream_service.kafka.stretches import again
 from haystream_service.metrics import Metrics, new_registry
+from haystream_service.probes import Probes
 from haystream_service.settings import Settings
 from haystream_service.store.base import StoreRefused
+from haystream_service.store.marks import StateLost, StateNewer, TopicsGrown, check_mark, described, mark
 from haystream_service.store.redis import RedisStore
 from haystream_service.worker.app import build_app
 from haystream_service.worker.clock import SystemClock
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
 from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.leasing import Leasing
-from haystream_service.worker.marks import check_mark, described, mark
 from haystream_service.worker.missed import told
 from haystream_service.worker.partitions import Partitions
-from haystream_service.worker.probes import Probes
 from haystream_service.worker.progress import Progress, named
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.retry import Retry

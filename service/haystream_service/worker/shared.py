@@ -12,11 +12,11 @@ from haystream.errors import Rejected
 from haystream_service.kafka.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
+from haystream_service.store.marks import check_kept
 from haystream_service.wire import as_id, dead_letter_key, encode_dead_letter
 from haystream_service.worker.attempts import Attempts
 from haystream_service.worker.clock import Clock, StoreClock
 from haystream_service.worker.endings import TopicsReplaced
-from haystream_service.worker.marks import check_kept
 from haystream_service.worker.retry import Retry
 from haystream_service.worker.transport import Again, CaughtUp, Ends, Publisher
 from haystream_service.worker.written import Written

@@ -18,8 +18,9 @@ from haystream_service.store.base import (
     StoreDamaged,
     StoreUnavailable,
 )
+from haystream_service.store.marks import StateLost, StateNewer
 from haystream_service.worker.batch import Batch
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsReplaced
+from haystream_service.worker.endings import TopicsReplaced
 from haystream_service.worker.followers import Stale
 from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared

@@ -10,15 +10,23 @@ from haystream.query_state import QueryState
 from haystream_service.kafka.records import NOTHING, Kind, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
+from haystream_service.store.marks import (
+    StateLost,
+    StateNewer,
+    check_kept,
+    check_mark,
+    mark,
+    notes_progress,
+    raised,
+)
 from haystream_service.wire import as_id
 from haystream_service.worker.batch import decode
 from haystream_service.worker.clock import Clock, StoreClock, SystemClock
-from haystream_service.worker.endings import NO_BUGS, StateLost, StateNewer
+from haystream_service.worker.endings import NO_BUGS
 from haystream_service.worker.followers import Followers
 from haystream_service.worker.gauges import Gauges
 from haystream_service.worker.intake import Intake
 from haystream_service.worker.mailbox import Mailbox
-from haystream_service.worker.marks import check_kept, check_mark, mark, notes_progress, raised
 from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.rejections import Rejections
 from haystream_service.worker.residents import Residents

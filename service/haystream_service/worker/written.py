@@ -20,15 +20,11 @@ from haystream.errors import Rejected
 from haystream.events import ItemFact
 from haystream.merging import merge
 from haystream_service.kafka.records import NOTHING, Kind
-from haystream_service.store.base import UNREADABLE, Store, StoreDamaged
+from haystream_service.store.base import HISTORY, NONE_SAID, UNREADABLE, Store, StoreDamaged
 from haystream_service.worker.retry import Retry
 
-HISTORY = "history"
-"""What the store's history is noted under, beside how far topics are."""
 MOST_HISTORIES = 1 << 53
 """They are drawn at random: that one comes again would have it taken for the other."""
-NONE_SAID = 0
-"""In place of a history, in what earlier versions saved."""
 
 
 class Written:

@@ -2,8 +2,6 @@
 
 from uuid import uuid4
 
-from haystream_service.worker.endings import StateLost, StateNewer, TopicsGrown
-
 FORMAT = 4
 """Of what the store holds. To be raised with whatever a worker of an earlier version would misread: that one ends.
 Since format 2 a collection's log may say more of an item that it has, and that it is withdrawn. Since format 3
@@ -15,6 +13,18 @@ anew whenever a query is loaded."""
 
 NOTES_PROGRESS = 3
 """The first format in which partitions of which nothing is noted have to be read from their beginnings."""
+
+
+class StateLost(Exception):  # noqa: N818 - it names a state of the store, not a bug of ours
+    """The store does not hold what it held. Only `haystream rebuild` helps; nothing may be acknowledged."""
+
+
+class StateNewer(Exception):  # noqa: N818
+    """A later version has written into the store what this one cannot read."""
+
+
+class TopicsGrown(Exception):  # noqa: N818
+    """The topics have other partitions than when the store was made: a query's records come on another than it."""
 
 
 def described(topic: str, partitions: int) -> str:
