@@ -43,13 +43,13 @@ def test_a_server_computes_in_one_thread(command: str, where: str) -> None:
 
 REBUILT = """
 import os, sys, types
-from haystream_service.cli import root
+from haystream_service.cli import topics
 module = types.ModuleType("haystream_service.commands.rebuild")
 module.run = lambda **_: print([os.environ.get("OPENBLAS_NUM_THREADS"), "numpy" in sys.modules])
 sys.modules[module.__name__] = module
 import haystream_service.commands
 haystream_service.commands.rebuild = module
-root.rebuild()
+topics.rebuild()
 """
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from haystream_service import cli, client
 from haystream_service.api.access import Role
-from haystream_service.cli.root import KeyRole
+from haystream_service.cli.services import KeyRole
 from haystream_service.commands import import_
 from haystream_service.errors import UserError
 from haystream_service.store.base import StoreUnavailable
