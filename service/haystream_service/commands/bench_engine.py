@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from haystream_service.bench import baselines, chart, engine, graphs, report
-from haystream_service.commands.bench_tables import number, targets_table
-from haystream_service.console import notes, results, write_json
+from haystream_service.commands.bench_results import give, number, targets_table
+from haystream_service.console import notes, results
 from haystream_service.errors import UserError
 from haystream_service.processes import alone
 
@@ -43,13 +43,7 @@ def run(jobs: Sequence[engine.Job], *, png: Path | None, json: bool) -> None:
     result = report.as_json(
         first.graph, sizes, network, **options, items_per_edge=first.items_per_edge, failed=failed
     )
-    if png is not None:
-        chart.draw(result, png)
-        notes.print(f"drawn in {png}")
-    if json:
-        write_json(result)
-    else:
-        _print(result)
+    give(result, json=json, png=png, draw=chart.draw, show=_print)
 
 
 def _print(result: dict[str, Any]) -> None:

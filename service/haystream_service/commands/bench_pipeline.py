@@ -9,7 +9,7 @@ from typing import Any
 
 from haystream_service.bench import pipeline
 from haystream_service.bench.stress import Stress
-from haystream_service.commands.bench_tables import number
+from haystream_service.commands.bench_results import number
 from haystream_service.console import Upright, notes, results, write_json
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from haystream_service.bench import chart, graphs, queries, queries_report
-from haystream_service.commands.bench_tables import number, targets_table
-from haystream_service.console import Upright, notes, results, write_json
+from haystream_service.commands.bench_results import give, number, targets_table
+from haystream_service.console import Upright, results
 from haystream_service.processes import alone
 
 
@@ -23,13 +23,7 @@ def run(jobs: Sequence[queries.Job], *, png: Path | None, json: bool) -> None:
     result = queries_report.as_json(
         sizes, items_per_edge=first.items_per_edge, verdicts=first.verdicts, seed=first.seed
     )
-    if png is not None:
-        queries_report.draw(result, png)
-        notes.print(f"drawn in {png}")
-    if json:
-        write_json(result)
-    else:
-        _print(result)
+    give(result, json=json, png=png, draw=queries_report.draw, show=_print)
 
 
 def _print(result: dict[str, Any]) -> None:

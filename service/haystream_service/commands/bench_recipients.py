@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from haystream_service.bench import recipients
-from haystream_service.commands.bench_tables import number
+from haystream_service.commands.bench_results import number
 from haystream_service.console import notes, results, write_json
 
 
