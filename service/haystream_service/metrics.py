@@ -24,7 +24,7 @@ from haystream_service.process_memory import OwnProcess
 Kind = TypeVar("Kind", bound=Counter | Gauge | Histogram)
 
 OBJECTIVE_SECONDS = 0.25
-"""What is promised: of the verdicts of 30 days 99 % are ranked within this time (docs/operations.md)."""
+"""What is promised: of the verdicts of 30 days 99 % are ranked within this time (docs/monitoring.md)."""
 SERVERS = ("kafka", "redis")
 STAGES = ("queue", "settle", "save", "publish")
 EVENT_KINDS = ("query", "item", "verdict", "lease")

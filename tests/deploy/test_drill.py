@@ -1,4 +1,4 @@
-"""The drill of docs/operations.md: Redis is lost and restored in every way, and nothing differs from a replay."""
+"""The drill of docs/recovery.md: Redis is lost and restored in every way, and nothing differs from a replay."""
 
 import os
 import subprocess

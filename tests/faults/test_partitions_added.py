@@ -88,7 +88,7 @@ async def test_partitions_added_in_place_are_refused_and_the_copy_keeps_every_qu
 async def test_of_rankings_with_added_partitions_the_revision_tells_the_newest_and_a_new_topic_has_no_other(
     pipeline: Pipeline, admin: AIOKafkaAdminClient
 ) -> None:
-    """As operations.md says: those from before lie where they lay."""
+    """As growing.md says: those from before lie where they lay."""
     settings = pipeline.settings
     worker = await pipeline.worker()
     await pipeline.say(*EVENTS)

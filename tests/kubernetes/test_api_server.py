@@ -1,4 +1,4 @@
-"""The manifests and the commands of docs/operations.md, against a real API server."""
+"""The manifests and the commands of the pages for operators, against a real API server."""
 
 import copy
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.operator_pages import operator_pages
 
 ROOT = Path(__file__).parents[2]
 NAMESPACES = {"dev": "haystream-dev", "production": "haystream"}
@@ -24,9 +25,8 @@ Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def commands() -> list[str]:
-    """Every kubectl command of docs/operations.md, in its order."""
-    text = (ROOT / "docs" / "operations.md").read_text()
-    found = re.findall(r"^ {4,}(kubectl .*)$", text, re.MULTILINE)
+    """Every kubectl command of the pages for operators, in their order."""
+    found = re.findall(r"^ {4,}(kubectl .*)$", operator_pages(), re.MULTILINE)
     return [command for command in dict.fromkeys(found) if not any(f" {words}" in command for words in NEEDS_PODS)]
 
 
@@ -273,7 +273,7 @@ def test_every_overlay_takes_every_component(kubectl: Kubectl, tmp_path: Path, o
 @pytest.mark.usefixtures("pasted", "operators")
 def test_scaling_is_paused_and_goes_on_as_the_page_says(kubectl: Kubectl, tmp_path: Path) -> None:
     assert apply_with(kubectl, tmp_path, "production", "k8s/components/scaling").returncode == 0
-    commands = re.findall(r"`kubectl (.* annotate [^`]*)`", (ROOT / "docs" / "operations.md").read_text())
+    commands = re.findall(r"`kubectl (.* annotate [^`]*)`", operator_pages())
     assert len(commands) == 2
     for command, paused in zip(commands, ("0", ""), strict=True):
         done = kubectl(*command.split())

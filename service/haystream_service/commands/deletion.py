@@ -168,4 +168,4 @@ def _tell(keeps: dict[str, int]) -> None:
     for topic, milliseconds in keeps.items():
         long = "for ever" if milliseconds < 0 else f"for {milliseconds / 86_400_000:g} days after they were written"
         notes.print(f"  Kafka keeps records in {topic} {long}")
-    notes.print("To take them out of Kafka, too: docs/operations.md, Retention and erasure")
+    notes.print("To take them out of Kafka, too: docs/erasure.md")
