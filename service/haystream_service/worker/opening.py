@@ -1,7 +1,7 @@
 """How an owner gets hold of its query: from the store, or new from the first settings that come."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -9,17 +9,18 @@ from typing import cast
 
 from haystream.engine_choice import check_supported
 from haystream.errors import QueryFailed, Rejected
-from haystream.events import Query
+from haystream.events import Query, Status
 from haystream.query_state import QueryState
 from haystream_service.kafka.records import OWNED, Kind, Offsets
-from haystream_service.store.base import Position, Spans, StoredQuery
+from haystream_service.store.base import Fenced, Note, Position, Spans, StoredQuery
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import restore
 from haystream_service.worker.followers import Follower, Followers, Listener
-from haystream_service.worker.holding import Loaded
+from haystream_service.worker.holding import Deleted, Elsewhere, Held, Loaded
 from haystream_service.worker.intake import collection_deleted
+from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
 
@@ -50,7 +51,42 @@ class Opening:
         self._followers = followers
         self._listener = listener
 
-    async def stored(self) -> StoredQuery | None:
+    async def get_hold(
+        self, batch: Batch, mailbox: Mailbox[Delivery], troubles: Troubles, *, seen: Callable[[], int | None]
+    ) -> tuple[Held, Note | None]:
+        """What is had of the query, which is loaded or opened if it can be; and its note, where that is to be taken
+        up then.
+
+        What was passed over is added to the batch, and what comes while its settings are waited for, too.
+
+        Raises:
+            Fenced: it has an earlier revision in the store than was `seen` when it began to be read.
+        """
+        batch.forget_again()
+        note = await troubles.read()
+        if troubles.stopped is not None:
+            return None, None
+        # What an assignment finds out while the query is read may be newer than what is read: nothing is lost then.
+        expected = seen() or 0
+        stored = await self._stored()
+        loaded: Loaded | None
+        if stored is None:
+            loaded, note = await self._open(batch, mailbox, note, troubles)
+        elif stored.revision < expected:
+            raise Fenced(self._query_id, expected, stored.revision)
+        elif stored.partition != self._partition:
+            return Elsewhere(stored.partition), None
+        elif stored.settings.status == Status.DELETED:
+            return Deleted(stored.revision, stored.position), None
+        else:
+            if troubles.listed:  # who opened it may have done so when the store had gone back
+                note = await troubles.adopt_unknown(note)
+            again = await self._passed_over(note.passed)
+            loaded = await self._load(stored, again, troubles)
+            batch.add_again(again)
+        return loaded, note if loaded and (note.passed or troubles.listed) else None
+
+    async def _stored(self) -> StoredQuery | None:
         """The query as it was saved; None where nobody has opened it."""
         shared = self._shared
         with computing():
@@ -63,7 +99,7 @@ class Opening:
             self._ends = await shared.check_same_topics(self._query_id, stored.partition, stored.position)
         return stored
 
-    async def passed_over(self, spans: Spans) -> list[Delivery]:
+    async def _passed_over(self, spans: Spans) -> list[Delivery]:
         """What was passed over and is an event, read once more."""
         shared, key = self._shared, self._query_id.encode()
         deliveries = []
@@ -75,7 +111,7 @@ class Opening:
                         deliveries.append(Delivery(record, decode(record), again=True))
         return deliveries
 
-    async def load(self, stored: StoredQuery, again: Sequence[Delivery], troubles: Troubles) -> Loaded:
+    async def _load(self, stored: StoredQuery, again: Sequence[Delivery], troubles: Troubles) -> Loaded:
         """The state that the saved facts make, with the newest settings that came while the query was stopped."""
         settings = newest(stored.settings, again)
         follower = await self._follow(settings, at_least=stored.position.cursor)
@@ -100,7 +136,7 @@ class Opening:
             unfinished=stored.unfinished,
         )
 
-    async def settings_or_all_read(self) -> None:
+    async def _settings_or_all_read(self) -> None:
         """Return when settings came, or when the queries are read as far as they go now."""
         shared = self._shared
         waits = [
@@ -115,7 +151,21 @@ class Opening:
             for wait in waits:
                 wait.cancel()
 
-    async def open(self, batch: Batch, troubles: Troubles) -> Loaded | None:
+    async def _open(
+        self, batch: Batch, mailbox: Mailbox[Delivery], note: Note, troubles: Troubles
+    ) -> tuple[Loaded | None, Note]:
+        """The query, opened if its settings are there, or come; its note, with what came before them."""
+        if batch.deliveries and not batch.of(Kind.QUERY) and note.passed.queries is None:
+            await self._settings_or_all_read()
+            while taken := mailbox.take():
+                batch.add(taken)
+        if not batch.of(Kind.QUERY) and note.passed.queries is None:
+            return None, note
+        note = await troubles.adopt_unknown(note)
+        batch.add_again(await self._passed_over(note.passed))
+        return await self._opened(batch, troubles), note
+
+    async def _opened(self, batch: Batch, troubles: Troubles) -> Loaded | None:
         """The new query that the first good settings in the batch ask for; bad ones are rejected in the batch."""
         for delivery in batch.of(Kind.QUERY):
             if delivery in batch.rejected:

@@ -9,7 +9,7 @@ from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.kafka.records import Kind, Record
 from haystream_service.logs import ABOUT
-from haystream_service.store.base import Fenced, Head, Note, Position, StoreDamaged
+from haystream_service.store.base import Fenced, Head, Note, StoreDamaged
 from haystream_service.worker.alarm import Alarm
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.committing import Committing
@@ -166,7 +166,7 @@ class QueryOwner:
         clock = self._shared.store_clock
         self.touched = max(self.touched, clock.monotonic() - max(0.0, clock.now() - head.touched / 1000))
         if head.settings is not None and head.settings.status == Status.DELETED:
-            self._be_deleted(head.revision, head.position)
+            self._be_deleted(Deleted(head.revision, head.position))
             self.publish_again()
             return
         if self.held is None or (isinstance(self.held, Away) and self.held.revision < head.revision):
@@ -313,9 +313,7 @@ class QueryOwner:
         """The query in memory, with the batch folded in, saved and published; None where it is not taken in."""
         passed = None
         if (self.held is None or isinstance(self.held, Away)) and batch.deletion is None:
-            self.held, passed = await self._get_hold(batch)
-            if self.loaded is None or self._wanted is Wanted.TO_STAY:
-                self._wanted = Wanted.NOT  # it has come, or cannot
+            passed = await self._get_hold(batch)
         if batch.deletion is not None and not isinstance(self.held, Elsewhere):
             await self._delete(batch, batch.deletion)
             return None
@@ -333,52 +331,22 @@ class QueryOwner:
             await self._troubles.taken_up(passed, loaded.revision)
         return loaded
 
-    async def _get_hold(self, batch: Batch) -> tuple[Held, Note | None]:
-        """What is had of the query, which is loaded or opened if it can be; and its note, where that is to be taken
-        up then.
-
-        What was passed over is added to the batch, and what comes while its settings are waited for, too.
-        """
-        batch.forget_again()
-        note = await self._troubles.read()
-        if self._troubles.stopped is not None:
-            return None, None
-        # What an assignment finds out while the query is read may be newer than what is read: nothing is lost then.
-        seen = self.revision or 0
-        stored = await self._opening.stored()
-        loaded: Loaded | None
-        if stored is None:
-            loaded, note = await self._open(batch, note)
-        elif stored.revision < seen:
-            raise Fenced(self.query_id, seen, stored.revision)
-        elif stored.partition != self.partition:
-            return Elsewhere(stored.partition), None
-        elif stored.settings.status == Status.DELETED:
-            self._be_deleted(stored.revision, stored.position)
+    async def _get_hold(self, batch: Batch) -> Note | None:
+        """Load or open the query, if it can be, and add to the batch what was passed over; the note of that."""
+        found, passed = await self._opening.get_hold(
+            batch, self.mailbox, self._troubles, seen=lambda: self.revision
+        )
+        self.held = found
+        if isinstance(found, Deleted):
+            self._be_deleted(found)
             self.publish_again()  # from then on it is seen if a ranking lands after that
-            return self.held, None
-        else:
-            if self._troubles.listed:  # who opened it may have done so when the store had gone back
-                note = await self._troubles.adopt_unknown(note)
-            again = await self._opening.passed_over(note.passed)
-            loaded = await self._opening.load(stored, again, self._troubles)
-            loaded.finished = loaded.finished or self._lacking
+        elif isinstance(found, Loaded) and found.revision:
+            found.finished = found.finished or self._lacking
             self._lacking = False
-            self._committing.show(loaded.state)
-            batch.add_again(again)
-        return loaded, note if loaded and (note.passed or self._troubles.listed) else None
-
-    async def _open(self, batch: Batch, note: Note) -> tuple[Loaded | None, Note]:
-        """The query, opened if its settings are there, or come; its note, with what came before them."""
-        if batch.deliveries and not batch.of(Kind.QUERY) and note.passed.queries is None:
-            await self._opening.settings_or_all_read()
-            while taken := self.mailbox.take():
-                batch.add(taken)
-        if not (batch.of(Kind.QUERY) or note.passed.queries is not None):
-            return None, note
-        note = await self._troubles.adopt_unknown(note)
-        batch.add_again(await self._opening.passed_over(note.passed))
-        return await self._opening.open(batch, self._troubles), note
+            self._committing.show(found.state)
+        if not isinstance(found, Loaded) or self._wanted is Wanted.TO_STAY:
+            self._wanted = Wanted.NOT  # it has come, or cannot
+        return passed
 
     async def _refuse(self, batch: Batch) -> None:
         """Reject a batch for a query that is stopped, deleted, another partition's, or not opened by anybody."""
@@ -407,10 +375,10 @@ class QueryOwner:
             await self._refuse(batch)
             return
         self._troubles = Troubles(self.query_id, self.partition, self._shared)
-        self._be_deleted(left.revision, left.position)
+        self._be_deleted(Deleted(left.revision, left.position))
 
-    def _be_deleted(self, revision: int, position: Position) -> None:
-        self._let_go(Deleted(revision, position))
+    def _be_deleted(self, deleted: Deleted) -> None:
+        self._let_go(deleted)
         self._shared.metrics.queries.forget(self.query_id)
 
     async def _fold(self, loaded: Loaded, batch: Batch) -> Folded | None:
