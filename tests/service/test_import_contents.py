@@ -82,6 +82,8 @@ def test_a_signed_message_with_a_forwarded_page() -> None:
         ("rot13", b"money", "money"),
         ("punycode", b"money-", "money-"),
         ("utf-16", "Grüße".encode("utf-16"), "Grüße"),
+        ("utf-16", "Grüße!".encode(), "Grüße!"),
+        ("utf-16le", "会议".encode("utf-16le"), "会议"),
         ("utf-7", b"+2AA-x", "?x"),
     ],
 )
@@ -120,6 +122,7 @@ def test_base64_may_be_cut_off_and_have_blanks_after_its_name(encoding: str, lef
         (b"=?utf-8*de?q?Gr=C3=BC?= =?utf-8?q?=C3=9Fe?=, Ann", "Grüße, Ann"),
         ("Grüße =?utf-8?q?Gr=C3=BC=C3=9Fe?= \\users".encode(), "Grüße Grüße \\users"),
         (b"[=?utf-8?q?=C3=A4?=]", "[ä]"),
+        (b"=?utf-8?q?=C3=A4?= and =?x-unknown?q?=C3=A4?=", "ä and =?x-unknown?q?=C3=A4?="),
         ("Grüße".encode(), "Grüße"),
         (b"a\n\tlong\x07 one", "a long one"),
         (b"", None),

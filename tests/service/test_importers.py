@@ -609,6 +609,103 @@ def test_a_line_of_text_that_begins_with_from_splits_no_mbox(tmp_path: Path) -> 
     assert item.text == f"At the desk of Ann\n{said}"
 
 
+def test_what_an_mbox_escapes_is_read_without_and_makes_no_other_item_of_a_message(tmp_path: Path) -> None:
+    escaped, nameless = (
+        MAIL.replace("From the", ">From the") + ">>From one\n> From two\n",
+        "Message-ID: <1@example.org>\n",
+    )
+    file = tmp_path / "a.mbox"
+    file.write_text(f"From ann Fri May  4\n{escaped}")
+    (item,) = good(list(read_mbox(file, Making(text=True))))
+    assert item.text == "From the desk of Ann\n>From one\n> From two"
+    # Nor is it another item than it was before anybody looked at how it is escaped.
+    file.write_text(f"From ann Fri May  4\n{escaped.replace(nameless, '')}")
+    (item,) = good(list(read_mbox(file)))
+    assert item.item_id == good([mail(tmp_path, escaped.replace(nameless, ""))])[0].item_id
+    assert good([mail(tmp_path, escaped)]) == good([mail(tmp_path, MAIL)])
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\r\r\n"])
+def test_lines_may_end_in_any_way(tmp_path: Path, end: str) -> None:
+    file, said = tmp_path / "a.mbox", MAIL.replace("From the desk", "At the desk") + "and more\n"
+    text = "".join(f"From ann Fri May  4\n{said.replace('1@', f'{number}@')}\n" for number in (1, 2))
+    file.write_bytes(text.replace("\n", end).encode())
+    items = good(list(read_mbox(file, Making(text=True))))
+    assert [(item.item_id[0], item.text) for item in items] == [(n, "At the desk of Ann\nand more") for n in "12"]
+    file = tmp_path / "a.eml"
+    file.write_bytes((said + "x" * 300_000).replace("\n", end).encode())
+    (item,) = good(list(read_eml(file)))
+    assert item.item_id == "1@example.org"
+
+
+def test_an_mbox_is_not_taken_for_one_message(tmp_path: Path) -> None:
+    one, file = f"From ann Fri May  4\n{MAIL}\n", tmp_path / "a.eml"
+    file.write_text(one)
+    assert [item.item_id for item in good(list(read_eml(file)))] == ["1@example.org"]
+    file.write_text(one + one)
+    assert bad(list(read_eml(tmp_path))) == [("a.eml", "unreadable")]
+    with pytest.raises(ImportFailed, match=r"a\.eml is an mbox of several messages: haystream import mbox"):
+        list(read_eml(file))
+
+
+@pytest.mark.parametrize("name", ["a.eml.gz", "a.eml", "a.mbox", "a.mbox.gz"])
+def test_what_is_packed_is_unpacked_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(f"From ann Fri May  4\n{MAIL}".encode()))
+    reader = mail_reader(tmp_path / name)
+    assert reader is (read_eml if "eml" in name else read_mbox)
+    assert [item.item_id for item in good(list(reader(tmp_path / name)))] == ["1@example.org"]
+    assert [item.item_id for item in good(list(read_maildir(tmp_path)))] == ["1@example.org"]
+    (tmp_path / name).write_bytes(gzip.compress(MAIL.encode())[:-20])
+    assert bad(list(read_maildir(tmp_path))) == [(name, "unreadable")]
+
+
+def test_a_packed_table_may_have_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(gzip.compress(b"item_id,participants\nm1,b;a\n"))
+    assert [item.item_id for item in good(list(read_csv(file)))] == ["m1"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        MAIL.replace(":", " :", 1).replace("From:", "From\t:"),
+        MAIL.replace("Date:", ">From uucp Fri May  4 10:00:00 2001\nDate:"),
+        f"\n\n{MAIL}",
+        f"\r\n{MAIL}",
+    ],
+)
+def test_headers_are_read_though_python_would_end_them(tmp_path: Path, head: str) -> None:
+    file = tmp_path / "a.mbox"
+    file.write_text(f"From ann Fri May  4\n{head}")
+    for results in (read_mbox(file, Making(text=True)), [mail(tmp_path, head)]):
+        (item,) = good(list(results))
+        assert (item.item_id, item.sender, len(item.recipients or ())) == ("1@example.org", "ann@example.org", 3)
+        assert item.text in {"From the desk of Ann", None}
+
+
+@pytest.mark.parametrize(
+    ("given", "people"),
+    [
+        ('"Bob <bob@example.org>, cho@example.org', ("bob@example.org", "cho@example.org")),
+        ('"Bob \\" B" <bob@example.org>', ("bob@example.org",)),
+        ("=?utf-8?Q?Bob_=3Cbob=40example.org=3E?=", ("bob@example.org",)),
+        ("=?utf-8?B?Ym9iQGV4YW1wbGUub3Jn?=", ("bob@example.org",)),
+        ("=?utf-8?Q?no_address?= <bob@example.org>", ("bob@example.org",)),
+    ],
+)
+def test_addresses_are_found_where_a_quote_is_not_closed_or_all_is_encoded(
+    tmp_path: Path, given: str, people: tuple[str, ...]
+) -> None:
+    (item,) = good([mail(tmp_path, f"Message-ID: <1@x>\nFrom: ann@example.org\nTo: {given}\n\n")])
+    assert item.recipients == people
+
+
+def test_a_name_that_begins_with_a_dot_is_no_messages_in_a_maildir(tmp_path: Path) -> None:
+    tree = messages(tmp_path, "cur/1", "new/2", "cur/.DS_Store", "new/.nfs01", ".Sent/cur/5", ".Sent/new/.6")
+    results = list(read_maildir(tree))
+    assert ([item.item_id[0] for item in good(results)], bad(results)) == (["5", "1", "2"], [])
+
+
 def test_what_is_no_mbox_is_refused(tmp_path):
     file = tmp_path / "a.mbox"
     file.write_text("\nitem_id,sender\n")

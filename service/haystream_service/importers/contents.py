@@ -29,6 +29,8 @@ SUBJECT_READ = 10_000
 CUT = "\n[cut here when it was imported: the message goes on]"
 ANY_BYTES = "cp1252"
 """What Latin-1 is taken for, and what nobody knows."""
+WIDE = "utf-16"
+"""How charsets of two bytes a character begin."""
 NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 """Python has these among its charsets. No mail means them, and the first two take long."""
 OTHERWISE_CALLED = {
@@ -133,15 +135,24 @@ def cut(text: str, length: int) -> str:
 def subject(mail: Message) -> str:
     """The message's subject, decoded; as it stands where it cannot be."""
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:SUBJECT_READ]
-    line = unescaped(raw, _charset(mail))
-    try:
-        return _ENCODED_WORDS.sub(lambda words: _words(words[0]), line)
-    except (LookupError, HeaderParseError):
-        return line
+    return decoded(unescaped(raw, _charset(mail)))
+
+
+def decoded(header: str) -> str:
+    """What the header says, with its encoded words as they stand where they cannot be read."""
+    return _ENCODED_WORDS.sub(lambda words: _words(words[0]), header)
 
 
 def _words(encoded: str) -> str:
-    """What encoded words in a row say. Raises LookupError for a charset that nobody knows, and HeaderParseError."""
+    """What encoded words in a row say; the same where that cannot be read."""
+    try:
+        return _decoded_words(encoded)
+    except (LookupError, HeaderParseError):
+        return encoded
+
+
+def _decoded_words(encoded: str) -> str:
+    """What they say. Raises LookupError for a charset that nobody knows, and HeaderParseError."""
     said = ""
     for raw, charset in decode_header(encoded):
         codec = _known(str(charset).partition("*")[0])  # a language may follow (RFC 2231)
@@ -243,7 +254,9 @@ def _best(ways: list[list[_Said]]) -> list[_Said]:
 def _decoded(raw: bytes, codec: str) -> str:
     """The characters: as the codec has them if it can, else UTF-8, else by the codec as far as they go."""
     # What claims to be ASCII or Latin-1 is often UTF-8, and Latin-1 hardly ever looks like it.
-    for strict in ("utf-8" if codec == ANY_BYTES else codec, "utf-8"):
+    # What claims to have two bytes a character, and has no byte that is 0, is rather not of Europe, or not like that.
+    narrow = codec == ANY_BYTES or (codec.startswith(WIDE) and 0 not in raw)
+    for strict in ("utf-8" if narrow else codec, "utf-8"):
         try:
             return raw.decode(strict)
         except ValueError:

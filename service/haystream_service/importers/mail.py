@@ -19,15 +19,26 @@ from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
 from functools import partial
-from itertools import chain
+from gzip import GzipFile
+from io import BufferedReader, BytesIO, TextIOWrapper
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from haystream.errors import Code
-from haystream_service.importers.contents import TooMuch, contents, unescaped
+from haystream_service.importers.contents import TooMuch, contents, decoded, unescaped
 from haystream_service.importers.making import PLAIN, Making
-from haystream_service.importers.results import Imported, ImportFailed, Skipped, opened, too_large
+from haystream_service.importers.results import (
+    UNREADABLE,
+    Imported,
+    ImportFailed,
+    Skipped,
+    opened,
+    reason,
+    too_large,
+    unpacked,
+)
 from haystream_service.wire import times
 from haystream_service.wire.fields import ID_LENGTH, URI_LENGTH
 
@@ -42,8 +53,20 @@ a second a megabyte."""
 LINE_BYTES = 64 << 10
 """Read at once: a line may be longer, and what follows is more of it."""
 
-HEADER_LINE = re.compile(rb"[!-9;-~]+:")
+HEADER_LINE = re.compile(rb"[!-9;-~]+[ \t]*:")
 """What the line after it begins with."""
+BLANK_BEFORE_COLON = re.compile(rb"^([!-9;-~]+)[ \t]+:", re.MULTILINE)
+"""Of a header as it was written once (RFC 5322, 4.5): Python takes it, and all that follows, for text."""
+FROM_AMID_HEADERS = re.compile(rb"^>From [^\n]*\n", re.MULTILINE)
+"""What programs that passed a message on added to its headers, for which Python does the same."""
+ESCAPED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
+"""A line of text as an mbox has it, so that it is not taken for one between messages."""
+HEAD_ENDS = re.compile(rb"\n\r*\n|(?<!\r)\r\r(?![\r\n])")
+"""An empty line, however lines end."""
+CR_TWICE = re.compile(rb"\r\r+\n")
+"""How a line ends that was twice made one of Windows; to Python an empty line follows it."""
+CR_ALONE = re.compile(rb"[^\r\n]*\r[^\r\n]")
+"""A line that ends as old Macs wrote it, and the beginning of the next one."""
 FROM_LINE = re.compile(rb"From \S+ +\w{3} +\w{3} +\d?\d +\d?\d:\d\d(:\d\d)?( +\S+){0,2} +\d{4}\s*$")
 """The line before a message of an mbox as it is written: an address, and a time with a zone or without."""
 
@@ -66,6 +89,9 @@ NAME_WITH_AT = re.compile(r'(?<![^<>,;:"()])[^<>,;:"()]++<(?=[^<>]*@)')
 ADDRESS = re.compile(r"(?P<apostrophe>'?)(?P<itself>.+@.+)(?P=apostrophe)")
 """In the apostrophes that Outlook puts around one, or without."""
 
+ESCAPED = re.compile(r"\\.")
+"""A character between quotes that ends nothing."""
+
 LOST = "\ufffd"
 """What stands for bytes that are no character: two ids that have it may have been different ones."""
 
@@ -82,27 +108,51 @@ _LENIENT_PARSING = {"strict": False} if getattr(email.utils, "supports_strict_pa
 def read_mbox(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
     """The messages of an mbox file (or .gz of one), in their order. Raises `ImportFailed`."""
     making.check(NAMES)
-    item = partial(_item, making=making, rule=rule)
     with opened(path) as file:
-        message = bytearray()
-        count, begins, blank_before = 0, True, True
-        line = file.readline(LINE_BYTES).removeprefix(BOM_UTF8)
-        while line:
-            following = file.readline(LINE_BYTES)
-            if begins and line.startswith(b"From ") and (not count or _is_between(blank_before, line, following)):
-                if count:
-                    yield item(f"{path.name}#{count}", bytes(message))
-                count, message = count + 1, bytearray()
-            elif count:
-                if len(message) <= MESSAGE_BYTES:  # `item` finds out that there is more
-                    message += line
-            elif line.strip():
-                raise ImportFailed(f"{path} is not an mbox: it does not begin with a line 'From …'")
-            blank_before = begins and not line.strip()
-            begins = line.endswith(b"\n")
-            line = following
-        if count:
-            yield item(f"{path.name}#{count}", bytes(message))
+        try:
+            for number, message in enumerate(_messages(_lines(file)), start=1):
+                yield _item(f"{path.name}#{number}", message, making=making, rule=rule, escaped=True)
+        except NoMbox:
+            raise ImportFailed(f"{path} is not an mbox: it does not begin with a line 'From …'") from None
+
+
+class NoMbox(Exception):  # noqa: N818 - it becomes an `ImportFailed`
+    """Something precedes the first line `From …`."""
+
+
+def _messages(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The messages after lines `From …`; of one that is too large no more than tells that. Raises `NoMbox`."""
+    message: bytearray | None = None
+    begins, blank_before = True, True
+    line = next(lines, b"").removeprefix(BOM_UTF8)
+    while line:
+        following = next(lines, b"")
+        if begins and line.startswith(b"From ") and (message is None or _is_between(blank_before, line, following)):
+            if message is not None:
+                yield bytes(message)
+            message = bytearray()
+        elif message is not None:
+            if len(message) <= MESSAGE_BYTES:
+                message += line
+        elif line.strip():
+            raise NoMbox
+        blank_before = begins and not line.strip()
+        begins = line.endswith(b"\n")
+        line = following
+    if message is not None:
+        yield bytes(message)
+
+
+def _lines(file: BufferedReader | GzipFile) -> Iterator[bytes]:
+    """The file's lines, with what ends them; of one that is longer, `LINE_BYTES` at once.
+
+    Where its first one ends as old Macs wrote them, all end with a newline.
+    """
+    if CR_ALONE.match(file.peek(LINE_BYTES)):
+        with TextIOWrapper(file, encoding="latin-1") as text:
+            yield from (line.encode("latin-1") for line in iter(partial(text.readline, LINE_BYTES), ""))
+    else:
+        yield from iter(partial(file.readline, LINE_BYTES), b"")
 
 
 def _is_between(blank_before: bool, line: bytes, following: bytes) -> bool:
@@ -124,7 +174,8 @@ def read_maildir(path: Path, making: Making = PLAIN, *, rule: Rule | None = None
     tree, item = _tree(path), partial(_item, making=making, rule=rule)
     if not tree.maildirs:
         return chain(tree.unread, _read_files(tree.files, path, item))
-    kept = [file for file in tree.files if file.parent.name in MESSAGE_FOLDERS]
+    # A name that begins with a dot is no message's there.
+    kept = [file for file in tree.files if file.parent.name in MESSAGE_FOLDERS and file.name[0] != "."]
     others = (
         Skipped(_where(file, path), "unreadable", "neither in cur nor in new, where a Maildir has its messages")
         for file in tree.files
@@ -134,7 +185,10 @@ def read_maildir(path: Path, making: Making = PLAIN, *, rule: Rule | None = None
 
 
 def read_eml(path: Path, making: Making = PLAIN, *, rule: Rule | None = None) -> Iterator[Imported]:
-    """One .eml file (or a pipe with a message), or all of them under a folder, sorted by path."""
+    """One .eml file (or .gz of one, or a pipe), or all of them under a folder, sorted by path.
+
+    Raises `ImportFailed`.
+    """
     making.check(NAMES)
     alone = path.exists() and not path.is_dir()
     tree = _Tree() if alone else _tree(path)
@@ -151,7 +205,7 @@ def mail_reader(path: Path) -> Callable[..., Iterator[Imported]] | None:
     if path.is_dir():
         tree = _tree(path)
         return read_eml if tree.emls() and not tree.maildirs else read_maildir
-    if path.suffix.lower() == ".eml":
+    if _is_eml(path):
         return read_eml
     with opened(path) as file:
         mbox = file.read(5) == b"From " or path.name.lower().removesuffix(".gz").endswith(".mbox")
@@ -170,13 +224,17 @@ class _Tree:
     """The folders that nobody looked into."""
 
     def emls(self) -> list[Path]:
-        """The files whose names end in .eml."""
-        return [file for file in self.files if file.suffix.lower() == ".eml"]
+        """The files whose names end in .eml, or .eml.gz."""
+        return list(filter(_is_eml, self.files))
 
     def is_bookkeeping(self, file: Path) -> bool:
         """Whether a Maildir has the file for itself: beside its `cur` and `new`, or in its `tmp`."""
         folder = file.parent
         return folder in self.maildirs or (folder.name == "tmp" and folder.parent in self.maildirs)
+
+
+def _is_eml(path: Path) -> bool:
+    return path.name.lower().removesuffix(".gz").endswith(".eml")
 
 
 def _tree(root: Path) -> _Tree:
@@ -221,25 +279,38 @@ def _read_files(files: list[Path], root: Path, item: Callable[[str, bytes], Impo
                 yield Skipped(where, "unreadable", "no file: a pipe, a socket or a device")
                 continue
             with file.open("rb") as opened_file:
-                message = opened_file.read(MESSAGE_BYTES + 1)
-        except OSError as error:
-            yield Skipped(where, "unreadable", error.strerror or str(error))
+                message = unpacked(opened_file, file).read(MESSAGE_BYTES + 1).removeprefix(BOM_UTF8)
+        except UNREADABLE as error:
+            yield Skipped(where, "unreadable", reason(error))
+            continue
+        if message.startswith(b"From ") and _are_several(message):
+            if file == root:
+                raise ImportFailed(f"{file} is an mbox of several messages: haystream import mbox")
+            yield Skipped(where, "unreadable", "an mbox of several messages: haystream import mbox")
             continue
         yield item(where, message)
 
 
-def _item(where: str, message: bytes, *, making: Making, rule: Rule | None) -> Imported:
-    message = message.removeprefix(BOM_UTF8)
+def _are_several(message: bytes) -> bool:
+    """Whether what begins as an mbox does has more than one message."""
+    return len(list(islice(_messages(_lines(BufferedReader(BytesIO(message)))), 2))) > 1
+
+
+def _item(where: str, message: bytes, *, making: Making, rule: Rule | None, escaped: bool = False) -> Imported:
+    """What the message becomes; `escaped` as an mbox has it."""
     if len(message) > MESSAGE_BYTES:
         return too_large(where, f"the message has more than {MESSAGE_BYTES} bytes")
     head = _head(message)
     if len(head) > HEADER_BYTES:
         return too_large(where, f"the headers have {len(head)} bytes, at most {HEADER_BYTES} are taken")
-    headers = _PARSER.parsebytes(head)
+    mended = _mended(head)
+    headers = _PARSER.parsebytes(mended)
     try:
         fields = _fields(headers, message, rule)
         if making.text:
-            fields |= contents(message)._asdict()
+            body = message[len(head) :]
+            body = CR_TWICE.sub(b"\r\n", body) if CR_TWICE.search(head) else body
+            fields |= contents(mended + (ESCAPED_FROM.sub(rb"\1", body) if escaped else body))._asdict()
     except RecursionError:  # Python's parsers call themselves for comments in comments, and for parts in parts
         return Skipped(where, Code.INVALID_VALUE.value, "comments, groups or parts are nested too deeply")
     except TooMuch as too_much:
@@ -264,9 +335,15 @@ def _fields(headers: Message, message: bytes, rule: Rule | None) -> dict[str, An
 
 
 def _head(message: bytes) -> bytes:
-    """The headers: what comes before the first empty line."""
-    end = re.search(rb"\r?\n\r?\n|^\r?\n", message)
+    """The headers: what comes before the first empty line that is not above all of them."""
+    end = HEAD_ENDS.search(message, len(message) - len(message.lstrip(b"\r\n")))
     return message if end is None else message[: end.end()]
+
+
+def _mended(head: bytes) -> bytes:
+    """The headers without what would make Python take all that follows for text."""
+    head = FROM_AMID_HEADERS.sub(b"", CR_TWICE.sub(b"\r\n", head.lstrip(b"\r\n")))
+    return BLANK_BEFORE_COLON.sub(rb"\1:", head)
 
 
 def _identity(headers: Message, message: bytes) -> dict[str, str]:
@@ -292,12 +369,19 @@ def _addresses(headers: Message, *names: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name in names:
         for value in _values(headers, name):
-            # Python takes a name with an @ for an address of its own.
-            plain = NAME_WITH_AT.sub(lambda named: named[0].replace("@", " "), value)
-            for _, given in getaddresses([plain], **_LENIENT_PARSING):
-                if address := ADDRESS.fullmatch("".join(given.split()).lower()):
-                    found[address["itself"]] = None
+            # Nobody's program should encode an address, but some encode the whole header.
+            found |= _in_header(value) or _in_header(decoded(value))
     return tuple(found)
+
+
+def _in_header(value: str) -> dict[str, None]:
+    """The addresses that a header names."""
+    if ESCAPED.sub("", value).count('"') % 2:  # one that nobody closes would make one address of all that follow
+        value = value.replace('"', "")
+    # Python takes a name with an @ for an address of its own.
+    plain = NAME_WITH_AT.sub(lambda named: named[0].replace("@", " "), value)
+    given = ("".join(address.split()).lower() for _, address in getaddresses([plain], **_LENIENT_PARSING))
+    return {address["itself"]: None for address in map(ADDRESS.fullmatch, given) if address}
 
 
 def _values(headers: Message, name: str) -> Iterator[str]:

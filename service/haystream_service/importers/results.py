@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, cast
 
 from haystream.errors import Code
 from haystream_service.errors import UserError
@@ -34,12 +34,28 @@ def too_large(where: str, detail: str) -> Skipped:
     return Skipped(where, Code.TOO_LARGE.value, detail)
 
 
+PACKED = b"\x1f\x8b"
+"""What gzip begins with, and no text."""
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""What is raised while a file is read that `unpacked` gives; EOFError where a .gz ends too early."""
+
+
+def unpacked(file: BufferedReader, path: Path) -> BufferedReader | gzip.GzipFile:
+    """What is in the file, unpacked where it is gzip's, or its name says so."""
+    packed = path.suffix.lower() == ".gz" or file.peek(len(PACKED)).startswith(PACKED)
+    return gzip.GzipFile(fileobj=file) if packed else file
+
+
+def reason(error: BaseException) -> str:
+    """Why a file cannot be read, without its name."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file, unpacked if its name ends in .gz; what goes wrong while it is read is an `ImportFailed`."""
+def opened(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """The file, `unpacked`; what goes wrong while it is read is an `ImportFailed`."""
     try:
-        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            yield cast(IO[bytes], file)
-    except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that ends too early
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ImportFailed(f"cannot read {path}: {reason}") from None
+        with path.open("rb") as file:
+            yield unpacked(file, path)
+    except UNREADABLE as error:
+        raise ImportFailed(f"cannot read {path}: {reason(error)}") from None
