@@ -254,7 +254,7 @@ def _best(ways: list[list[_Said]]) -> list[_Said]:
 def _decoded(raw: bytes, codec: str) -> str:
     """The characters: as the codec has them if it can, else UTF-8, else by the codec as far as they go."""
     # What claims to be ASCII or Latin-1 is often UTF-8, and Latin-1 hardly ever looks like it.
-    # What claims to have two bytes a character, and has no byte that is 0, is rather not of Europe, or not like that.
+    # What claims to be UTF-16, and has no byte that is 0, is UTF-8 where it can be.
     narrow = codec == ANY_BYTES or (codec.startswith(WIDE) and 0 not in raw)
     for strict in ("utf-8" if narrow else codec, "utf-8"):
         try:
