@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -458,3 +459,35 @@ def test_servers_that_are_away_are_said_to_be_once_with_what_to_set(haystream, m
         "nothing that you sent is lost by sending it again\n"
         "haystream: asked were 127.0.0.1:1 (HAYSTREAM_KAFKA) and redis://127.0.0.1:2/0 (HAYSTREAM_REDIS)\n",
     )
+
+
+@pytest.mark.parametrize("setting", ["KAFKA", "REDIS"])
+def test_a_host_that_is_not_there_is_named_at_once(haystream, monkeypatch, setting):
+    monkeypatch.delenv("HAYSTREAM_API", raising=False)
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("HAYSTREAM_REDIS", "redis://127.0.0.1:2/0")
+    there = {"KAFKA": "nowhere.invalid:9092", "REDIS": "redis://nowhere.invalid"}
+    monkeypatch.setenv(f"HAYSTREAM_{setting}", there[setting])
+
+    def unknown(host: str, *_: Any, **__: Any) -> list[Any]:
+        if host == "nowhere.invalid":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert haystream("next", "q") == (2, "", f"haystream: there is no host nowhere.invalid (HAYSTREAM_{setting})\n")
+
+
+def test_whoever_sits_at_a_terminal_is_told_what_is_waited_for(haystream, monkeypatch):
+    monkeypatch.delenv("HAYSTREAM_API", raising=False)
+    monkeypatch.setattr(client, "TRIES", 1)
+    monkeypatch.setenv("HAYSTREAM_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("HAYSTREAM_REDIS", "redis://127.0.0.1:2/0")
+    monkeypatch.setenv("HAYSTREAM_REDIS_PREFIX", "mine")
+    terminal = Console(stderr=True, force_terminal=True, highlight=False, soft_wrap=True)
+    monkeypatch.setattr("haystream_service.commands.connected.notes", terminal)
+    code, _, err = haystream("next", "q")
+    assert code == 2
+    assert err.startswith("Redis cannot be reached (HAYSTREAM_REDIS)")
+    assert "What needs it is tried again for some 20 seconds ...\nhaystream: unavailable" in err
+    assert err.endswith(" (HAYSTREAM_REDIS), where keys begin with mine: (HAYSTREAM_REDIS_PREFIX)\n")

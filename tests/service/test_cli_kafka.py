@@ -1,4 +1,4 @@
-"""`haystream import --to kafka`, on a real broker."""
+"""`haystream import --to kafka` on a real broker, and what commands say of one that is not there, or not ours."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from support.pipeline import admin_client, make_topic
+from support.pipeline import admin_client, make_topic, program, settings_on
 
 from haystream_service.commands import import_, rebuild
 from haystream_service.errors import UserError
 from haystream_service.importers import ImportFailed
-from haystream_service.settings import Settings
+from haystream_service.settings import Settings, variables
 from haystream_service.wire import ItemRecord, decode_item
 
 TABLE = "item_id,sender,recipients\n" + "".join(f"m{i},p{i},p{i + 1}\n" for i in range(2500))
@@ -97,3 +97,28 @@ def test_a_rebuild_without_a_server_changes_nothing_and_names_it(missing, kafka,
     with pytest.raises(UserError, match=r"127\.0\.0\.1.*1.*Nothing was changed") as caught:
         rebuild.run(yes=True)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("dead-letters list", "dead-letters"),
+        ("dead-letters show x.items/0/1", "dead-letters"),
+        ("dead-letters replay --all", "dead-letters"),
+        ("import csv {table} --to kafka", "items"),
+        ("next q", "queries"),
+        ("query open q", "queries"),
+        ("rebuild --yes", "queries"),
+        ("repartition --to other --partitions 1 --yes", "queries"),
+        ("verdict q m relevant", "queries"),
+    ],
+)
+def test_topics_that_are_not_there_are_named(command, missing, kafka, valkey, topic_prefix, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text(TABLE)
+    settings = settings_on(kafka, valkey, topic_prefix)
+    ran = asyncio.run(program(variables(settings), *command.format(table=table).split()))
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    assert f"has no topic {settings.topic(missing)}" in ran.err

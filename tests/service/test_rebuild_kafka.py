@@ -8,14 +8,14 @@ import pytest
 from conftest import started
 from redis import Redis
 from support.cluster import ClusterServer
-from support.pipeline import Pipeline, settings_on
+from support.pipeline import Pipeline, program, settings_on
 
 from haystream.errors import Code
 from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream_service.kafka.admin import committed_offsets
+from haystream_service.kafka.admin import committed_offsets, ensure_topics
 from haystream_service.local import KafkaServer, ValkeyServer
-from haystream_service.settings import Settings
+from haystream_service.settings import Settings, variables
 from haystream_service.wire import decode_dead_letter
 from haystream_service.worker.progress import named
 
@@ -60,6 +60,15 @@ async def test_a_wiped_redis_is_restored_from_the_topics(pipeline: Pipeline) -> 
     # And workers know from where they had to read on, if this store went back.
     committed = named(await committed_offsets(pipeline.settings), pipeline.settings)
     assert await pipeline.store.read_up_to(committed) == committed
+
+
+async def test_a_kafka_that_has_never_had_a_group_is_no_hindrance(
+    own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str
+) -> None:
+    settings = settings_on(own_kafka, own_valkey, topic_prefix)
+    await ensure_topics(settings)
+    ran = await program(variables(settings), "rebuild", "--yes")
+    assert (ran.code, ran.err) == (0, "0 records folded, 0 rankings published\n")
 
 
 async def test_what_came_while_nobody_worked_and_is_rejected_by_a_rebuild_becomes_a_dead_letter(

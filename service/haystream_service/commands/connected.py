@@ -5,26 +5,32 @@ The latter is the API, too: its application, in this process, for this one user.
 
 import asyncio
 import getpass
+import socket
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 from typing_extensions import override
 
 from haystream_service.client import ApiUnavailable, Haystream
+from haystream_service.console import notes
 from haystream_service.errors import UserError
+from haystream_service.kafka.admin import check_topics
 from haystream_service.kafka.connection import client_arguments
-from haystream_service.kafka.records import BrokerUnavailable
+from haystream_service.kafka.records import SOURCES, BrokerUnavailable
 from haystream_service.logs import quiet
 from haystream_service.mounted import MountedSecret
 from haystream_service.settings import Settings, load
 from haystream_service.store.base import StoreRefused, StoreUnavailable
 
 T = TypeVar("T")
+LOOK_SECONDS = 4.0
+"""For servers to answer at the start, where only what they refuse is of interest."""
 
 
 @contextmanager
@@ -43,6 +49,8 @@ def connected(config: Path | None) -> Iterator[Haystream]:
                 yield client
         except (ApiUnavailable, StoreRefused) as error:
             where = f"{settings.kafka} (HAYSTREAM_KAFKA) and {settings.redis} (HAYSTREAM_REDIS)"
+            if settings.redis_prefix != Settings().redis_prefix:
+                where += f", where keys begin with {settings.redis_prefix}: (HAYSTREAM_REDIS_PREFIX)"
             raise ApiUnavailable(f"{error}\nasked were {where}") from None
         finally:
             own.end()
@@ -64,6 +72,24 @@ def _there(settings: Settings, address: str) -> Haystream:
     if not token:
         raise UserError("the API asks for a token: HAYSTREAM_API_TOKEN_FILE (or HAYSTREAM_API_TOKEN)")
     return Haystream(address, token.read(), ca_file=settings.api_ca_file)
+
+
+async def _check_hosts(settings: Settings) -> None:
+    """Raise `UserError` where a setting names hosts of which there is none."""
+    named = {"HAYSTREAM_KAFKA": settings.kafka, "HAYSTREAM_REDIS": urlsplit(settings.redis).netloc}
+    for variable, addresses in named.items():
+        hosts = [str(urlsplit(f"//{address}").hostname) for address in addresses.split(",") if address]
+        if hosts and not any([await _is_known(host) for host in hosts]):
+            raise UserError(f"there is no host {' and no '.join(hosts)} ({variable})")
+
+
+async def _is_known(host: str) -> bool:
+    """Whether the host's name has an address, or may have one in a moment."""
+    try:
+        await asyncio.get_running_loop().getaddrinfo(host, None)
+    except socket.gaierror as error:
+        return error.errno != socket.EAI_NONAME
+    return True
 
 
 class _Here(httpx.BaseTransport):
@@ -92,15 +118,27 @@ class _Here(httpx.BaseTransport):
         self._replica, self._transport = self._run(made())
 
     def check(self) -> None:
-        """Raise `StoreRefused` where Redis does not let us in, and `UserError` where Kafka's certificates cannot be
-        used: requests would try again, or call it a bug, and not say why."""
+        """Raise `UserError` for what no waiting mends, where requests would wait, or call it a bug: certificates,
+        hosts and topics that are not there, a Redis that lets nobody in. At a terminal say what they will wait for.
+        """
         client_arguments(self._replica.settings)
+        self._run(self._look())
+
+    async def _look(self) -> None:
+        settings, store = self._replica.settings, self._replica.store
         try:
-            self._run(self._replica.store.ping())
+            async with asyncio.timeout(LOOK_SECONDS):
+                await _check_hosts(settings)
+                await store.ping()
+                await check_topics(settings, *SOURCES.values())
+                if await store.generation() is None:
+                    raise StoreUnavailable(f"Redis has nothing under {settings.redis_prefix}: yet")
         except StoreRefused:
             raise
-        except StoreUnavailable:
-            pass  # requests try again
+        except (TimeoutError, StoreUnavailable, BrokerUnavailable) as error:
+            if notes.is_terminal:
+                why = str(error).rstrip(".") or f"no answer within {LOOK_SECONDS:g} s"
+                notes.print(f"{why}. What needs it is tried again for some 20 seconds ...", markup=False)
 
     @override
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -174,9 +174,11 @@ def _answer(config: Path | None, ask: Callable[[Settings], Awaitable[T]]) -> T:
 
 async def _letters(settings: Settings, wanted: Wanted) -> list[Letter]:
     """The letters asked for, in the order of their coming; of several about one record, the last."""
+    from haystream_service.kafka.admin import check_topics
     from haystream_service.kafka.stretches import whole
 
     found: dict[str, Letter] = {}
+    await check_topics(settings, "dead-letters")
     async with aclosing(whole(settings, "dead-letters")) as records:
         async for record in records:
             try:

@@ -127,8 +127,10 @@ async def _delete_query(settings: Settings, store: Store, query_id: str) -> bool
 async def _send(settings: Settings, query_id: str, partition: int | None) -> None:
     from aiokafka import AIOKafkaProducer
 
+    from haystream_service.kafka.admin import check_topics
     from haystream_service.kafka.connection import client_arguments, running
 
+    await check_topics(settings, "queries")  # a producer would wait for it
     producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
     value = encode_query(Query(query_id, status=Status.DELETED))
     async with running(producer, f"Kafka at {settings.kafka} did not take the deletion"):

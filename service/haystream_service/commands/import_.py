@@ -27,6 +27,7 @@ from haystream_service.importers import (
     read_maildir,
     read_mbox,
 )
+from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
 from haystream_service.wire import ItemRecord, as_id, encode_line, encode_record
 
@@ -149,6 +150,7 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tall
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
+    from haystream_service.kafka.admin import check_topics
     from haystream_service.kafka.connection import client_arguments, refusal
     from haystream_service.kafka.producer import RANKING_BYTES
     from haystream_service.logs import quiet
@@ -182,8 +184,7 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tall
             why = await refusal(settings) or f"no Kafka answers at {settings.kafka} (HAYSTREAM_KAFKA): {error}"
             raise UserError(why) from None
         try:
-            if topic not in (await producer.client.fetch_all_metadata()).topics():
-                raise UserError(f"Kafka has no topic {topic}; `haystream worker` creates it when it starts")
+            await check_topics(settings, "items")
             try:
                 for item in items:
                     sent = await producer.send(topic, value=encode_record(item), key=item.item_id.encode())
@@ -192,7 +193,7 @@ async def _to_kafka(items: Iterator[ItemRecord], settings: Settings, tally: Tall
                         await acknowledged()
             finally:  # what was sent before an import ends early is there, too
                 await acknowledged()
-        except KafkaError as error:
+        except (KafkaError, BrokerUnavailable) as error:
             raise UserError(f"Kafka at {settings.kafka} did not take the items: {error!r}") from None
     finally:
         await producer.stop()

@@ -1,5 +1,6 @@
 """Kafka beside Faust: which topics there are, and what our groups have committed."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -7,7 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from haystream_service.errors import UserError
 from haystream_service.kafka import topics
@@ -22,6 +23,9 @@ LETTER_BYTES = 1 << 20
 """Base64 adds a third to the 512 KiB of a payload that a dead letter holds."""
 DAY = 24 * 60 * 60 * 1000
 TOPIC_ALREADY_EXISTS = 36
+COORDINATOR_SECONDS = 20.0
+"""For a broker that has never had a group to find itself a coordinator of one."""
+LOOK_SECONDS = 0.2
 
 KEYED = tuple(SOURCES[kind] for kind in OWNED)
 """Topics that must have equally many partitions: partition n of each goes to the owner of its queries."""
@@ -122,11 +126,23 @@ async def partitions_of(settings: Settings, name: str) -> range:
         return range((await _partitions(admin, settings)).get(name, 0))
 
 
+async def check_topics(settings: Settings, *names: str) -> None:
+    """Raise `UserError` where one of our topics of these names is not there, and `BrokerUnavailable`."""
+    async with _admin(settings) as admin:
+        there = await _partitions(admin, settings)
+    if missing := [settings.topic(name) for name in names if name not in there]:
+        raise UserError(
+            f"Kafka at {settings.kafka} has no topic {', '.join(missing)}: `haystream worker` makes the topics "
+            "when it starts, and HAYSTREAM_TOPIC_PREFIX names them"
+        )
+
+
 async def committed_offsets(settings: Settings) -> dict[TopicPartition, int]:
     """What our groups have committed in the source topics: the next offset to read, above 0. May be empty."""
     committed: dict[TopicPartition, int] = {}
     async with _admin(settings) as admin:
         for group, names in _groups(settings).items():
+            await _have_coordinator(admin, group)
             offsets = await admin.list_consumer_group_offsets(group)
             committed |= {
                 tp: found.offset for tp, found in offsets.items() if tp.topic in names and found.offset > 0
@@ -137,10 +153,26 @@ async def committed_offsets(settings: Settings) -> dict[TopicPartition, int]:
 async def active_members(settings: Settings) -> list[str]:
     """The client ids and hosts of our groups' members."""
     async with _admin(settings) as admin:
+        for group in _groups(settings):
+            await _have_coordinator(admin, group)
         # One at a time: of two in one answer aiokafka cannot read the second.
         answers = [a for group in _groups(settings) for a in await admin.describe_consumer_groups([group])]
     groups: list[dict[str, Any]] = [group for answer in answers for group in answer.to_object()["groups"]]
     return [f"{m['client_id']} {m['client_host']}" for group in groups for m in group["members"]]
+
+
+async def _have_coordinator(admin: AIOKafkaAdminClient, group: str) -> None:
+    """Return when the group has a coordinator: Kafka's topic of groups is made when it is first asked."""
+    give_up = asyncio.get_running_loop().time() + COORDINATOR_SECONDS
+    while True:
+        try:
+            await admin.find_coordinator(group)
+        except GroupCoordinatorNotAvailableError:
+            if asyncio.get_running_loop().time() > give_up:
+                raise
+            await asyncio.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
 async def commit(settings: Settings, offsets: Mapping[TopicPartition, int]) -> None:

@@ -89,10 +89,11 @@ class Rebuild:
         self._missing: dict[str, str] = {}
 
     async def check(self) -> None:
-        """Raise `UserError` where a server does not answer, or while workers are members of the group."""
+        """Raise `UserError` where a server or topic is not there, or while workers are members of the group."""
         before = None
         try:
             await self._store.ping()
+            await admin.check_topics(self._settings, *SOURCES.values())
             members = await admin.active_members(self._settings)
             queries = self._settings.topic(SOURCES[Kind.QUERY])
             partitions = len(await admin.partitions_of(self._settings, SOURCES[Kind.QUERY]))

@@ -65,6 +65,7 @@ class Repartition:
     async def check(self) -> None:
         """Create the new topics. Raises `UserError` where copying must not begin, or Kafka does not answer."""
         try:
+            await admin.check_topics(self._source, *SOURCES.values())
             members = await admin.active_members(self._source)
             there = {} if members else await self._there()
         except BrokerUnavailable as error:
