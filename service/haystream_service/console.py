@@ -12,6 +12,7 @@ from typing import IO, Any
 import orjson
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
@@ -74,6 +75,11 @@ def _umask() -> int:
 def shown(text: str) -> str:
     """The text for a terminal: nothing in it moves the cursor, or turns the direction of what follows."""
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cf", "Cs"})
+
+
+def plain(text: str) -> str:
+    """The text in the markup of a `Console`, letter by letter, and `shown`."""
+    return escape(shown(text))
 
 
 class Upright:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -257,13 +258,23 @@ def _redis_in_part(settings: Settings) -> Iterator[str]:
         yield "HAYSTREAM_REDIS_USER needs HAYSTREAM_REDIS_PASSWORD or HAYSTREAM_REDIS_PASSWORD_FILE"
 
 
+def _ports(settings: Settings) -> Iterator[str]:
+    for name in ("kafka", "redis", "api", "api_oidc_jwks"):
+        # What precedes a server is for URLs alone: of Kafka there is none.
+        value = getattr(settings, name) or ""
+        for server in (value if name == "kafka" else urlsplit(value).netloc).split(","):
+            port = server.rpartition("]")[2].rpartition(":")[2] if ":" in server else ""
+            if port.isdigit() and not 0 < int(port) < 65536:
+                yield f"{_variable(name)} names port {port}, and ports are from 1 to 65535"
+
+
 def _provider_in_part(settings: Settings) -> Iterator[str]:
     lacking = [name for name in OIDC if getattr(settings, name) is None]
     if lacking and len(lacking) < len(OIDC):
         yield f"an OpenID provider needs {' and '.join(map(_variable, lacking))}, too"
 
 
-FIT_TOGETHER = (_secrets_twice, _tls_in_part, _kafka_login_in_part, _redis_in_part, _provider_in_part)
+FIT_TOGETHER = (_ports, _secrets_twice, _tls_in_part, _kafka_login_in_part, _redis_in_part, _provider_in_part)
 """What each says is wrong with settings that are right one by one, in the order in which it is told."""
 
 
@@ -346,7 +357,7 @@ def _check_files(settings: Settings, origin: Mapping[str, str]) -> None:
 def _file(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            return tomllib.loads(file.read().removeprefix(BOM_UTF8).decode())
     except OSError as error:
         raise SettingsError(f"cannot read the settings in {path}: {error.strerror}") from None
     except ValueError as error:

@@ -168,6 +168,43 @@ async def test_what_is_not_there_is_a_problem_too(lead: httpx.AsyncClient) -> No
         assert answer.headers["content-type"] == "application/problem+json"
 
 
+async def test_what_an_address_takes_is_told_with_what_it_does_not(lead: httpx.AsyncClient) -> None:
+    for method, path, allowed in (
+        ("POST", "/v1/queries/q", "DELETE, GET, HEAD, PATCH, PUT"),
+        ("PATCH", "/v1/queries/q%2F1/verdicts/v", "DELETE, GET, HEAD, PUT"),
+        ("PUT", "/v1/queries/q/claims", "POST"),
+        ("HEAD", "/v1/queries/q/claims", "POST"),
+        ("TRACE", "/v1/me", "GET, HEAD"),
+    ):
+        answer = await lead.request(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+        assert method == "HEAD" or answer.json()["detail"] == f"this address takes {allowed}"
+
+
+async def test_what_can_be_got_can_be_asked_about(
+    app: FastAPI, lead: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lead.put("/v1/queries/q", json={})
+    for path in ("/healthz", "/v1/me", "/v1/queries/q", "/v1/queries/none", "/v1/queries?limit=0", "/v1/nothing"):
+        got, asked = await lead.get(path), await lead.head(path)
+        ours = {"x-correlation-id": None}
+        assert (asked.status_code, asked.content) == (got.status_code, b"")
+        assert {**asked.headers, **ours} == {**got.headers, **ours}
+    stream = await lead.head("/v1/queries/q/ranking/stream", timeout=5)  # which of itself never ends
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    samples = [sample for family in app.state.metrics.api_requests.collect() for sample in family.samples]
+    assert "HEAD" in {sample.labels["method"] for sample in samples}
+    monkeypatch.setattr(app.state.desk.store, "query_ids", None)
+    assert (await lead.head("/v1/queries")).status_code == 500
+
+
+async def test_a_body_that_lacks_is_said_to(lead: httpx.AsyncClient) -> None:
+    await lead.put("/v1/queries/q", json={})
+    answer = await lead.post("/v1/queries/q/claims")
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_json")
+    assert answer.json()["detail"] == "there is nothing, where a JSON object should be"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,8 @@ async def test_every_line_that_is_no_item_is_answered(ingest: httpx.AsyncClient,
         b'{"item_id": "y", "participants": ["ann", "bo"], "collection": "other"}',
         b'{"item_id": "z", "participants": ["ann", "bo"], "collection": "mail", "labels": {"a": 1}}',
     ]
-    answer = (await ingest.post("/v1/collections/mail/items", content=b"\n".join(lines))).json()
+    body = BOM_UTF8 + b"\n".join(lines)  # as some editors write it
+    answer = (await ingest.post("/v1/collections/mail/items", content=body)).json()
     assert answer["accepted"] == 1
     found = [(line["line"], line["error"]["code"]) for line in answer["rejected"]]
     assert found == [

@@ -93,6 +93,12 @@ def test_help_waits_for_nothing_heavy():
         ("dead-letters", "replay"),
         ("dead-letters", "replay", "t/0/0", "--all"),
         ("dead-letters", "show"),
+        ("dead-letters", "list", "--code", "none"),
+        ("dead-letters", "replay", "--all", "--code", "none"),
+        ("next", "q", "-n", "0"),
+        ("next", "q", "-n", "101"),
+        ("up", ""),
+        ("up", " "),
         ("frobnicate",),
     ],
 )
@@ -103,6 +109,12 @@ def test_wrong_use_is_two_and_no_traceback(haystream, tmp_path, monkeypatch, arg
     assert out == ""
     assert err
     assert "Traceback" not in err
+
+
+def test_a_code_that_is_none_is_told_which_there_are(haystream):
+    code, _, err = haystream("dead-letters", "list", "--code", "conflict")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert err.startswith("haystream: there is no code 'conflict'; there are collection_changed, ")
 
 
 @pytest.mark.parametrize("error", [UserError("two\nlines"), StoreUnavailable("two\nlines")])

@@ -5,6 +5,7 @@ import json
 import random
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,20 @@ def test_rejected_lines_are_named_and_change_nothing(capfd, log, tmp_path):
         (first + 6, "out_of_range"),
     ]
     assert result == {name: value for name, value in expected.items() if name != "rejected"}
+
+
+@pytest.mark.parametrize("whole", [b"item_id,sender\nm1,ann\n", b"\x00\xff\n\n"])
+def test_what_is_no_log_at_all_is_said_to_be_none(tmp_path, whole):
+    path = tmp_path / "t.csv"
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match=r"t\.csv is no event log: line 1: Invalid JSON"):
+        replay.run(path)
+
+
+def test_a_log_may_begin_with_a_mark_of_the_byte_order(capfd, log):
+    expected = printed(capfd, log)
+    log.write_bytes(BOM_UTF8 + log.read_bytes())
+    assert printed(capfd, log) == expected
 
 
 def test_a_verdict_may_come_before_its_query():

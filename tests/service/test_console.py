@@ -1,13 +1,16 @@
 """What results look like on standard output."""
 
 import io
+import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from haystream_service import cli
 from haystream_service.api.messages import ItemAnswer
-from haystream_service.commands import queue
+from haystream_service.commands import queue, replay
 from haystream_service.console import Upright, results
 
 MEASURES = ("MiB a query", "opening, ms")
@@ -58,3 +61,24 @@ def test_nobody_on_an_item_turns_the_line_around(
     monkeypatch.setattr(queue, "connected", lambda _: nullcontext(Client()))
     queue.run_item("m-1", collection="default", config=None, json=False)
     assert capsys.readouterr().out == "m-1  ann@x → bob@x cho@x\n"
+
+
+def test_no_id_and_no_error_turns_the_line_around(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    turned, log = "\u202ea\u2066[/b]", tmp_path / "log.jsonl"
+    item = {"item_id": f"m{turned}", "participants": [f"p{turned}", "q"]}
+    lines = [
+        ("queries", {"query_id": f"q{turned}"}),
+        ("items", item),
+        ("items", {**item, "participants": ["q", "r"]}),
+    ]
+    log.write_text("".join(json.dumps({"topic": topic, "value": value}) + "\n" for topic, value in lines))
+    replay.run(log)
+    monkeypatch.setattr("sys.argv", ["haystream", "replay", str(tmp_path / f"no{turned}")])
+    with pytest.raises(SystemExit):
+        cli.main()
+    out, err = capsys.readouterr()
+    assert all(f"{name}a[/b]" in out for name in "qmp")
+    assert "noa[/b]: No such file" in err
+    assert not {"\u202e", "\u2066"} & {*out, *err}

@@ -28,6 +28,11 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(tmp_path):
     assert load(config, environ={}).group == "file"
 
 
+def test_a_file_may_begin_with_a_mark_of_the_byte_order(tmp_path):
+    (tmp_path / "worker.toml").write_bytes(b"\xef\xbb\xbfport = 1\n")
+    assert load(tmp_path / "worker.toml", environ={}).port == 1
+
+
 def test_the_processs_environment_is_read_when_asked(monkeypatch):
     monkeypatch.setenv("HAYSTREAM_PORT", "0")
     assert load().port == 0
@@ -179,6 +184,10 @@ def test_a_url_is_kept_without_its_credentials(url, bare, user, password):
         ({"KAFKA_TLS": "true", "KAFKA_KEY_FILE": "f"}, "name HAYSTREAM_KAFKA_CERT_FILE"),
         ({"REDIS": "redis://:S3cret@h", "REDIS_PASSWORD_FILE": "f"}, "HAYSTREAM_REDIS_PASSWORD is for"),
         ({"REDIS_USER": "me"}, "HAYSTREAM_REDIS_USER needs "),
+        ({"KAFKA": "a:9092,b:65536"}, "HAYSTREAM_KAFKA names port 65536, and ports are from 1 to 65535"),
+        ({"REDIS": "redis://me:S3cret@[::1]:0/0"}, "HAYSTREAM_REDIS names port 0, and ports are"),
+        ({"REDIS": "redis://a:1,b:70000", "REDIS_SENTINEL": "ours"}, "HAYSTREAM_REDIS names port 70000, and"),
+        ({"API": "https://h:123456/v1"}, "HAYSTREAM_API names port 123456, and ports are"),
         ({"REDIS": "redis://a:26379,b:26379/0"}, "HAYSTREAM_REDIS names several hosts, as for sentinels"),
         ({"REDIS_SENTINEL_PASSWORD": "S3cret"}, "HAYSTREAM_REDIS_SENTINEL_PASSWORD needs HAYSTREAM_REDIS_SENTINEL"),
         ({"REDIS_SENTINEL": "ours", "REDIS_CLUSTER": "true"}, "without HAYSTREAM_REDIS_CLUSTER"),

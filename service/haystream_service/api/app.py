@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Match
 
 from haystream.errors import Rejected
 from haystream_service.api import beliefs, claims, exports, items, openapi, queries, rankings, verdicts
@@ -132,7 +133,20 @@ def _parameters(_: Request, error: Exception) -> Response:
     return of_parameters(error).response()
 
 
-def _http(_: Request, error: Exception) -> Response:
+def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = ApiCode.METHOD_NOT_ALLOWED if error.status_code == 405 else ApiCode.NOT_FOUND
-    return Problem(code, f"there is nothing here: {error.detail}", headers=error.headers).response()
+    if error.status_code != 405:
+        return Problem(
+            ApiCode.NOT_FOUND, f"there is nothing here: {error.detail}", headers=error.headers
+        ).response()
+    allowed = sorted(_methods(request))
+    detail = f"this address takes {', '.join(allowed)}"
+    return Problem(ApiCode.METHOD_NOT_ALLOWED, detail, headers={"Allow": ", ".join(allowed)}).response()
+
+
+def _methods(request: Request) -> set[str]:
+    """What may be asked of the address: each of its methods is a route of its own."""
+    routes: list[APIRoute] = [route for route in request.app.routes if isinstance(route, APIRoute)]
+    there = [route.methods or set() for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = set[str]().union(*there)
+    return methods | {"HEAD"} if "GET" in methods else methods

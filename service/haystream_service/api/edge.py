@@ -54,6 +54,9 @@ class Edge:
         correlation = _correlation(headers)
         named = CORRELATION.set(correlation)
         began, status = perf_counter(), 500
+        method, head = scope["method"], scope["method"] == "HEAD"
+        if head:
+            scope = {**scope, "method": "GET"}
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -68,15 +71,38 @@ class Edge:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            if head:
+                await _without_body(self._app, scope, receive, answer)
+            else:
+                await self._app(scope, receive, answer)
         finally:
             route = getattr(scope.get("route"), "path", NO_ROUTE)
-            self._metrics.api_requests.labels(
-                scope["method"] if route != NO_ROUTE else "", route, str(status)
-            ).inc()
+            self._metrics.api_requests.labels(method if route != NO_ROUTE else "", route, str(status)).inc()
             if "text/event-stream" not in str(headers.get(b"accept", b"")):
                 self._metrics.api_request.labels(route).observe(perf_counter() - began)
             CORRELATION.reset(named)
+
+
+async def _without_body(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with what is above the body. Of that, which may be long or never end, no more is made."""
+    started = asyncio.Event()
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            started.set()
+
+    answering = asyncio.ensure_future(app(scope, receive, answer))
+    waiting = asyncio.ensure_future(started.wait())
+    try:
+        await asyncio.wait({answering, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not started.is_set():
+            answering.result()
+        await send({"type": "http.response.body"})
+    finally:
+        for task in (answering, waiting):
+            task.cancel()
+        await asyncio.gather(answering, waiting, return_exceptions=True)
 
 
 class Guarded:

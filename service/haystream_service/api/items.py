@@ -1,6 +1,7 @@
 """The routes of a collection's items: many in, one out."""
 
 import asyncio
+from codecs import BOM_UTF8
 
 import orjson
 from fastapi import APIRouter, Request
@@ -37,7 +38,7 @@ async def send_items(collection: PathId, request: Request, caller: CallerOf, des
 
     To send the same once more changes nothing, so after a 503 send all of it again.
     """
-    lines = (await request.body()).split(b"\n")
+    lines = (await request.body()).removeprefix(BOM_UTF8).split(b"\n")
     if len(lines) > MOST_LINES + 1:
         raise Problem(Code.TOO_LARGE, f"the body has more than {MOST_LINES} lines: send it in parts")
     if await desk.store.is_deleted(collection):

@@ -7,6 +7,7 @@ Beside them as many verdicts, which such a query has as well. Starts a Valkey of
 
 import asyncio
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
@@ -127,5 +128,8 @@ async def measure(count: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    how_many = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    sys.stdout.write(orjson.dumps(asyncio.run(measure(how_many))).decode() + "\n")
+    parser = ArgumentParser(
+        prog="python -m haystream_service.bench.leases", description=str(__doc__).splitlines()[0]
+    )
+    parser.add_argument("count", metavar="HOW MANY", type=int, nargs="?", default=100_000)
+    sys.stdout.write(orjson.dumps(asyncio.run(measure(parser.parse_args().count))).decode() + "\n")

@@ -189,7 +189,7 @@ def bench_queries(
 def bench_analysts(
     data: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Item tables with a column relevant, or mail archives."),
+        typer.Argument(metavar="FILE", help="Item tables with a column relevant, or mail archives."),
     ] = None,
     analysts: Annotated[
         list[int] | None, typer.Option(min=1, max=1000, help="How many at once; may be given several times.")

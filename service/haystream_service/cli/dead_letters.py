@@ -71,7 +71,7 @@ def show(
 @app.command()
 def replay(
     source: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC/PARTITION/OFFSET]...", help="Which, as `list` shows them.")
+        list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Which, as `list` shows them.")
     ] = None,
     corrected: Annotated[
         str | None,

@@ -60,7 +60,7 @@ def demo(
 
 @app.command()
 def up(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where Kafka and Valkey keep what is theirs.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where Kafka and Valkey keep what is theirs.")],
 ) -> None:
     """Run everything on this machine: Kafka, Valkey, a worker and the queue API.
 
@@ -74,4 +74,6 @@ def up(
     """
     from haystream_service.commands import up as command
 
-    command.run(folder)
+    if not folder.strip():  # a variable that is not set: files would lie wherever one is
+        raise typer.BadParameter("expected the name of a folder", param_hint="FOLDER")
+    command.run(Path(folder))

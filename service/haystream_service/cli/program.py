@@ -30,8 +30,10 @@ def main() -> NoReturn:
     except Exception as error:
         if not _for_the_user(error):
             raise
+        from haystream_service.console import shown
+
         for line in str(error).splitlines():
-            typer.echo(f"haystream: {line}", err=True)
+            typer.echo(f"haystream: {shown(line)}", err=True)
         try:
             sys.stdout.flush()
         except OSError:  # or Python would try once more to write what is left, and end with 120

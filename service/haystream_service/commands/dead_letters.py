@@ -2,17 +2,16 @@
 
 import asyncio
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from rich.markup import escape
-
 from haystream.errors import Code, Rejected
 from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
-from haystream_service.console import notes, results, shown, write_json
+from haystream_service.console import notes, plain, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays
 from haystream_service.logs import quiet
@@ -113,9 +112,9 @@ def run_list(wanted: Wanted, *, limit: int, config: Path | None, json: bool) -> 
     for letter in last:
         said = letter.as_json()
         payload = said["payload"] if len(said["payload"]) <= SHOWN else said["payload"][:SHOWN] + "…"
-        detail = escape(shown(said["detail"]))
-        out.print(f"[bold]{escape(letter.source)}[/] {said['at']} {said['code']}: {detail}")
-        out.print(f"  {escape(shown(payload))}")
+        detail = plain(said["detail"])
+        out.print(f"[bold]{plain(letter.source)}[/] {said['at']} {said['code']}: {detail}")
+        out.print(f"  {plain(payload)}")
     left = f", the last {len(last)} of them shown" if len(last) < len(found) else ""
     notes.print(f"{len(found)} dead letters{left}")
 
@@ -133,7 +132,7 @@ def run_show(source: str, *, payload: bool, config: Path | None, json: bool) -> 
     else:
         out = results()
         for name, value in letter.as_json().items():
-            out.print(f"[bold]{name}[/]: {escape(shown(str(value)))}")
+            out.print(f"[bold]{name}[/]: {plain(str(value))}")
 
 
 def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: Path | None, json: bool) -> None:
@@ -154,7 +153,7 @@ def run_replay(wanted: Wanted, *, corrected: str | None, dry_run: bool, config: 
         if answered:
             notes.print(f"{len(answered)} left out that a replay has sent before; name them to send them once more")
         for source, why in refused.items():
-            notes.print(f"  {escape(source)} not: {escape(why)}")
+            notes.print(f"  {plain(source)} not: {plain(why)}")
     if not sent and refused and wanted != Wanted():  # of all of them, nothing is left that can be sent
         raise UserError("nothing was sent: " + next(iter(refused.values())))
 
@@ -178,6 +177,8 @@ async def _letters(settings: Settings, wanted: Wanted) -> list[Letter]:
     from haystream_service.kafka.stretches import whole
 
     found: dict[str, Letter] = {}
+    if wanted.code not in {None, *Code}:
+        raise UserError(f"there is no code {wanted.code!r}; there are {', '.join(sorted(Code))}")
     await check_topics(settings, "dead-letters")
     async with aclosing(whole(settings, "dead-letters")) as records:
         async for record in records:
@@ -325,6 +326,7 @@ def _is_of_a_query(letter: Letter, settings: Settings) -> bool:
 
 def _read(path: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        whole = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
+    return whole.removeprefix(BOM_UTF8)

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import typer
-from rich.markup import escape
 
 from haystream.errors import Rejected
 from haystream.events import Query, Status
 from haystream_service.commands.connected import connected_if_named
-from haystream_service.console import notes, write_json
+from haystream_service.console import notes, plain, write_json
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
@@ -54,9 +53,9 @@ def run_query(query_id: str, *, config: Path | None, yes: bool, json: bool) -> N
 
 def _tell_deleted(query_id: str, *, done: bool) -> None:
     if done:
-        notes.print(f"query {escape(query_id)} is deleted: nothing but its id is left in Redis and in the workers")
+        notes.print(f"query {plain(query_id)} is deleted: nothing but its id is left in Redis and in the workers")
     else:
-        notes.print(f"query {escape(query_id)}: no worker has taken the deletion up yet. One will when it runs")
+        notes.print(f"query {plain(query_id)}: no worker has taken the deletion up yet. One will when it runs")
 
 
 def run_collection(name: str, *, config: Path | None, yes: bool, json: bool) -> None:
@@ -69,7 +68,7 @@ def run_collection(name: str, *, config: Path | None, yes: bool, json: bool) -> 
         write_json({"collection": name, "deleted": True, "items": items, "kafka_keeps": keeps})
         return
     notes.print(
-        f"collection {escape(name)} is deleted: nothing but its name is left in Redis. Workers that had it in "
+        f"collection {plain(name)} is deleted: nothing but its name is left in Redis. Workers that had it in "
         "memory let go HAYSTREAM_IDLE_SECONDS after the last of its queries went"
     )
     _tell(keeps)

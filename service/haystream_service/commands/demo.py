@@ -4,10 +4,8 @@ import asyncio
 import logging
 from pathlib import Path
 
-from rich.markup import escape
-
 from haystream_service.commands.signals import stop_on_signals
-from haystream_service.console import notes, write_json
+from haystream_service.console import notes, plain, write_json
 from haystream_service.demo.play import play
 from haystream_service.demo.progress import Progress
 from haystream_service.demo.screen import Screen
@@ -34,7 +32,7 @@ def _simulated(seed: int, edges: int) -> Source:
 
 
 def _read(path: Path) -> Source:
-    with notes.status(f"reading {escape(str(path))}"):
+    with notes.status(f"reading {plain(str(path))}"):
         source = read_source(path)
     if source.skipped:
         codes = ", ".join(f"{count} {code}" for code, count in source.skipped.most_common())

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import orjson
-from rich.markup import escape
 
-from haystream_service.console import notes, progress, shown, whole, write_json
+from haystream_service.console import notes, plain, progress, whole, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers import (
     Aliases,
@@ -110,13 +109,13 @@ def run(
                 _to_file(items, file, tally)
     except (UserError, KeyboardInterrupt):
         if tally.imported or tally.skipped:
-            notes.print(f"the import broke off: {tally.written} items were written to {escape(destination)}")
+            notes.print(f"the import broke off: {tally.written} items were written to {plain(destination)}")
             _print_skipped(tally)
         raise
     if json:
         _write_summary(tally, destination, beside_items=to is None)
     else:
-        notes.print(f"{tally.imported} items to {escape(destination)}")
+        notes.print(f"{tally.imported} items to {plain(destination)}")
         _print_skipped(tally)
 
 
@@ -216,4 +215,4 @@ def _print_skipped(tally: Tally) -> None:
         codes = ", ".join(f"{count} {code}" for code, count in tally.skipped.most_common())
         notes.print(f"{tally.skipped.total()} skipped ({codes}), the first of them:")
         for skipped in tally.first:
-            notes.print(f"  {escape(shown(skipped.where))}: {escape(shown(skipped.detail))}")
+            notes.print(f"  {plain(skipped.where)}: {plain(skipped.detail)}")

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
-from rich.markup import escape
 
 from haystream.errors import Rejected
 from haystream.events import Status
 from haystream_service.client import ApiProblem, Haystream
 from haystream_service.commands.connected import connected_if_named
-from haystream_service.console import notes, results, write_json
+from haystream_service.console import notes, plain, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
 from haystream_service.store.base import Note, Store, StoredQuery
@@ -39,7 +38,7 @@ def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
         known = f", {row['found']} relevant in {row['screened']} screened" if "screened" in row else ""
         why = f", {row['quarantine']['code']}: {row['quarantine']['detail']}" if row.get("quarantine") else ""
         status = f", {row['status']}" if "status" in row else ""
-        out.print(f"[bold]{escape(row['query_id'])}[/] {row['state']}{status}{known}{escape(why)}")
+        out.print(f"[bold]{plain(row['query_id'])}[/] {row['state']}{status}{known}{plain(why)}")
     notes.print(f"{len(rows)} queries")
 
 
@@ -53,7 +52,7 @@ def run_show(query_id: str, *, config: Path | None, json: bool) -> None:
     out = results()
     for name, value in found.items():
         text = value if isinstance(value, str) else orjson.dumps(value).decode()
-        out.print(f"[bold]{name}[/]: {escape(text)}")
+        out.print(f"[bold]{name}[/]: {plain(text)}")
 
 
 def run_release(query_id: str, *, config: Path | None, json: bool) -> None:
@@ -62,9 +61,9 @@ def run_release(query_id: str, *, config: Path | None, json: bool) -> None:
     if json:
         write_json({"query_id": query_id, "released": was})
     elif was:
-        notes.print(f"query {escape(query_id)} is released: its worker tries it again within seconds")
+        notes.print(f"query {plain(query_id)} is released: its worker tries it again within seconds")
     else:
-        notes.print(f"query {escape(query_id)} is not stopped")
+        notes.print(f"query {plain(query_id)} is not stopped")
 
 
 def _found(config: Path | None, over_api: Callable[[Haystream], T], in_store: Callable[[Store], Awaitable[T]]) -> T:

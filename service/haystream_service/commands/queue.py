@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
 
 from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.commands.connected import connected
-from haystream_service.console import notes, results, shown, whole, write_json
+from haystream_service.console import notes, plain, results, shown, whole, write_json
 from haystream_service.errors import UserError
 
 SAID_TWICE = {"item_id", "collection"}
@@ -77,7 +76,7 @@ def run_next(query_id: str, *, count: int, minutes: float, config: Path | None, 
     for lease in leases:
         chance = "?" if lease.mean is None else f"{lease.mean:.2f}"
         told = "" if lease.item is None else _line(lease.item)
-        out.print(f"[bold]{escape(lease.item_id)}[/]  {chance}  {escape(told)}")
+        out.print(f"[bold]{plain(lease.item_id)}[/]  {chance}  {plain(told)}")
     if count == 1 and leases and leases[0].item is not None:
         _print_text(out, leases[0].item)
     until = f", yours until {leases[0].until}" if leases else ""
@@ -92,12 +91,12 @@ def run_item(item_id: str, *, collection: str, config: Path | None, json: bool) 
         write_json(item.model_dump(mode="json", exclude_none=True))
         return
     out = results()
-    out.print(f"[bold]{escape(item_id)}[/]  {escape(_line(item))}")
+    out.print(f"[bold]{plain(item_id)}[/]  {plain(_line(item))}")
     for name, value in (("sent", item.sent_at), ("at", item.uri)):
         if value is not None:
-            out.print(f"{name} {escape(shown(value))}")
+            out.print(f"{name} {plain(value)}")
     for label, given in item.labels.items():
-        out.print(escape(shown(f"{label}: {given}")))
+        out.print(plain(f"{label}: {given}"))
     _print_text(out, item)
 
 
@@ -112,12 +111,12 @@ def run_verdict(query_id: str, item_id: str, outcome: Outcome, *, config: Path |
         return
     waits = "" if given.ranked else "; the ranking does not reflect it yet"
     notes.print(
-        f"{escape(item_id)} is {outcome.value} (verdict {escape(given.verdict.verdict_id)}){waits}. "
-        f"Query {escape(query_id)}: {progress.found} relevant in {progress.screened} screened, "
+        f"{plain(item_id)} is {outcome.value} (verdict {plain(given.verdict.verdict_id)}){waits}. "
+        f"Query {plain(query_id)}: {progress.found} relevant in {progress.screened} screened, "
         f"about {progress.expected_remaining.mean:.1f} ± {progress.expected_remaining.sd:.1f} left"
     )
     if not there:
-        notes.print(f"there is no item {escape(item_id)} yet: the verdict counts when it comes")
+        notes.print(f"there is no item {plain(item_id)} yet: the verdict counts when it comes")
 
 
 def run_export(
@@ -167,7 +166,7 @@ def _line(item: ItemAnswer) -> str:
 def _print_text(out: Console, item: ItemAnswer) -> None:
     """What the item says, or why it is not shown."""
     if item.text is not None:
-        out.print(f"\n{escape(shown(item.text))}\n")
+        out.print(f"\n{plain(item.text)}\n")
     elif item.contents == "gone":
         notes.print("what it says is gone: Kafka does not keep the record any more")
     elif item.contents == "unread":
@@ -184,7 +183,7 @@ def _change(ask: Callable[[Haystream], QueryAnswer], *, config: Path | None, jso
     status, collection = found.settings["status"], found.settings["collection"]
     scope = f", of which its scope admits {dumps(found.settings['scope'])}" if "scope" in found.settings else ""
     notes.print(
-        f"query {escape(found.query_id)} is {status}, on collection {escape(str(collection))}{escape(scope)}{waits}"
+        f"query {plain(found.query_id)} is {status}, on collection {plain(str(collection))}{plain(scope)}{waits}"
     )
 
 

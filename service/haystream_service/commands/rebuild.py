@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import typer
-from rich.markup import escape
 
-from haystream_service.console import notes, progress
+from haystream_service.console import notes, plain, progress
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
@@ -63,6 +62,6 @@ def _tell(what: str, named: dict[str, str], *, rest: str = ": `haystream query l
     if named:
         notes.print(f"{len(named)} {what}:")
     for name, why in list(named.items())[:SHOWN]:
-        notes.print(f"  {escape(name)}: {escape(why)}")
+        notes.print(f"  {plain(name)}: {plain(why)}")
     if len(named) > SHOWN:
         notes.print(f"  and {len(named) - SHOWN} more{rest}")

@@ -1,12 +1,12 @@
 """`haystream replay`: folds an event log offline and prints where every query stands."""
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
-from rich.markup import escape
 from rich.table import Table
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
@@ -14,7 +14,7 @@ from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Event, Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.report import Report, report
-from haystream_service.console import notes, progress, results, size, write_json
+from haystream_service.console import notes, plain, progress, results, size, write_json
 from haystream_service.errors import UserError
 from haystream_service.importers.results import opened
 from haystream_service.wire import decode_line
@@ -49,6 +49,8 @@ class Replayed:
     """What a log came to."""
 
     state: State
+    events: int = 0
+    """Lines that hold one."""
     rejected: list[RejectedLine] = field(default_factory=list)
     stopped: dict[str, Stopped] = field(default_factory=dict)
 
@@ -91,6 +93,13 @@ def run(
                 bar.advance(len(line))
 
         replayed = fold(lines(), engine=engine, tolerance=tolerance)
+    first = next(iter(replayed.rejected), None)
+    if (
+        first is not None
+        and not replayed.events
+        and all(bad.code == Code.MALFORMED_JSON for bad in replayed.rejected)
+    ):
+        raise UserError(f"{events} is no event log: line {first.line}: {first.detail}")
     opened_queries = replayed.state.queries
     if query is not None and query not in opened_queries:
         known = ", ".join(sorted(opened_queries)) or "none"
@@ -103,7 +112,7 @@ def run(
     else:
         _print(reports, replayed.rejected)
         for each in stopped:
-            notes.print(f"query {escape(each.query_id)} cannot be computed: {each.code}: {escape(each.detail)}")
+            notes.print(f"query {plain(each.query_id)} cannot be computed: {each.code}: {plain(each.detail)}")
 
 
 def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance: float | None = None) -> Replayed:
@@ -112,6 +121,7 @@ def fold(lines: Iterable[bytes], *, engine: EngineName | None = None, tolerance:
     state, rejected = replayed.state, replayed.rejected
     early: list[tuple[int, Verdict | LeaseFact, RejectedLine | None]] = []
     for number, line in enumerate(lines, start=1):
+        line = line.removeprefix(BOM_UTF8) if number == 1 else line
         if not line.strip():
             continue
         event, problem = _folded_in(replayed, line, engine)
@@ -130,6 +140,7 @@ def _folded_in(replayed: Replayed, line: bytes, engine: EngineName | None) -> tu
     event = None
     try:
         event = decode_line(line)
+        replayed.events += 1
         if isinstance(event, Query) and engine is not None:
             event = replace(event, engine=engine)
         step(replayed.state, event)
@@ -191,7 +202,7 @@ def _print(reports: list[Report], rejected: list[RejectedLine]) -> None:
     for result in reports:
         left = result.expected_remaining
         out.print(
-            f"[bold]query {escape(result.query_id)}[/]: {result.found} relevant in {result.screened} screened;"
+            f"[bold]query {plain(result.query_id)}[/]: {result.found} relevant in {result.screened} screened;"
             f" {len(result.items)} items left, about {left.mean:.1f} ± {left.sd:.1f} of them relevant;"
             f" discrepancy {result.discrepancy:.3g}"
         )
@@ -207,7 +218,7 @@ def _print(reports: list[Report], rejected: list[RejectedLine]) -> None:
     if rejected:
         notes.print(f"{len(rejected)} lines were rejected:")
         for rejection in rejected[:SHOWN]:
-            notes.print(f"  line {rejection.line}: {rejection.code}: {escape(rejection.detail)}")
+            notes.print(f"  line {rejection.line}: {rejection.code}: {plain(rejection.detail)}")
         if len(rejected) > SHOWN:
             notes.print(f"  and {len(rejected) - SHOWN} more; --json lists them all")
 
@@ -216,14 +227,14 @@ def _people(result: Report) -> Table:
     ordered = sorted(result.participants.items(), key=lambda entry: (-entry[1][0], entry[0]))
     table = Table("participant", "E(Z)", "sd", title=_title("participants", len(ordered)))
     for name, (mean, variance) in ordered[:SHOWN]:
-        table.add_row(escape(name), f"{mean:.4f}", f"{variance**0.5:.4f}")
+        table.add_row(plain(name), f"{mean:.4f}", f"{variance**0.5:.4f}")
     return table
 
 
 def _items(result: Report) -> Table:
     table = Table("rank", "item", "score", "mean", "sd", title=_title("what to read next", len(result.items)))
     for rank, item in enumerate(result.items[:SHOWN], start=1):
-        table.add_row(str(rank), escape(item.item_id), f"{item.score:.4f}", f"{item.mean:.4f}", f"{item.sd:.4f}")
+        table.add_row(str(rank), plain(item.item_id), f"{item.score:.4f}", f"{item.mean:.4f}", f"{item.sd:.4f}")
     return table
 
 

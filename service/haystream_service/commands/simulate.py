@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import orjson
-from rich.markup import escape
 from rich.table import Table
 
-from haystream_service.console import notes, results, write_json
+from haystream_service.console import notes, plain, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.study import plots, report
 from haystream_service.study.finish import finish
@@ -42,7 +41,7 @@ def run(
     plan(models, policies, (), runs, given)  # what is misspelt is said before anything is read
     if out is not None:
         plots.check()
-    with notes.status(f"reading {escape(str(items))}"):
+    with notes.status(f"reading {plain(str(items))}"):
         networks = _read(items, topics, two_party=two_party)
     planned, searches = plan(models, policies, networks, runs, given), Searches(networks, steps, seed)
     check(planned, searches)
@@ -90,7 +89,7 @@ def _write(result: dict[str, Any], out: Path) -> None:
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}") from None
     drawn = plots.draw(result, out)
-    notes.print(f"in {escape(str(out))}: {', '.join(sorted(path.name for path in drawn))}, tables, runs.jsonl")
+    notes.print(f"in {plain(str(out))}: {', '.join(sorted(path.name for path in drawn))}, tables, runs.jsonl")
 
 
 def _table(result: dict[str, Any]) -> Table:

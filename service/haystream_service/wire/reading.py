@@ -53,6 +53,8 @@ def read(record: type[R], value: bytes | None, *, limit: int) -> R:
         raise Rejected(Code.MALFORMED_JSON, "the record has no value")
     if len(value) > limit:
         raise Rejected(Code.TOO_LARGE, f"the message has {len(value)} bytes, at most {limit} are taken")
+    if not value.strip():
+        raise Rejected(Code.MALFORMED_JSON, "there is nothing, where a JSON object should be")
     try:
         return record.model_validate_json(value)
     except ValidationError as error:
