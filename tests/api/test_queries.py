@@ -29,6 +29,12 @@ async def test_a_query_is_opened_once_and_shown(lead: httpx.AsyncClient, world: 
     assert [decode_query(m.value, m.key) for m in written] == [Query("q", "mail", top=20)]
     other = await lead.put("/v1/queries/q", json={"collection": "mail"})
     assert (other.status_code, other.json()["code"]) == (409, "query_exists")
+    for settings, said in (
+        ({"collection": "x"}, "on collection 'mail'"),
+        ({"scope": {"with": ["a"]}}, "another scope"),
+    ):
+        other = await lead.put("/v1/queries/q", json={"collection": "mail"} | settings)
+        assert (other.status_code, said in other.json()["detail"]) == (409, True)
     shown = await lead.get("/v1/queries/q")
     assert shown.json() == again.json()
 

@@ -503,3 +503,12 @@ def test_whoever_sits_at_a_terminal_is_told_what_is_waited_for(haystream, monkey
     assert err.startswith("Redis cannot be reached (HAYSTREAM_REDIS)")
     assert "What needs it is tried again for some 20 seconds ...\nhaystream: unavailable" in err
     assert err.endswith(" (HAYSTREAM_REDIS), where keys begin with mine: (HAYSTREAM_REDIS_PREFIX)\n")
+    monkeypatch.setattr(client, "TRIES", 8)
+    monkeypatch.setenv("HAYSTREAM_API", "http://127.0.0.1:1")
+    monkeypatch.setenv("HAYSTREAM_API_TOKEN", "kim")
+    monkeypatch.setattr("haystream_service.commands.connected.sleep", lambda seconds: None)
+    code, _, err = haystream("next", "q")
+    assert code == 2
+    asked, ended = err.splitlines()
+    assert asked.startswith("http://127.0.0.1:1 (HAYSTREAM_API) gives no answer yet. What needs it is tried again")
+    assert ended.startswith("haystream: no API answers at http://127.0.0.1:1 (HAYSTREAM_API)")

@@ -208,6 +208,10 @@ async def _there(desk: Desk, caller: Caller, settings: Settings) -> Opened | Non
     there = await desk.opened(caller, settings.query_id)
     if there.settings != settings:
         detail = f"there is a query {settings.query_id!r} with other settings: PATCH changes it"
+        if there.collection != settings.collection:
+            detail = f"there is a query {settings.query_id!r}, on collection {there.collection!r}, which stands"
+        elif there.settings.scope != settings.scope:
+            detail = f"there is a query {settings.query_id!r} with another scope, which stands"
         raise Problem(ApiCode.QUERY_EXISTS, detail)
     return there
 

@@ -7,10 +7,11 @@ import asyncio
 import getpass
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_urlsafe
+from time import sleep
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -29,6 +30,9 @@ from haystream_service.settings import Settings, load
 from haystream_service.store.base import StoreRefused, StoreUnavailable
 
 T = TypeVar("T")
+TRYING = "What needs it is tried again for some 20 seconds ..."
+QUIET_SECONDS = 1.0
+"""Of waiting for the API of which nobody needs to be told."""
 LOOK_SECONDS = 4.0
 """For servers to answer at the start, where only what they refuse is of interest."""
 
@@ -71,7 +75,21 @@ def _there(settings: Settings, address: str) -> Haystream:
     token = MountedSecret(settings.api_token, settings.api_token_file)
     if not token:
         raise UserError("the API asks for a token: HAYSTREAM_API_TOKEN_FILE (or HAYSTREAM_API_TOKEN)")
-    return Haystream(address, token.read(), ca_file=settings.api_ca_file)
+    return Haystream(address, token.read(), ca_file=settings.api_ca_file, pause=_patience(address))
+
+
+def _patience(address: str) -> Callable[[float], None]:
+    """A pause between two tries which says, once and at a terminal, what is waited for where that takes long."""
+    waited = 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal waited
+        if notes.is_terminal and waited <= QUIET_SECONDS < waited + seconds:
+            notes.print(f"{address} (HAYSTREAM_API) gives no answer yet. {TRYING}", markup=False)
+        waited += seconds
+        sleep(seconds)
+
+    return pause
 
 
 async def _check_hosts(settings: Settings) -> None:
@@ -138,7 +156,7 @@ class _Here(httpx.BaseTransport):
         except (TimeoutError, StoreUnavailable, BrokerUnavailable) as error:
             if notes.is_terminal:
                 why = str(error).rstrip(".") or f"no answer within {LOOK_SECONDS:g} s"
-                notes.print(f"{why}. What needs it is tried again for some 20 seconds ...", markup=False)
+                notes.print(f"{why}. {TRYING}", markup=False)
 
     @override
     def handle_request(self, request: httpx.Request) -> httpx.Response:
