@@ -1,4 +1,4 @@
-"""Keys that all queries share, or a collection's, hold something else: that is told, and waited for."""
+"""Keys that all queries share, a collection's or a query's hold something else: that is told, and waited for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +13,7 @@ from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
+from haystream_service.wire import decode_lease
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -44,6 +45,7 @@ def verdict(number: int, query_id: str, collection: str = "a") -> Verdict:
     )
 
 
+RUBBISH = b"\xffrub.bish"
 BEFORE: list[Event] = [
     Query("q", collection="a"),
     Query("r", collection="b"),
@@ -74,12 +76,32 @@ async def something_else(redis: Redis, key: str) -> AsyncIterator[None]:
         await redis.restore(key, 0, kept, replace=True)
 
 
-async def names(worker: WorkerProcess, key: str) -> None:
+@asynccontextmanager
+async def rubbish(redis: Redis, key: str) -> AsyncIterator[None]:
+    """What is under the key has the right type inside, and says nothing; likewise."""
+    kind, fields = await redis.type(key), await redis.hkeys(key) if await redis.type(key) == b"hash" else []
+    async with redis.pipeline(transaction=True) as at_once:
+        at_once.dump(key)
+        if kind == b"string":
+            at_once.set(key, RUBBISH)
+        elif kind == b"stream":
+            at_once.xadd(key, {RUBBISH: RUBBISH})
+        elif kind == b"set":
+            at_once.sadd(key, RUBBISH)
+        else:
+            at_once.hset(key, mapping=dict.fromkeys(fields, RUBBISH))
+        kept, *_ = await at_once.execute()
+    assert kept is not None
+    yield
+    await redis.restore(key, 0, kept, replace=True)
+
+
+async def names(worker: WorkerProcess, key: str, said: str = "the Redis key {} holds a list, and a") -> None:
     """Return once the worker is not ready, and says that it is for that key."""
 
     async def named() -> bool:
         status, text = await asyncio.to_thread(page, worker, "/readyz")
-        return status == 503 and f"the Redis key {key} holds a list, and a" in text
+        return status == 503 and said.format(key) in text
 
     await until(named, f"/readyz names {key}", patience=30.0)
 
@@ -116,6 +138,66 @@ async def test_a_worker_under_which_a_shared_key_becomes_another_type_goes_on_wh
         assert worker.running
     await until(lambda: is_ready(worker), "the worker is ready")
     await pipeline.assert_is_the_fold([*BEFORE, *later])
+    assert "Traceback" not in worker.log.read_text()
+
+
+UNREADABLE = "generation", "partition:0", "leased:0", "unknown:0", "up-to", "{c:a}:log"
+
+
+@pytest.mark.parametrize("name", faults(UNREADABLE, "unknown:0", "{c:a}:log"))
+async def test_whoever_starts_on_a_key_that_cannot_be_read_names_it_and_waits(
+    pipeline: Pipeline, own_valkey: ValkeyServer, name: str
+) -> None:
+    early: list[Event] = [verdict(9, "early"), Query("early", collection="a")]
+    worker = await pipeline.worker()
+    await pipeline.say(early[0])
+    await pipeline.say(*BEFORE)
+    await pipeline.ranked(BEFORE)
+    await pipeline.store.claims.claim("q", "kim", 1, 3600.0)
+    await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{name}"
+    async with Redis.from_url(own_valkey.url) as redis:
+        async with rubbish(redis, key):
+            starting = asyncio.create_task(asyncio.to_thread(worker.start))
+            await pipeline.say(*SINCE, early[1])
+            await names(worker, key, "what is in {} in Redis cannot be read")
+            assert worker.running
+        await starting
+    await until(lambda: told(pipeline), "the claim is in its topic")
+    facts = [decode_lease(record.value, record.key) for record in await pipeline.records("leases")]
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE, *early, *facts])
+    assert "Traceback" not in worker.log.read_text()
+
+
+async def told(pipeline: Pipeline) -> bool:
+    """Whether all that happened to the query's leases is in their topic."""
+    return not await pipeline.store.claims.outbox("q", 1)
+
+
+@pytest.mark.parametrize("part", ["meta", "verdicts", "leases"])
+async def test_whoever_starts_on_a_query_that_cannot_be_read_stops_it_and_others_go_on(
+    pipeline: Pipeline, own_valkey: ValkeyServer, part: str
+) -> None:
+    worker = await pipeline.worker_after(BEFORE)
+    await pipeline.store.claims.claim("q", "kim", 1, 3600.0)
+    await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{{q:q}}:{part}"
+    async with Redis.from_url(own_valkey.url) as redis, rubbish(redis, key):
+        await asyncio.to_thread(worker.start)
+        await pipeline.say(*SINCE)
+
+        async def goes_on() -> bool:
+            note, query = await pipeline.store.read_note("q"), await pipeline.store.load_query("r")
+            return note.quarantine is not None and query is not None and len(query.verdicts) == 8
+
+        await until(goes_on, "the query is stopped, and the other one goes on", patience=30.0)
+        quarantine = (await pipeline.store.read_note("q")).quarantine
+        assert quarantine is not None
+        assert key in quarantine.detail
+    await pipeline.store.release("q")
+    await until(lambda: told(pipeline), "the claim is in its topic")
+    facts = [decode_lease(record.value, record.key) for record in await pipeline.records("leases")]
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE, *facts])
     assert "Traceback" not in worker.log.read_text()
 
 

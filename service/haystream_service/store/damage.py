@@ -1,10 +1,10 @@
-"""What is said where a key of ours holds something of another type: which key, and what mends it.
+"""What is said where a key of ours holds something else than we wrote: which key, and what mends it.
 
 Somebody else was at it: a script, a person, another program with the same prefix. What was there is gone, so only
 the topics have it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from haystream_service.store.base import SharedDamaged, StoreDamaged, StoreUnavailable
@@ -24,13 +24,19 @@ async def damage(redis: Any, names: Keys, keys: Collection[str], said: str) -> S
         wanted, found = type_of(key, names.prefix), (await redis.type(key)).decode()
         if found in {"none", wanted}:
             continue
-        what = f"the Redis key {key} holds a {found}, and a {wanted} belongs there"
-        if key == names.up_to:  # which only notes what can be found out again
-            mend = f"redis-cli DEL {key}; workers end once then, and read all topics again"
-            return SharedDamaged(f"{what}. Mend it with: {mend}")
-        if names.is_shared(key):
-            return SharedDamaged(f"{what}: {REBUILD}")
-        return StoreDamaged(f"{what}: {REBUILD}")
+        return _said(names, key, f"the Redis key {key} holds a {found}, and a {wanted} belongs there")
     if keys:
         return StoreUnavailable(f"Redis had something else under a key of ours: {said}")
     return StoreDamaged(f"Redis has something else under a key of ours: {said}")
+
+
+def unreadable(names: Keys, keys: Sequence[str], said: object) -> StoreDamaged | SharedDamaged:
+    """What to raise where what is under these keys has the right type, and cannot be what we wrote."""
+    return _said(names, keys[0], f"what is in {' or '.join(keys)} in Redis cannot be read ({said})")
+
+
+def _said(names: Keys, key: str, what: str) -> StoreDamaged | SharedDamaged:
+    if key == names.up_to:  # which only notes what can be found out again
+        mend = f"redis-cli DEL {key}; workers end once then, and read all topics again"
+        return SharedDamaged(f"{what}. Mend it with: {mend}")
+    return (SharedDamaged if names.is_shared(key) else StoreDamaged)(f"{what}: {REBUILD}")

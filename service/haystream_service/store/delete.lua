@@ -9,15 +9,21 @@ local meta = KEYS[1]
 if redis.call('TYPE', meta).ok ~= 'hash' then  -- somebody has put something else there
   redis.call('DEL', meta)
 end
-local owner = redis.call('HGET', meta, 'partition') or ARGV[1]
-local stored = tonumber(redis.call('HGET', meta, 'revision') or '0')
+
+-- What a field says, where that is a number.
+local function said(field)
+  return tonumber(redis.call('HGET', meta, field) or '')
+end
+
+local owner = said('partition') and redis.call('HGET', meta, 'partition') or ARGV[1]
+local stored = said('revision') or 0
 if owner ~= ARGV[1] then
   return {owner, string.format('%.0f', stored)}
 end
 local revision = string.format('%.0f', math.max(stored + 1, tonumber(ARGV[2])))
 
 local function furthest(field, read)
-  return string.format('%.0f', math.max(tonumber(redis.call('HGET', meta, field) or '-1'), tonumber(read)))
+  return string.format('%.0f', math.max(said(field) or -1, tonumber(read)))
 end
 
 local queries, verdicts = furthest('queries_offset', ARGV[3]), furthest('verdicts_offset', ARGV[4])

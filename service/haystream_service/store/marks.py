@@ -91,5 +91,10 @@ def _begun(found: str) -> str:
 
 
 def _format(found: str) -> int:
-    """The format that the mark names; one that names none is of the first."""
-    return int(found.partition(":")[0].partition(".")[2] or 1)
+    """The format that the mark names; one that names none is of the first. Raises `StateLost` if it is no mark."""
+    named = found.partition(":")[0].partition(".")[2]
+    if named and not named.isdecimal():
+        raise StateLost(
+            f"Redis has something else than a mark of haystream's ({found!r:.80}): run `haystream rebuild`"
+        )
+    return int(named or 1)

@@ -1,8 +1,8 @@
 """How the stores in Redis ask it: scripts by their hash, one timeout a call, errors as `StoreUnavailable`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from hashlib import sha1
 from importlib.resources import files
 from time import perf_counter
@@ -12,10 +12,11 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 
+from haystream.errors import Rejected
 from haystream_service.store.base import StoreUnavailable
-from haystream_service.store.damage import damage
+from haystream_service.store.damage import damage, unreadable
 from haystream_service.store.keys import Keys
-from haystream_service.store.refusals import is_of_another_type, unavailable
+from haystream_service.store.refusals import is_of_another_type, is_of_what_was_found, unavailable
 
 KEYS_A_SCAN = 1000
 ASKED_AT_ONCE = 100
@@ -82,6 +83,8 @@ class RedisCalls:
                 async with asyncio.timeout(self._timeout + extra), turn:
                     yield
             except RedisError as error:
+                if is_of_what_was_found(error):
+                    raise unreadable(self.keys, keys, error) from error
                 if not is_of_another_type(error):
                     raise
                 async with asyncio.timeout(self._timeout):
@@ -95,6 +98,16 @@ class RedisCalls:
                 # A replica now, to which this connection leads for ever: the address may be another's by now.
                 await self.redis.connection_pool.disconnect(inuse_connections=False)
             raise try_again from error
+
+    @contextmanager
+    def reading(self, *keys: str) -> Iterator[None]:
+        """Turns what cannot be what we wrote under these keys into `StoreDamaged`, or `SharedDamaged`."""
+        try:
+            yield
+        except Rejected:  # it can be read, and says what this version does not take
+            raise
+        except (ValueError, LookupError, TypeError) as error:
+            raise unreadable(self.keys, keys, f"{type(error).__name__}: {error}") from error
 
     async def unlink(self, pattern: str) -> None:
         """Take away every key that matches, in the background of the server."""
@@ -123,6 +136,7 @@ class RedisPart:
     def __init__(self, calls: RedisCalls) -> None:
         self._redis, self._keys = calls.redis, calls.keys
         self._run, self._answering, self._unlink = calls.run, calls.answering, calls.unlink
+        self._reading = calls.reading
 
 
 async def answers_of(pipeline: Any, *, of_another_type: bool = False) -> list[Any]:

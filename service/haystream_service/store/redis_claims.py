@@ -73,13 +73,15 @@ class RedisClaims(Claims):
         code, *found = await self._calls.run(self._claim, keys, arguments)
         if code == NOT_LISTED:
             # Before anything is claimed: the owner is sure to look into the outbox then.
-            leased = self._calls.keys.leased(int(found[0]))
+            with self._calls.reading(keys[0]):
+                leased = self._calls.keys.leased(int(found[0]))
             async with self._calls.answering(leased):
                 await self._calls.redis.sadd(leased, query_id)
             arguments[2] = "1"
             code, *found = await self._calls.run(self._claim, keys, arguments)
         await self._check(query_id, code)
-        return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+        with self._calls.reading(*keys):
+            return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
 
     @override
     async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
@@ -91,26 +93,30 @@ class RedisClaims(Claims):
 
     @override
     async def live(self, query_id: str) -> list[Lease]:
-        found = await self._calls.run(self._live, self._keys(query_id), [])
-        return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+        keys = self._keys(query_id)
+        found = await self._calls.run(self._live, keys, [])
+        with self._calls.reading(*keys):
+            return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
 
     @override
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
-        found = await self._calls.run(self._outbox, self._keys(query_id), [most])
+        keys = self._keys(query_id)
+        found = await self._calls.run(self._outbox, keys, [most])
         if found is None:
             return []
         partition, entries = found
         key = query_id.encode()
-        return [
-            Outgoing(
-                entry.decode(),
-                int(partition),
-                key,
-                encode_lease(read_outgoing(query_id, fields[1])),
-                b"".join(fields[3:]).decode(),  # which an earlier version did not say
-            )
-            for entry, fields in entries
-        ]
+        with self._calls.reading(keys[0], keys[-1]):
+            return [
+                Outgoing(
+                    entry.decode(),
+                    int(partition),
+                    key,
+                    encode_lease(read_outgoing(query_id, fields[1])),
+                    b"".join(fields[3:]).decode(),  # which an earlier version did not say
+                )
+                for entry, fields in entries
+            ]
 
     @override
     async def published(self, query_id: str, entries: Sequence[str]) -> None:
@@ -131,7 +137,8 @@ class RedisClaims(Claims):
         leased = self._calls.keys.leased(partition)
         async with self._calls.answering(leased):
             members = await self._calls.redis.smembers(leased)
-        ever, listed, over = sorted(member.decode() for member in members), set[str](), list[str]()
+        with self._calls.reading(leased):
+            ever, listed, over = sorted(member.decode() for member in members), set[str](), list[str]()
         for start in range(0, len(ever), QUERIES_AT_ONCE):
             some = ever[start : start + QUERIES_AT_ONCE]
             for query_id, (live, waiting, state) in zip(some, await self._found(some), strict=True):
@@ -163,9 +170,11 @@ class RedisClaims(Claims):
 
     async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
         arguments = [action, lease_id, analyst, microseconds, CORRELATION.get() or ""]
-        code, *found = await self._calls.run(self._lease, self._keys(query_id), arguments)
+        keys = self._keys(query_id)
+        code, *found = await self._calls.run(self._lease, keys, arguments)
         await self._check(query_id, code)
-        return _lease(query_id, lease_id.encode(), found[0])
+        with self._calls.reading(*keys):
+            return _lease(query_id, lease_id.encode(), found[0])
 
     def _keys(self, query_id: str, *more: str) -> list[str]:
         return [self._calls.keys.query(query_id, part) for part in (*LEASE_PARTS, *more)]

@@ -1,7 +1,5 @@
 """Lists of queries in Redis or Valkey, by partition: who is saved, has leases, is stopped, or not opened."""
 
-from typing import cast
-
 from haystream_service.store.redis_calls import RedisPart, answers_of
 
 
@@ -9,11 +7,15 @@ class RedisLists(RedisPart):
     """The lists that a `RedisStore` keeps of queries."""
 
     async def _partitions(self) -> list[int]:
-        return [int(member) for member in await self._members(self._keys.partitions)]
+        members = await self._members(self._keys.partitions)
+        with self._reading(self._keys.partitions):
+            return list(map(int, members))
 
-    async def _members(self, key: str) -> set[bytes]:
+    async def _members(self, key: str) -> set[str]:
         async with self._answering(key):
-            return cast(set[bytes], await self._redis.smembers(key))
+            members = await self._redis.smembers(key)
+        with self._reading(key):
+            return {member.decode() for member in members}
 
     async def _list(self, query_id: str, partition: int, key: str) -> None:
         """Put the query into that set of its partition."""

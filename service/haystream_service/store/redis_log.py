@@ -72,7 +72,8 @@ class RedisLogs(RedisPart, Logs):
         while known:
             merged = {}
             for item_id, last in known.items():
-                entry = before = read_entry(last.entry)
+                with self._reading(*self._log_keys(collection)):
+                    entry = before = read_entry(last.entry)
                 for place in said[item_id]:
                     entry, answers[place] = _with(entry, facts[place])
                 if entry != before:
@@ -104,13 +105,14 @@ class RedisLogs(RedisPart, Logs):
     async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
         log, _ = self._log_keys(collection)
         entries = await self._run(self._read_log, [log], [after, limit, READ_BYTES])
-        if not entries and wait > 0:
-            # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
-            async with self._answering(log, extra=wait):
-                block = max(1, int(wait * 1000))
-                streams = await self._redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
-            entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
-        return list(map(read_entry, entries))
+        with self._reading(log):
+            if not entries and wait > 0:
+                # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
+                async with self._answering(log, extra=wait):
+                    block = max(1, int(wait * 1000))
+                    streams = await self._redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
+                entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
+            return list(map(read_entry, entries))
 
     @override
     async def entry_count(self, collection: str) -> int:
@@ -135,7 +137,8 @@ class RedisLogs(RedisPart, Logs):
             return []
         arguments = [b"%d" % DIGEST_BYTES, *(item_id.encode() for item_id in item_ids)]
         entries = await self._run(self._find, self._log_keys(collection), arguments)
-        return [None if entry is None else read_entry(entry) for entry in entries]
+        with self._reading(*self._log_keys(collection)):
+            return [None if entry is None else read_entry(entry) for entry in entries]
 
     @override
     async def delete_collection(self, collection: str) -> None:

@@ -22,16 +22,20 @@ class RedisMarks(RedisPart, Marks):
         key, names = self._keys.up_to, list(partitions or ())
         async with self._answering(key):
             if partitions is None:
-                noted = await self._redis.hgetall(key)
-                return {name.decode(): int(o) for name, o in noted.items() if not name.startswith(COUNTED)}
-            found = await self._redis.hmget(key, names) if names else []
-        return {name: int(offset) for name, offset in zip(names, found, strict=True) if offset is not None}
+                all_of_it = await self._redis.hgetall(key)
+                noted = {name: o for name, o in all_of_it.items() if not name.startswith(COUNTED)}
+            else:
+                found = await self._redis.hmget(key, names) if names else []
+                noted = {name.encode(): o for name, o in zip(names, found, strict=True) if o is not None}
+        with self._reading(key):
+            return {name.decode(): int(offset) for name, offset in noted.items()}
 
     @override
     async def move_up_to(self, moves: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         arguments = [part for name, (before, after) in moves.items() for part in (name, before, after)]
         others = await self._run(self._move_up_to, [self._keys.up_to], arguments)
-        return {name.decode(): int(offset) for name, offset in zip(others[::2], others[1::2], strict=True)}
+        with self._reading(self._keys.up_to):
+            return {name.decode(): int(offset) for name, offset in zip(others[::2], others[1::2], strict=True)}
 
     @override
     async def count(self, partition: str) -> int:
@@ -44,18 +48,21 @@ class RedisMarks(RedisPart, Marks):
             return []
         async with self._answering(self._keys.up_to):
             found = await self._redis.hmget(self._keys.up_to, list(map(_counted, partitions)))
-        return [int(count or 0) for count in found]
+        with self._reading(self._keys.up_to):
+            return [int(count or 0) for count in found]
 
     @override
     async def generation(self) -> str | None:
         async with self._answering(self._keys.generation):
             mark = await self._redis.get(self._keys.generation)
-        return None if mark is None else mark.decode()
+        with self._reading(self._keys.generation):
+            return None if mark is None else mark.decode()
 
     @override
     async def begin(self, generation: str, *, instead_of: str = "") -> str:
         standing: bytes = await self._run(self._begin, [self._keys.generation], [generation, instead_of])
-        return standing.decode()
+        with self._reading(self._keys.generation):
+            return standing.decode()
 
     @override
     async def end(self) -> None:

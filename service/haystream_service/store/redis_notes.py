@@ -33,7 +33,9 @@ class RedisNotes(RedisLists, Notes):
     async def read_note(self, query_id: str) -> Note:
         attempts, note = (self._keys.query(query_id, part) for part in ("attempts", "note"))
         async with self._answering(attempts, note):
-            return read_note(await self._redis.smembers(attempts), await self._redis.hgetall(note))
+            found = await self._redis.smembers(attempts), await self._redis.hgetall(note)
+        with self._reading(note, attempts):
+            return read_note(*found)
 
     @override
     async def pass_over(self, query_id: str, spans: Spans) -> None:
@@ -67,7 +69,7 @@ class RedisNotes(RedisLists, Notes):
     @override
     async def quarantined(self) -> dict[str, int]:
         return {
-            member.decode(): partition
+            member: partition
             for partition in await self._partitions()
             for member in await self._members(self._keys.quarantined(partition))
         }
@@ -87,7 +89,8 @@ class RedisNotes(RedisLists, Notes):
         for key in (self._keys.unknown, self._keys.unknown_leases):
             async with self._answering(key(partition)):
                 found = await self._redis.hmget(key(partition), [query_id, ""])
-            noted, rest = map(read_span, found)
+            with self._reading(key(partition)):
+                noted, rest = map(read_span, found)
             spans.append(noted.around(rest) if noted else rest)
         return Spans(None, *spans)
 
@@ -97,5 +100,7 @@ class RedisNotes(RedisLists, Notes):
         for partition in await self._partitions():
             for key in (self._keys.unknown(partition), self._keys.unknown_leases(partition)):
                 async with self._answering(key):
-                    found |= {name.decode(): partition for name in await self._redis.hkeys(key) if name}
+                    names = await self._redis.hkeys(key)
+                with self._reading(key):
+                    found |= {name.decode(): partition for name in names if name}
         return found

@@ -71,7 +71,7 @@ class RedisQueries(RedisLists, Queries):
     @override
     async def query_ids(self, partition: int | None = None) -> set[str]:
         keys = [self._keys.partition(p) for p in (await self._partitions() if partition is None else [partition])]
-        return {member.decode() for key in keys for member in await self._members(key)}
+        return {member for key in keys for member in await self._members(key)}
 
     @override
     async def load_query(self, query_id: str) -> StoredQuery | None:
@@ -81,21 +81,23 @@ class RedisQueries(RedisLists, Queries):
             return None
         flat, verdicts, leases = found
         meta = dict(zip(flat[::2], flat[1::2], strict=True))
-        settings = decode_stored_query(meta[b"settings"], query_id.encode())
-        if len(verdicts) < (saved := int(meta.get(b"verdicts", 0))):
-            raise StoreDamaged(f"of {saved} verdicts Redis has {len(verdicts)} in {keys[1]}: {REBUILD}")
 
         def fact(pair: tuple[bytes, bytes]) -> LeaseFact | None:
             lease_id, lease = pair
             return read_lease(lease).folded_fact(query_id, lease_id.decode())
 
-        folded = await _by_turns(fact, list(zip(leases[::2], leases[1::2], strict=True)))
-        return StoredQuery(
-            settings,
-            *read_meta(meta),
-            verdicts=tuple(await _by_turns(read_verdict, verdicts)),
-            leases=tuple(fact for fact in folded if fact is not None),
-        )
+        with self._reading(*keys):
+            read = read_meta(meta)
+            settings = decode_stored_query(meta[b"settings"], query_id.encode())
+            if len(verdicts) < (saved := int(meta.get(b"verdicts", 0))):
+                raise StoreDamaged(f"of {saved} verdicts Redis has {len(verdicts)} in {keys[1]}: {REBUILD}")
+            folded = await _by_turns(fact, list(zip(leases[::2], leases[1::2], strict=True)))
+            return StoredQuery(
+                settings,
+                *read,
+                verdicts=tuple(await _by_turns(read_verdict, verdicts)),
+                leases=tuple(fact for fact in folded if fact is not None),
+            )
 
     @override
     async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
@@ -180,7 +182,8 @@ class RedisQueries(RedisLists, Queries):
         meta = self._keys.query(query_id, "meta")
         async with self._answering(meta):
             revision = await self._redis.hget(meta, "revision")
-        return None if revision is None else int(revision)
+        with self._reading(meta):
+            return None if revision is None else int(revision)
 
     @override
     async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
@@ -190,8 +193,7 @@ class RedisQueries(RedisLists, Queries):
             for query_id in query_ids:
                 pipeline.hget(self._keys.query(query_id, "meta"), "revision")
             found = await answers_of(pipeline, of_another_type=True)
-        damaged = (UNREADABLE if isinstance(answer, Exception) else answer for answer in found)
-        return [None if revision is None else int(revision) for revision in damaged]
+        return list(map(_revision, found))
 
     @override
     async def lower_cursor(self, query_id: str, cursor: int) -> None:
@@ -202,7 +204,8 @@ class RedisQueries(RedisLists, Queries):
         verdicts = self._keys.query(query_id, "verdicts")
         async with self._answering(verdicts):
             raw = await self._redis.hget(verdicts, verdict_id)
-        return None if raw is None else read_verdict(raw)
+        with self._reading(verdicts):
+            return None if raw is None else read_verdict(raw)
 
     @override
     async def find_verdicts(self, query_id: str, item_id: str) -> list[Verdict]:
@@ -210,8 +213,9 @@ class RedisQueries(RedisLists, Queries):
         while True:
             async with self._answering(verdicts):
                 cursor, some = await self._redis.hscan(verdicts, cursor, count=VERDICTS_A_SCAN)
-            for verdict in read_verdicts_on(some.values(), item_id):
-                found[verdict.verdict_id] = verdict  # a scan may come upon one twice
+            with self._reading(verdicts):
+                for verdict in read_verdicts_on(some.values(), item_id):
+                    found[verdict.verdict_id] = verdict  # a scan may come upon one twice
             if not cursor:
                 return list(found.values())
 
@@ -224,21 +228,23 @@ class RedisQueries(RedisLists, Queries):
     @override
     async def read_tables(self, query_id: str) -> Tables | None:
         parts = "meta", *TABLES, *OLD_TABLES
-        found = await self._run(self._read, [self._keys.query(query_id, part) for part in parts], [])
+        keys = [self._keys.query(query_id, part) for part in parts]
+        found = await self._run(self._read, keys, [])
         if found is None:
             return None
         shared, settings, size, *strings = found
-        people, pairs = (
-            (whole_table if size is None else table)(rows or b"", columns)
-            for rows, columns in zip(strings, (PARTICIPANT_COLUMNS, EDGE_COLUMNS), strict=True)
-        )
-        return Tables(
-            decode_stored_query(settings, query_id.encode()).prior,
-            people,
-            pairs,
-            Size(*map(int, size.split())) if size else Size(len(people.index), len(pairs.index)),
-            *read_shared(shared),
-        )
+        with self._reading(*keys):
+            people, pairs = (
+                (whole_table if size is None else table)(rows or b"", columns)
+                for rows, columns in zip(strings, (PARTICIPANT_COLUMNS, EDGE_COLUMNS), strict=True)
+            )
+            return Tables(
+                decode_stored_query(settings, query_id.encode()).prior,
+                people,
+                pairs,
+                Size(*map(int, size.split())) if size else Size(len(people.index), len(pairs.index)),
+                *read_shared(shared),
+            )
 
 
 def _arguments(change: Change, *, claimable: bool, listed: bool) -> list[bytes | str | int | float]:
@@ -296,6 +302,15 @@ def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None
     if b"revision" not in meta:
         return None
     settings: Query | None = None
-    with suppress(Rejected):  # whoever loads it is told why
-        settings = decode_stored_query(meta[b"settings"], query_id.encode())
-    return Head(settings, *read_meta(meta), withdrawn=b"withdrawn" in meta)
+    # Whoever loads it is told why.
+    with suppress(ValueError, LookupError):
+        with suppress(Rejected):
+            settings = decode_stored_query(meta[b"settings"], query_id.encode())
+        return Head(settings, *read_meta(meta), withdrawn=b"withdrawn" in meta)
+    return Head.unreadable()
+
+
+def _revision(found: bytes | Exception | None) -> int | None:
+    if isinstance(found, Exception) or not (found or b"0").isdigit():
+        return UNREADABLE
+    return None if found is None else int(found)

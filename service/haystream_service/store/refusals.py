@@ -50,6 +50,9 @@ CODES: Mapping[str, Meaning] = {
 WRONG_TYPE = "WRONGTYPE"
 """The code where a key holds a value of another type than ours."""
 
+STUMBLED = "@user_script", "is not an integer"
+"""What an error has in its text that a script raises, or a command that counts."""
+
 IN_SCRIPT = "ACL failure in script"
 """How an ERR begins that is a NOPERM for what a script does."""
 
@@ -79,6 +82,12 @@ def code(error: RedisError) -> str:
 def is_of_another_type(error: Exception) -> bool:
     """Whether the server says that a key holds a value of another type than ours."""
     return isinstance(error, RedisError) and code(error) == WRONG_TYPE
+
+
+def is_of_what_was_found(error: Exception) -> bool:
+    """Whether a command or a script of ours stumbled over what is under a key: what they write, they can use."""
+    stumbled = isinstance(error, ResponseError) and any(said in str(error) for said in STUMBLED)
+    return stumbled and unavailable(error) is None
 
 
 def unavailable(error: Exception) -> StoreUnavailable | None:
