@@ -87,7 +87,7 @@ def is_of_another_type(error: Exception) -> bool:
 def is_of_what_was_found(error: Exception) -> bool:
     """Whether a command or a script of ours stumbled over what is under a key: what they write, they can use."""
     stumbled = isinstance(error, ResponseError) and any(said in str(error) for said in STUMBLED)
-    return stumbled and unavailable(error) is None
+    return stumbled and not is_of_another_type(error) and unavailable(error) is None
 
 
 def unavailable(error: Exception) -> StoreUnavailable | None:
