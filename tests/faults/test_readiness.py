@@ -6,15 +6,18 @@ from contextlib import contextmanager
 
 import pytest
 from redis.asyncio import Redis
+from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
-from haystream.events import Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
+FEW_FILES, MANY_FILES = 64, 4096
+"""That may be open: until it asks for more, and then."""
 LINES = 300
 """Of a log in which a client that cannot reach its server wrote a hundred a second."""
 
@@ -81,3 +84,22 @@ async def test_a_worker_whose_server_is_away_is_not_ready_and_says_which(
         await pipeline.drained()
     lines = worker.log.read_text().splitlines()
     assert len(lines) < LINES, "\n".join(lines[-20:])
+
+
+async def test_a_worker_may_have_as_many_collections_as_the_system_lets_it_have_open_files(
+    pipeline: Pipeline,
+) -> None:
+    first = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW_FILES}, {MANY_FILES}))"
+    worker = ForkedWorker(pipeline.environment(), first=first)
+    try:
+        await asyncio.to_thread(worker.start)
+        names = [f"c{number}" for number in range(FEW_FILES)]
+        said: list[Event] = [
+            event for c in names for event in (Query(c, collection=c), Item("i", c, "ann", ("bo",)))
+        ]
+        await pipeline.say(*said)
+        await pipeline.assert_is_the_fold(said)
+        await until(lambda: is_ready(worker), "the worker is ready")
+        assert "Too many open files" not in worker.log.read_text()
+    finally:
+        await asyncio.to_thread(worker.close)
