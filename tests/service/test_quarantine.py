@@ -12,7 +12,7 @@ from support.world import DayAhead, World, item, verdict
 from haystream.errors import Code, QueryFailed
 from haystream.events import Event, Outcome, Query, Verdict
 from haystream.query_state import QueryState
-from haystream_service.store.base import Note, Position, Span
+from haystream_service.store.base import Note, Position, Span, StoreDamaged
 from haystream_service.wire import decode_ranking
 from haystream_service.worker.shared import Limits
 
@@ -402,3 +402,31 @@ async def test_the_span_of_what_is_passed_over_is_kept_exactly(world: World, poi
     await process.settled()
     note = await world.store.read_note("bad")
     assert note.passed[:2] == (Span(0, 0), Span(0, 2))
+
+
+async def test_a_query_that_is_put_away_and_cannot_be_shown_is_stopped_and_goes_on_when_it_is_released(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process(idle_seconds=0.0)
+    events = [Query("bad"), *ITEMS, *facts("bad", range(3))]
+    world.say(*events)
+    await process.settled()
+
+    async def is_away() -> bool:
+        return process.worker.state("bad") is None
+
+    async def is_stopped() -> bool:
+        return set(await world.store.quarantined()) == {"bad"}
+
+    async def read_ranking(_: str) -> bytes:
+        raise StoreDamaged("what is in bad:meta in Redis cannot be read")
+
+    await process.wait(until(is_away, "put away"))
+    with monkeypatch.context() as damaged:
+        damaged.setattr(world.store, "read_ranking", read_ranking)
+        process.worker.publish_again("bad")
+        await process.wait(until(is_stopped, "stopped"))
+    await world.store.release("bad")
+    await process.wait(_taken_up(world))
+    await process.settled()
+    await world.check_equals_fold(events)

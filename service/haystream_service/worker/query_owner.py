@@ -251,8 +251,8 @@ class QueryOwner:
         if not deliveries:
             if isinstance(self.held, Deleted):
                 return
-            if isinstance(self.held, Away) and self._wanted is Wanted.NOT:
-                await self._publish_stored()
+            away = isinstance(self.held, Away) and self._wanted is Wanted.NOT
+            if away and await self._published_stored():
                 return
         shared = self._shared
         if self.loaded is not None and len(self.loaded.state.leases):  # until then what is offered is the ranking
@@ -265,12 +265,14 @@ class QueryOwner:
         if self.loaded is None or self._wanted is not Wanted.FOR_A_VISIT:
             self._left.set()
 
-    async def _publish_stored(self) -> None:
-        """Publish the ranking of a query that is put away once more."""
+    async def _published_stored(self) -> bool:
+        """Whether the ranking of the query, which is put away, is published once more; else that is stopped."""
         try:
             await self._committing.publish_again(permit=self._shared.shows)
         except StoreDamaged as damaged:
             await self._troubles.damaged(damaged)
+            return False
+        return True
 
     def _forget_state(self) -> None:
         """Have the state loaded again when it is next needed."""
