@@ -34,6 +34,8 @@ class Queue:
         self._holding: set[int] = set()
         """The sets that have items which are unscreened and not to be offered (`OwnSets.pending` says how many)."""
         self._reasons = Reasons(collection)
+        self._people: dict[int, tuple[str, ...]] = {}
+        """Everyone on the sets that `best` was last asked for."""
         self.prospects = Prospects(collection, self._ranking)
         """What its sets will score with what it has not taken in yet."""
 
@@ -197,8 +199,9 @@ class Queue:
         items = self.first(top)
         sets = list(dict.fromkeys(which for _, which, _ in items))
         mean, variance = self.moments(engine, sets)
-        reasons, people = self._reasons.of(engine, sets), map(self._collection.set_participants, sets)
-        columns = mean.tolist(), np.sqrt(variance).tolist(), people, reasons
+        reasons, known = self._reasons.of(engine, sets), self._people
+        self._people = {which: known.get(which) or self._collection.set_participants(which) for which in sets}
+        columns = mean.tolist(), np.sqrt(variance).tolist(), self._people.values(), reasons
         told = dict(zip(sets, zip(*columns, strict=True), strict=True))
         details = self._collection.details
         for rank, (item, which, score) in enumerate(items, start=1):
