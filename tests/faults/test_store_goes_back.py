@@ -197,6 +197,24 @@ async def test_a_query_that_is_gone_from_the_store_is_read_again(
     await pipeline.assert_is_the_fold([*BEFORE, *since])
 
 
+@pytest.mark.parametrize("parts", ["meta", "*"], ids=["its meta", "all of it"])
+async def test_a_query_that_is_gone_when_a_worker_starts_is_read_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer, parts: str
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    await pipeline.say(paused := Query("q", status=Status.PAUSED))
+    await pipeline.drained()
+    await asyncio.to_thread(worker.stop)
+    async with Redis.from_url(own_valkey.url) as redis:
+        async for key in redis.scan_iter(f"{pipeline.settings.redis_prefix}:{{q:q}}:{parts}"):
+            await redis.delete(key)
+    await pipeline.say(*LATER[:4])
+    await asyncio.to_thread(worker.start)
+    await pipeline.say(again := Query("q"))
+    await pipeline.assert_is_the_fold([*BEFORE, paused, *LATER[:4], again])
+    assert "Redis lists query 'q' and has nothing of it" in worker.log.read_text()
+
+
 async def test_rankings_of_a_rebuild_are_newer_than_those_of_a_worker_whose_clock_was_ahead(
     pipeline: Pipeline, own_valkey: ValkeyServer
 ) -> None:

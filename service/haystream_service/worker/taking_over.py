@@ -1,14 +1,17 @@
 """What is done with the queries of partitions that were assigned."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from haystream.events import Status
-from haystream_service.store.base import Head
+from haystream_service.store.base import Head, Span, Spans
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.shared import Shared
+
+log = logging.getLogger(__name__)
 
 Heads = list[tuple[QueryOwner, Head]]
 """Owners, and what is saved of their queries."""
@@ -19,7 +22,7 @@ async def take_over(
 ) -> Heads:
     """The queries of these partitions, each put down with its owner. Those that were touched lately are woken, and
     those that something is noted of."""
-    heads = await _heads(partitions, shared, owner_of)
+    heads, gone = await _heads(partitions, shared, owner_of)
     lately, recent = shared.clock.monotonic() - shared.limits.idle_seconds, 0
     for owner, head in sorted(heads, key=lambda pair: -pair[1].touched):
         owner.put_down(head)
@@ -32,25 +35,44 @@ async def take_over(
     # Whoever opened a query may have died before all was applied that had come for it until then.
     early = await shared.retry(shared.store.unknown)
     left = {owner.query_id: owner.partition for owner, _ in heads if early.get(owner.query_id) == owner.partition}
-    for query_id, partition in (left | await shared.retry(shared.store.quarantined)).items():
+    await _note_to_be_read_again(gone, shared)
+    for query_id, partition in (left | gone | await shared.retry(shared.store.quarantined)).items():
         if partition in partitions:
             owner_of(query_id, partition).wake_listed()
     return heads
 
 
-async def _heads(partitions: Collection[int], shared: Shared, owner_of: Callable[[str, int], QueryOwner]) -> Heads:
-    """Of all queries but those that were deleted long ago. Raises `TopicsReplaced`."""
+async def _heads(
+    partitions: Collection[int], shared: Shared, owner_of: Callable[[str, int], QueryOwner]
+) -> tuple[Heads, dict[str, int]]:
+    """Of all queries but those that were deleted long ago; and the partitions of those that are listed,
+    of which the store has nothing. Raises `TopicsReplaced`."""
     long_ago = 1000 * (shared.store_clock.now() - shared.limits.withdrawn_seconds)
     found: Heads = []
+    gone: dict[str, int] = {}
     for partition in partitions:
         query_ids = sorted(await shared.retry(partial(shared.store.query_ids, partition)))
         heads = await shared.retry(partial(shared.store.read_heads, query_ids))
         for query_id, head in zip(query_ids, heads, strict=True):
-            if head is not None and head.partition in {partition, -1}:
+            if head is None:
+                gone[query_id] = partition
+            elif head.partition in {partition, -1}:
                 await shared.check_same_topics(query_id, partition, head.position)
                 if not (head.withdrawn and head.touched < long_ago):
                     found.append((owner_of(query_id, partition), head))
-    return found
+    return found, gone
+
+
+async def _note_to_be_read_again(gone: Mapping[str, int], shared: Shared) -> None:
+    """Note of these queries that all that the topics have of them has to be read once more.
+
+    Somebody deleted what was saved; or whoever opened one died before he saved it, and then it comes again anyway.
+    """
+    for query_id, partition in gone.items():
+        log.error("Redis lists query %r and has nothing of it: it is read from Kafka again", query_id)
+        ends = await shared.ends(partition)
+        all_of_it = Spans(*(Span(0, end - 1) if end else None for end in ends))
+        await shared.retry(partial(shared.store.pass_over, query_id, all_of_it), until_mended=True)
 
 
 async def check_logs(heads: Heads, shared: Shared) -> None:
