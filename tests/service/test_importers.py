@@ -469,6 +469,29 @@ def test_headers_that_are_too_large_or_too_deep_cost_their_message_alone(
     assert "1@example.org" in [item.item_id for item in good(results)]
 
 
+LONG = 250_000
+ENDLESS = {
+    "ends of lines": b"X: " + b"\r" * LONG + b"x",
+    "brackets": b"Message-ID: " + b"<" * LONG,
+    "blanks": b"Date: Fri, 4 May 2001 10:00" + b" " * LONG + b"x",
+    "signs": b"Cc: '\"" + b"@" * LONG + b'"@x',
+    "words that do not end": b"Cc: " + b"=?a?q?b" * (LONG // 7),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("header", ENDLESS.values(), ids=ENDLESS)
+def test_nobody_can_have_a_header_be_read_for_minutes(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "1.eml").write_bytes(b"From: a@x\nTo: b@x\n" + header + b"\n\nbody\n")
+    assert len(list(read_eml(tmp_path, Making(text=True)))) == 1
+
+
+@pytest.mark.timeout(60)
+def test_nobody_can_have_a_text_be_read_for_days(tmp_path: Path) -> None:
+    (tmp_path / "1.eml").write_bytes(b"From: a@x\nTo: b@x\r\r\n\n" + b"\r" * 1_000_000 + b"x")
+    assert len(list(read_eml(tmp_path, Making(text=True)))) == 1
+
+
 def test_parts_in_parts_cost_their_message_alone(tmp_path: Path) -> None:
     parts = b"".join(b'Content-Type: multipart/mixed; boundary="b%d"\n\n--b%d\n' % (n, n) for n in range(1500))
     (tmp_path / "1.eml").write_bytes(b"From: a@x\nTo: b@x\n" + parts)

@@ -63,7 +63,7 @@ ESCAPED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 """A line of text as an mbox has it, so that it is not taken for one between messages."""
 HEAD_ENDS = re.compile(rb"\n\r*\n|(?<!\r)\r\r(?![\r\n])")
 """An empty line, however lines end."""
-CR_TWICE = re.compile(rb"\r\r+\n")
+CR_TWICE = re.compile(rb"(?<!\r)\r\r++\n")
 """How a line ends that was twice made one of Windows; to Python an empty line follows it."""
 CR_ALONE = re.compile(rb"[^\r\n]*\r[^\r\n]")
 """A line that ends as old Macs wrote it, and the beginning of the next one."""
@@ -75,20 +75,17 @@ MESSAGE_FOLDERS = {"cur", "new"}
 BESIDE_MESSAGES = re.compile("tmp$|dovecot|maildirfolder$")
 """What else a Maildir has: beside one of these folders it tells that they are what they are called."""
 
-OFFSET = re.compile(r"(\d\d:\d\d) *(?:GMT|UTC?)? *([+-]\d\d):?(\d\d)\b")
+OFFSET = re.compile(r"(\d\d:\d\d) *+(?:GMT|UTC?)? *+([+-]\d\d):?(\d\d)\b")
 """A time of day and how far it is from UTC, as dates have it that are not quite mail's: `GMT+0100`, `+01:00`."""
 
 SHORT_YEAR, YEARS_LEFT_OUT = 1000, 1900
 """A year of three digits lacks so much (RFC 5322, 4.3): programs that counted from 1900 wrote 101 for 2001."""
 
-BRACKETED = re.compile(r"<+([^>]*)>")
+BRACKETED = re.compile(r"<++([^>]*+)>")
 """A Message-ID. What may follow is a comment: `(added by postmaster@example.org)`."""
 
 NAME_WITH_AT = re.compile(r'(?<![^<>,;:"()])[^<>,;:"()]++<(?=[^<>]*@)')
 """What is before an address in brackets is a name, also one with an @ and no quotes: `ann@home.example <ann@…>`."""
-ADDRESS = re.compile(r"(?P<apostrophe>'?)(?P<itself>.+@.+)(?P=apostrophe)")
-"""In the apostrophes that Outlook puts around one, or without."""
-
 ESCAPED = re.compile(r"\\.")
 """A character between quotes that ends nothing."""
 
@@ -381,7 +378,13 @@ def _in_header(value: str) -> dict[str, None]:
     # Python takes a name with an @ for an address of its own.
     plain = NAME_WITH_AT.sub(lambda named: named[0].replace("@", " "), value)
     given = ("".join(address.split()).lower() for _, address in getaddresses([plain], **_LENIENT_PARSING))
-    return {address["itself"]: None for address in map(ADDRESS.fullmatch, given) if address}
+    return {address: None for one in given if (address := _address(one)) is not None}
+
+
+def _address(given: str) -> str | None:
+    """The address, without the apostrophes that Outlook puts around one; None where it is none."""
+    ways = (given[1:-1], given) if given[:1] == "'" == given[-1:] else (given,)
+    return next((way for way in ways if "@" in way[1:-1]), None)
 
 
 def _values(headers: Message, name: str) -> Iterator[str]:
