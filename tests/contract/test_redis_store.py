@@ -21,7 +21,7 @@ from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, 
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store import redis_queries
-from haystream_service.store.base import Appended, Change, Position, StoreDamaged, StoreUnavailable
+from haystream_service.store.base import UNREADABLE, Appended, Change, Position, StoreDamaged, StoreUnavailable
 from haystream_service.store.claims import ClaimRefused, Offer, Offers
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
@@ -42,6 +42,14 @@ async def store(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisStore]:
 async def test_whoever_asks_while_hundreds_do_is_answered(store: RedisStore) -> None:
     """The client's own bound, a hundred connections, does not have a call wait, but fails it."""
     assert await asyncio.gather(*(store.query_ids() for _ in range(300))) == [set()] * 300
+
+
+@pytest.mark.parametrize("said", ["", "two", "-2", "7" * 5000], ids=["empty", "a word", "less than 0", "long"])
+async def test_a_revision_that_is_none_is_unreadable(
+    store: RedisStore, client: Any, redis_prefix: str, said: str
+) -> None:
+    await client.hset(Keys(redis_prefix).query("q", "meta"), "revision", said)
+    assert await store.read_revisions(["p", "q"]) == [None, UNREADABLE]
 
 
 async def test_whoever_asks_much_at_once_leaves_connections_to_others(own_valkey: ValkeyServer) -> None:

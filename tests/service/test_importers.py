@@ -671,6 +671,13 @@ def test_an_mbox_is_not_taken_for_one_message(tmp_path: Path) -> None:
         list(read_eml(file))
 
 
+def test_a_mark_of_the_byte_order_hides_no_mbox(tmp_path: Path) -> None:
+    file = tmp_path / "archive"
+    file.write_bytes(f"\ufeffFrom ann Fri May  4\n{MAIL}".encode())
+    assert mail_reader(file) is read_mbox
+    assert [item.item_id for item in good(list(read_mbox(file)))] == ["1@example.org"]
+
+
 @pytest.mark.parametrize("name", ["a.eml.gz", "a.eml", "a.mbox", "a.mbox.gz"])
 def test_what_is_packed_is_unpacked_whatever_it_is_called(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(gzip.compress(f"From ann Fri May  4\n{MAIL}".encode()))

@@ -205,7 +205,8 @@ def mail_reader(path: Path) -> Callable[..., Iterator[Imported]] | None:
     if _is_eml(path):
         return read_eml
     with opened(path) as file:
-        mbox = file.read(5) == b"From " or path.name.lower().removesuffix(".gz").endswith(".mbox")
+        begins = file.read(len(BOM_UTF8) + 5).removeprefix(BOM_UTF8)
+        mbox = begins.startswith(b"From ") or path.name.lower().removesuffix(".gz").endswith(".mbox")
     return read_mbox if mbox else None
 
 

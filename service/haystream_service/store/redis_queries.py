@@ -311,6 +311,10 @@ def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None
 
 
 def _revision(found: bytes | Exception | None) -> int | None:
-    if isinstance(found, Exception) or not (found or b"0").isdigit():
+    """The revision that was found, or UNREADABLE; None where there is none."""
+    if found is None:
+        return None
+    try:
+        return UNREADABLE if isinstance(found, Exception) else max(UNREADABLE, int(found))
+    except ValueError:
         return UNREADABLE
-    return None if found is None else int(found)
