@@ -260,11 +260,15 @@ def _redis_in_part(settings: Settings) -> Iterator[str]:
 
 def _ports(settings: Settings) -> Iterator[str]:
     for name in ("kafka", "redis", "api", "api_oidc_jwks"):
-        # What precedes a server is for URLs alone: of Kafka there is none.
         value = getattr(settings, name) or ""
-        for server in (value if name == "kafka" else urlsplit(value).netloc).split(","):
-            port = server.rpartition("]")[2].rpartition(":")[2] if ":" in server else ""
-            if port.isdigit() and not 0 < int(port) < 65536:
+        try:  # what precedes a server is for URLs alone: of Kafka there is none
+            servers = value if name == "kafka" else urlsplit(value).netloc.rpartition("@")[2]
+        except ValueError as error:
+            yield f"{_variable(name)} is no URL: {error}"
+            continue
+        for server in servers.split(","):
+            _, colon, port = server.rpartition("]")[2].rpartition(":")
+            if colon and port and not (port.isdecimal() and 0 < int(port) < 65536):
                 yield f"{_variable(name)} names port {port}, and ports are from 1 to 65535"
 
 
