@@ -78,7 +78,7 @@ async def something_else(redis: Redis, key: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rubbish(redis: Redis, key: str) -> AsyncIterator[None]:
-    """What is under the key has the right type inside, and says nothing; likewise."""
+    """A context in which what is under the key has the right type and says nothing; it is mended after that."""
     kind, fields = await redis.type(key), await redis.hkeys(key) if await redis.type(key) == b"hash" else []
     async with redis.pipeline(transaction=True) as at_once:
         at_once.dump(key)

@@ -7,6 +7,6 @@ PAGES = ("operations", "kubernetes", "settings", "monitoring", "growing", "recov
 
 
 def operator_pages() -> str:
-    """What all of them say."""
+    """The text of all the pages, one after the other."""
     docs = Path(__file__).parents[2] / "docs"
     return "\n".join((docs / f"{page}.md").read_text() for page in PAGES)

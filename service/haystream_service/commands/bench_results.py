@@ -30,7 +30,7 @@ def give(
 
 
 def targets_table(targets: Sequence[dict[str, Any]]) -> Table:
-    """What was asked, and whether it is met."""
+    """A table of what was asked for, with what was measured, and whether it is met."""
     verdicts = {True: "[green]met[/]", False: "[red]missed[/]", None: "-"}
     against = Table("target", "measured", "", title="targets")
     for target in targets:
@@ -39,5 +39,5 @@ def targets_table(targets: Sequence[dict[str, Any]]) -> Table:
 
 
 def number(value: float) -> str:
-    """For a table: two decimals where there are few."""
+    """The value as a cell of a table has it, with two decimals where it is below 10."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"

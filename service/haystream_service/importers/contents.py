@@ -145,7 +145,7 @@ def decoded(header: str) -> str:
 
 
 def _words(encoded: str) -> str:
-    """What encoded words in a row say; the same where that cannot be read."""
+    """What encoded words in a row say; the words themselves where that cannot be read."""
     try:
         return _decoded_words(encoded)
     except (LookupError, HeaderParseError):
@@ -153,7 +153,7 @@ def _words(encoded: str) -> str:
 
 
 def _decoded_words(encoded: str) -> str:
-    """What they say. Raises LookupError for a charset that nobody knows, and HeaderParseError."""
+    """What encoded words in a row say. Raises LookupError for a charset that nobody knows, and HeaderParseError."""
     said = ""
     for raw, charset in decode_header(encoded):
         codec = _known(str(charset).partition("*")[0])  # a language may follow (RFC 2231)

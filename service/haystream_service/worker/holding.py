@@ -150,7 +150,7 @@ class Away:
 
     @classmethod
     def of(cls, settings: Query | None, revision: int, cursor: int, *, outdated: bool = False) -> Self:
-        """Of a query with these settings; None where they cannot be read."""
+        """What is remembered of a query with these settings, which are None where they cannot be read."""
         follows = settings.view if settings is not None and settings.status == Status.OPEN else None
         return cls(revision, cursor, follows, outdated)
 

@@ -119,12 +119,12 @@ class _Rests:
 
     @property
     def over(self) -> bool:
-        """Whether it may."""
+        """Whether the rest is over, so that something may be done ahead again."""
         return self._clock.monotonic() >= (self._if_used if self.used else self._if_unused)
 
     @contextmanager
     def after(self) -> Iterator[None]:
-        """Do it, then rest."""
+        """A context in which something is done ahead; the rest begins where it ends."""
         began, self.used = self._clock.monotonic(), False
         try:
             yield
