@@ -1,6 +1,7 @@
 """A query that was deleted: its readers are told once, and whoever starts later has nothing to do for it."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from support.world import DayAhead, Process, World, item, lease, verdict
@@ -8,14 +9,16 @@ from typing_extensions import override
 
 from haystream.events import Query, Status
 from haystream_service.settings import Settings
-from haystream_service.store.base import Deletion, Head, StoredQuery
+from haystream_service.store.base import Deletion, Head, Position, StoredQuery
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import encode_query
 from haystream_service.worker import residents
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.committing import Committing
+from haystream_service.worker.holding import Loaded
 from haystream_service.worker.memory_broker import MemoryPublisher
+from haystream_service.worker.opening import Opening
 from haystream_service.worker.rankings import OwnRankings
 from haystream_service.worker.retry import Retry
 
@@ -239,3 +242,33 @@ async def test_what_is_long_gone_and_what_another_process_has_takes_no_memory(
     assert (rankings.begins(), len(rankings)) == ({}, len(left))  # they may come back as they are
     await worker.assign(())
     assert (rankings.begins(), len(rankings)) == ({}, 0)
+
+
+async def test_a_query_that_is_found_deleted_while_it_is_loaded_stays_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process(idle_seconds=0.0)
+    world.say(Query("q"), *(item(number) for number in range(4)))
+    await process.settled()
+    while process.worker.state("q") is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    loaded, may, load = asyncio.Event(), asyncio.Event(), Opening._load
+
+    async def slow(opening: Opening, *given: Any) -> Loaded:
+        found = await load(opening, *given)
+        loaded.set()
+        await may.wait()
+        return found
+
+    monkeypatch.setattr(Opening, "_load", slow)
+    world.say(verdict(1))
+    await process.wait(loaded.wait())
+    (owner,) = process.worker._owners.values()
+    await world.store.delete_query("q", owner.partition, revision=100, read=Position())  # by an earlier owner
+    (head,) = await world.store.read_heads(["q"])
+    assert head is not None
+    owner.put_down(head)
+    may.set()
+    await process.settled()
+    assert process.worker.state("q") is None
+    assert [code for code, _ in world.dead_letters()] == ["query_deleted"]

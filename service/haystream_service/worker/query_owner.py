@@ -338,6 +338,9 @@ class QueryOwner:
         found, passed = await self._opening.get_hold(
             batch, self.mailbox, self._troubles, seen=lambda: self.revision
         )
+        if isinstance(self.held, Deleted):  # an assignment found that out meanwhile: what was read is older
+            self._opening.leave()
+            return None
         self.held = found
         if isinstance(found, Deleted):
             self._be_deleted(found)
