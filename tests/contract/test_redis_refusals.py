@@ -24,7 +24,7 @@ from haystream_service.settings import Settings
 from haystream_service.store.base import Position, StoreRefused, StoreUnavailable
 from haystream_service.store.claims import Offer, Offers
 from haystream_service.store.redis import RedisStore
-from haystream_service.store.refusals import unavailable
+from haystream_service.store.refusals import is_of_what_was_found, unavailable
 from haystream_service.wire import decode_lease
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,10 @@ AGAIN = [
     "NOREPLICAS Not enough good replicas to write.",
     "OOM command not allowed when used memory > 'maxmemory'. script: 8c7e, on @user_script:5.",
     "READONLY You can't write against a read only replica.",
+    "ERR Script killed by user with SCRIPT KILL. script: 8c7e, on @user_script:5.",
+    "ERR Error running script (call to f_8c7e): @user_script:5: Script killed by user with SCRIPT KILL...",
+    "ERR Script attempted to access a non local key in a cluster node script: 8c7e, on @user_script:5.",
+    "ERR Can not execute a command 'hget' while the cluster is down script: 8c7e, on @user_script:5.",
     "TRYAGAIN Multiple keys request during rehashing of slot",
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
 ]
@@ -64,6 +68,7 @@ def test_every_answer_of_redis_has_one_meaning(said: str) -> None:
         assert error is None
         return
     assert type(error) is (StoreRefused if said in REFUSED else StoreUnavailable)
+    assert not is_of_what_was_found(BaseParser.parse_error(said))
     assert said.removeprefix("ERR ") in str(error).replace("NOPERM ACL", "ACL").replace("ERR ", "")
 
 

@@ -56,6 +56,10 @@ STUMBLED = "@user_script", "is not an integer"
 IN_SCRIPT = "ACL failure in script"
 """How an ERR begins that is a NOPERM for what a script does."""
 
+BROKEN_OFF = "killed by user", "a non local key in a cluster node", "while the cluster is down"
+"""What an ERR has in its text where a script is broken off, and not for what it found: a person killed it, its
+slot moved, or its cluster went down, meanwhile."""
+
 NO_DATABASE = "Redis has no database of that number (HAYSTREAM_REDIS)"
 SOMETHING_ELSE: Mapping[str, str] = {
     "DB index is out of range": NO_DATABASE,
@@ -107,7 +111,7 @@ def unavailable(error: Exception) -> StoreUnavailable | None:
         known = isinstance(error, RedisClusterException | OSError)
         return StoreUnavailable(f"Redis cannot be reached (HAYSTREAM_REDIS): {error}") if known else None
     word = code(error)
-    meaning = CODES.get(word)
+    meaning = Meaning.AGAIN if any(said in str(error) for said in BROKEN_OFF) else CODES.get(word)
     if meaning is None and isinstance(error, AuthenticationError):
         meaning = Meaning.REFUSED
     if meaning is not None:
