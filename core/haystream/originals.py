@@ -41,7 +41,7 @@ MOST_PRIORS = 4
 these do."""
 
 
-class Follower:
+class BlankEngine:
     """An engine without data, and how much of its collection it has been offered."""
 
     def __init__(self, collection: Collection, engine: LocalEngine, items: int = 0, withdrawn: int = 0) -> None:
@@ -95,9 +95,9 @@ class Original:
         before: "Original | None" = None,
     ) -> None:
         """`engine` has that precision, knows the items that the one `before` knows, or none, and is used up."""
-        self._made = Follower(collection, engine, *((before.items, before.withdrawn) if before else ()))
+        self._made = BlankEngine(collection, engine, *((before.items, before.withdrawn) if before else ()))
         self._offered = self._made.news()
-        self._leader: Follower | None = None
+        self._leader: BlankEngine | None = None
         self.rankings: PriorRankings = PriorRankings(collection, self.items, before.rankings if before else None)
         """By the prior, of the items that are in it."""
         self._collection = collection
@@ -127,6 +127,7 @@ class Original:
         engine = self._made.engine
         for edges, items in self._offered:
             engine.offer(edges, items)
+        self._offered = []
         engine.settle()
         self._template = engine.template()
         self.rankings.use(engine.readings)
@@ -159,11 +160,13 @@ class Original:
         self._leader = None
         return leader.engine
 
-    def lead(self) -> Follower:
+    def lead(self) -> BlankEngine:
         """The leader, which has taken in what the collection got. Raises as `engine`."""
         leader, self._leader = self._leader, None  # one that failed is not used again
         if leader is None:
-            leader = Follower(self._collection, self._made.engine.copy(self._template), self.items, self.withdrawn)
+            leader = BlankEngine(
+                self._collection, self._made.engine.copy(self._template), self.items, self.withdrawn
+            )
         leader.follow()
         self._leader = leader
         return leader
