@@ -33,8 +33,8 @@ MOST_FOLLOWED = 2.0
 that takes up to a tenth of a second, for which verdicts of other queries may have to wait."""
 
 LEADER_LAGS = 1 / 16
-"""Where so much of that has come, it is taken in ahead for all who open: some 30 ms where a new pair moves
-hundreds of entries."""
+"""Where so much of that has come, it is taken in ahead for all who open. It is as little as that since verdicts of
+other queries may have to wait meanwhile."""
 
 MOST_PRIORS = 4
 """So many originals are kept of one collection. What their copies share with one that is let go stays as long as
