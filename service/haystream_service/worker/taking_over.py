@@ -45,8 +45,8 @@ async def take_over(
 async def _heads(
     partitions: Collection[int], shared: Shared, owner_of: Callable[[str, int], QueryOwner]
 ) -> tuple[Heads, dict[str, int]]:
-    """Of all queries but those that were deleted long ago; and the partitions of those that are listed,
-    of which the store has nothing. Raises `TopicsReplaced`."""
+    """What is saved of all queries but those that were deleted long ago, with their owners; and the partition of
+    each that is listed and of which the store has nothing. Raises `TopicsReplaced`."""
     long_ago = 1000 * (shared.store_clock.now() - shared.limits.withdrawn_seconds)
     found: Heads = []
     gone: dict[str, int] = {}
