@@ -233,6 +233,7 @@ def test_a_ranking_by_the_prior_that_is_made_in_parts_leads_with_the_best(sets: 
     rankings = mock.Mock(sets=sets, tie=rng.integers(0, 2**63, sets).astype(np.uint64))
     score, terms = rng.integers(0, 9, sets) / 8.0, rng.random((sets, 3))
     rankings.scored = lambda policy, common, which: Scored(score[which], terms[which])
+    rankings.terms = lambda common, which: terms[which]
     best = sorted(range(sets), key=lambda each: (-score[each], rankings.tie[each]))
     owned = rng.random(sets) < 0.5
     with mock.patch.multiple(prior_rankings, LEADERS=7, MADE_AT_ONCE=part):

@@ -31,14 +31,12 @@ LATE_AT_ONCE = 2048
 
 @dataclass(slots=True)
 class LateSets:
-    """How far a queue has come with those that are late, by their numbers. `at_once`: nobody reads it before all
-    are made up."""
+    """How far a queue has come with those that are late, by their numbers."""
 
     engine: Engine
     """Whose readings they are scored by, as of this step, and at these common quantities."""
     step: int
     common: Common
-    at_once: bool = False
     base: PriorRanking | None = None
     """The ranking by the prior, once it is made."""
     known_above: float = -math.inf

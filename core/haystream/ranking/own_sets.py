@@ -6,6 +6,8 @@ set's score and what it adds to totals (`tournament`); those have one that may l
 counted that the query did not begin with. The others are its *rest* (`set_ranking`).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from haystream.arrays import Flags, Growing, Ints, Longs, Switches
@@ -13,12 +15,17 @@ from haystream.compiled import allocating, compiled, inlined
 from haystream.item_sets import ItemSets
 from haystream.places import NOWHERE, Places
 from haystream.prefetch import SOON, prefetch
-from haystream.ranking.set_scores import CountedSets, SetCounts, counts_of, numbers_of
+from haystream.ranking.set_scores import SetCounts, counts_of, numbers_of
 from haystream.ranking.tournament import LAST_HASH, Hashes, Ties
+
+NOTHING: Ints = np.zeros(0, np.int32)
 
 DUE, LATE, GONE = 1, 2, 3
 """Flags of an entry: its set is to be scored again at the next `rescore`, or when there is time; or it is
 nobody's."""
+
+LINE = 64
+"""Bytes of a set of bits that are looked at together."""
 
 
 @inlined
@@ -54,6 +61,13 @@ def next_bits(bits: Flags, begin: int, end: int, found: Ints) -> tuple[int, int]
     where the next one may be."""
     count, number = 0, begin
     while number < end and count < len(found):
+        if number & (8 * LINE - 1) == 0 and number + 8 * LINE <= end:
+            any_in = np.uint8(0)
+            for byte in range(LINE):
+                any_in |= bits[(number >> 3) + byte]
+            if any_in == 0:
+                number += 8 * LINE
+                continue
         if number & 7 == 0 and bits[number >> 3] == 0:
             number += 8
             continue
@@ -161,6 +175,17 @@ class OwnSets:
         count, end = next_bits(self.bits.data, begin, len(self._of), found)
         return found[:count], end
 
+    def without_entry(self, most: int, known: Ints) -> Iterator[Ints]:
+        """Own sets without an entry, at most so many at a time, and once none if there are none. `known`: some of
+        them, each named once. Those that get an entry meanwhile may be passed over."""
+        if self.count - self._live == len(known):
+            yield known
+            return
+        end = 0
+        while end < len(self._of):
+            some, end = self.next(end, most)
+            yield some[self.places(some) == NOWHERE]
+
     def _follow(self) -> None:
         self.bits.resize((len(self._of) + 7) // 8)
 
@@ -240,14 +265,15 @@ class OwnSets:
         """The places of entries with that flag, ascending."""
         return np.flatnonzero(self.flags.view() == flag).astype(np.int32)
 
-    def numbers(self, at: Ints) -> Ints:
-        """The sets at some places, shape (len(at),)."""
-        return numbers_of(at, self._counted_sets)
+    def numbers(self, at: Ints, rest: Ints = NOTHING) -> Ints:
+        """The sets at some places, and behind them `rest`, which have no entry, shape (len(at) + len(rest),)."""
+        return numbers_of(self._set.data, self._number.data, at, rest)
 
-    def counts(self, at: Ints) -> SetCounts:
-        """The counts of the sets at some places."""
+    def counts(self, at: Ints, rest: Ints = NOTHING) -> SetCounts:
+        """The counts of the same."""
         columns = (self.left, self.items, self.screened, self.relevant, self.pending)
-        return SetCounts(*counts_of(at, self._counted_sets, SetCounts(*(column.data for column in columns))))
+        counts = SetCounts(*(column.data for column in columns))
+        return SetCounts(*counts_of(self._set.data, self._left_before, counts, at, rest))
 
     def counts_before(self, of: Ints) -> SetCounts:
         """The counts of sets of which nothing was counted that the query did not begin with."""
@@ -276,10 +302,6 @@ class OwnSets:
     def ties(self) -> Ties:
         """Where the tie hashes of entries stand."""
         return Ties(self._set.data, self.tie.data, self._tie_before)
-
-    @property
-    def _counted_sets(self) -> CountedSets:
-        return CountedSets(self._set.data, self._number.data, self._left_before)
 
     # ---- rows ----
 

@@ -17,7 +17,7 @@ from haystream.events import Policy
 from haystream.item_sets import SetEdges
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
-from haystream.ranking.scoring import Scored, Source, score_all
+from haystream.ranking.scoring import Scored, Source, score_all, terms_of
 from haystream.ranking.set_scores import SetCounts, moved_on
 from haystream.ranking.tournament import LAST_HASH, TERMS, Hashes
 
@@ -156,11 +156,22 @@ class PriorRankings:
     def scored(self, policy: Policy, common: Common, which: Ints | slice) -> Scored:
         """The scores of some sets, or of a stretch of them, at these common quantities."""
         layout, edges = self._layout.stretch(which) if isinstance(which, slice) else self._layout.of(which)
-        counts, left = self._readings.counts(edges), self.left[which]
-        moments = self._readings.scoring_at(edges, common, counts)
+        of_edges = self._readings.counts(edges)
+        moments = self._readings.scoring_at(edges, common, of_edges)
+        source = Source(moments, of_edges, edges, self._keys, common.base_rate)
+        return score_all(layout, self._counts(which), source, policy)
+
+    def terms(self, common: Common, which: Ints) -> Floats:
+        """What some sets add to the totals at these common quantities, shape (len(which), TERMS)."""
+        layout, edges = self._layout.of(which)
+        of_edges = self._readings.counts(edges)
+        moments = self._readings.scoring_at(edges, common, of_edges)
+        return terms_of(layout, self._counts(which), moments, of_edges)
+
+    def _counts(self, which: Ints | slice) -> SetCounts:
+        left = self.left[which]
         none: Longs = np.zeros(len(left), np.int64)
-        source = Source(moments, counts, edges, self._keys, common.base_rate)
-        return score_all(layout, SetCounts(left, left, none, none, none), source, policy)
+        return SetCounts(left, left, none, none, none)
 
 
 class PriorRanking:
@@ -246,7 +257,7 @@ class PriorRanking:
 
     def terms(self, which: Ints) -> Floats:
         """What some sets add to the totals, shape (TERMS,)."""
-        return np.asarray(self._rankings.scored(self._policy, self._common, which).terms.sum(axis=0))
+        return np.asarray(self._rankings.terms(self._common, which).sum(axis=0))
 
 
 class Glimpse:

@@ -24,7 +24,7 @@ from haystream.models.common import Common
 from haystream.places import NOWHERE
 from haystream.ranking.first import First
 from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, LateSets
-from haystream.ranking.own_sets import DUE, LATE, OwnSets, sets_on
+from haystream.ranking.own_sets import DUE, LATE, NOTHING, OwnSets, sets_on
 from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import (
     MADE_AT_ONCE,
@@ -38,8 +38,6 @@ from haystream.ranking.scoring import Scored, Source, score_all, terms_of
 from haystream.ranking.set_scores import SetCounts, moved_on
 from haystream.ranking.tournament import TERMS, Tournament, ties_of
 from haystream.ranking.turns import Turns
-
-NOTHING: Ints = np.zeros(0, np.int32)
 
 THIN_OUT_EVERY = 64
 """Where entries cannot be made rest, it is tried again after so many scorings: it takes a millisecond or two."""
@@ -159,21 +157,15 @@ class SetRanking:
             return NOTHING  # and what readers were told before is still what scores are made of
         sets = np.concatenate([own.numbers(due), rest])
         self._read = engine, step
-        if moved:
-            due = self._take_common(common, due, anew=lost or self._common is None)
-        own.flags.data[due] = 0
-        self._score_entries(due)
-        if moved:
-            self._least, self.first = self._least_of_best(), None
-        at_once = self._late is not None and self._late.at_once
-        if not at_once:
-            self._rescore_rest(rest, np.concatenate([rest[known], *self._entered]))
+        if moved and (lost or self._all_at_once(common)):
+            self._score_all(common, rest)
+        else:
+            due = self._take_common(common, due) if moved else due
+            self._score_moved(due, rest, np.concatenate([rest[known], *self._entered]), anew=moved)
             self._count_new()
         self._new, self._entered = [], []
         if isinstance(engine, LocalEngine):
             engine.readings.before.forget()
-        while at_once and self._late:
-            self.make_up()
         self._thin_out()
         self._look_out()
         return sets
@@ -197,17 +189,42 @@ class SetRanking:
         self._new.append(own.own(rest))
         return rest, known
 
-    def _rescore_rest(self, rest: Ints, before: Ints) -> None:
-        """Score sets without an entry. `before`: those that were rest, whose part in its sum is to go."""
+    def _score_moved(self, due: Ints, rest: Ints, before: Ints, *, anew: bool) -> None:
+        """Score the sets with entries at these places, and those of `rest`, which have none. `before`: those that
+        were rest, whose part in its sum is to go. `anew`: what all share has moved."""
+        if len(before):
+            self._take_from_rest(before)
+        self.own.flags.data[due] = 0
+        terms, stays = self._score_some(due, rest, anew=anew)
+        self._rest_terms = self._rest_terms + terms[stays].sum(axis=0)
+        if self._late:
+            self._late.rest_terms += terms[stays & (rest < self._late.made)].sum(axis=0)
+
+    def _take_from_rest(self, which: Ints) -> None:
+        """Take what sets added to the rest's sum out of it, before they are scored again."""
         late = self._late
-        seen = before < (late.made if late else len(self._collection.sets))
-        gone = self._terms_before(before[seen], seen=True)
-        self._rest_terms = self._rest_terms - gone.sum(axis=0)
-        self._rest_terms = self._rest_terms - self._terms_before(before[~seen], seen=False).sum(axis=0)
-        scored, stays = self._score_rest(rest)
-        self._rest_terms = self._rest_terms + scored[stays].sum(axis=0)
+        seen = which < (late.made if late else len(self._collection.sets))
+        gone = self._terms_before(which[seen], seen=True).sum(axis=0)
+        self._rest_terms = self._rest_terms - gone - self._terms_before(which[~seen], seen=False).sum(axis=0)
         if late:
-            late.rest_terms += scored[stays & (rest < late.made)].sum(axis=0) - gone.sum(axis=0)
+            late.rest_terms -= gone
+
+    def _score_all(self, common: Common, rest: Ints) -> None:
+        """Score all own sets at these common quantities. `rest`: those without an entry that are due."""
+        prior, own = self.prior, self.own
+        self._common, self._late, self.first, self._least = common, None, None, -math.inf
+        self._base = prior.at(self.policy, common) if prior is not None else None
+        self._rest_terms, self._rest_moved = np.zeros(TERMS), np.zeros(TERMS)
+        self._rest_common, self._owned_terms = common if own.keeps_rest else None, np.zeros(TERMS)
+        at = own.all_entries()
+        own.flags.data[at] = 0
+        for some in own.without_entry(AT_ONCE, known=rest):
+            which = own.numbers(at, some)
+            terms, stays = self._score_some(at, some, anew=len(at) > 0)
+            self._rest_terms = self._rest_terms + terms[stays].sum(axis=0)
+            if prior is not None and self._base is not None:
+                self._owned_terms = self._owned_terms + self._base.terms(which[which < prior.sets])
+            at = NOTHING
 
     def _count_new(self) -> None:
         """Take what the prior says of sets that have become own out of its totals."""
@@ -220,22 +237,21 @@ class SetRanking:
         if late:
             late.owned_terms += base.terms(new[new < late.made])
 
-    def _take_common(self, common: Common, due: Ints, *, anew: bool) -> Ints:
-        """Go on to other common quantities; return the places of the entries that are to be scored by them now.
+    def _all_at_once(self, common: Common) -> bool:
+        """Whether all own sets are scored at these common quantities before anything is read, and not late."""
+        if self._common is None or self._by_chance:
+            return True
+        prior = self.prior
+        soon = prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
+        soon = soon or (prior is not None and prior.made(self.policy, common) is not None)
+        return soon and self.own.count <= AT_ONCE
 
-        These are all of them, or, where that would take long, the best and those that are `due` (`late`). `anew`:
-        nothing is known of before.
-        """
+    def _take_common(self, common: Common, due: Ints) -> Ints:
+        """Go on to other common quantities; return the places of the entries that are to be scored by them now:
+        the best, and those that are `due`. All others are `late`."""
         before, self._common, prior, own = self._common, common, self.prior, self.own
-        made = prior.made(self.policy, common) if prior is not None else None
-        soon = made is not None or prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
-        at_once = anew or self._by_chance or (soon and own.count <= AT_ONCE)
-        self._late = LateSets(*self._read, common, at_once) if own.keeps_rest or not at_once else None
-        if at_once or before is None:
-            self._base = prior.at(self.policy, common) if prior is not None else None
-            if self._late:
-                self._late.base = self._base
-            return own.all_entries()
+        assert before is not None
+        self._late, self.first, self._least = LateSets(*self._read, common), None, -math.inf
         shift = common.mean_shift - before.mean_shift
         moved, best = moved_on(shift, common.base_rate), self._best_entries(due)
         if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
@@ -246,6 +262,7 @@ class SetRanking:
         self._rest_moved = self._rest_moved + moved
         if prior is not None and self._base is not None:
             self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved
+            made = prior.made(self.policy, common)
             self._base = made or prior.glimpse(self.policy, common, self._base, shift)
         return best
 
@@ -274,11 +291,9 @@ class SetRanking:
         rest, at = numbers[at == NOWHERE], np.sort(at[at != NOWHERE])
         at = at[own.flags.data[at] == LATE]
         own.flags.data[at] = 0
-        self._score_entries(at)
-        scored, stays = self._score_rest(rest)
-        late.rest_terms += scored[stays].sum(axis=0)
-        if not late.at_once:  # else nobody asks for the sum of before, moved on, until it is made anew
-            self._rest_terms = self._rest_terms - self._terms_before(rest[~stays], seen=False).sum(axis=0)
+        terms, stays = self._score_some(at, rest)
+        late.rest_terms += terms[stays].sum(axis=0)
+        self._rest_terms = self._rest_terms - self._terms_before(rest[~stays], seen=False).sum(axis=0)
         whole = late.made == len(self._collection.sets)
         if base is not None and self.prior is not None:
             late.owned_terms += base.terms(numbers[numbers < self.prior.sets])
@@ -290,31 +305,32 @@ class SetRanking:
 
     # ---- who leads, and the rest ----
 
-    def _score_rest(self, which: Ints) -> tuple[Floats, Switches]:
-        """Score sets without an entry, and give one to those that may lead. Returns what each adds to the totals,
-        shape (k, TERMS), and whether it stays rest."""
-        if not len(which):
+    def _score_some(self, at: Ints, rest: Ints, *, anew: bool = False) -> tuple[Floats, Switches]:
+        """Score the sets with entries at these places, and those of `rest`, and give entries to those of these that
+        may lead. Returns what each of `rest` adds to the totals, shape (k, TERMS), and whether it stays rest.
+
+        `anew`: no others have a score, so that it is found anew how good the best of them are.
+        """
+        if not (len(at) or len(rest)):
             return np.zeros((0, TERMS)), np.zeros(0, np.bool_)
-        (score, terms), near = self._score(which, self.own.counts_before(which))
+        own, entered, which = self.own, len(at), self.own.numbers(at, rest)
+        (score, terms), near = self._score(which, own.counts(at, rest))
+        own.near.data[at] = near[:entered]
+        self._tournament.set(at, score[:entered], terms[:entered], own.ties)
+        self._forget_first(which, score)
+        if anew:
+            self._least = self._least_of_best()
+        score, terms, near = score[entered:], terms[entered:], near[entered:]
         may_lead = ((score >= self._least) | near) & (score > -np.inf)
         if self._late is not None and self._rest_common != self._common:
-            may_lead |= which >= self._late.made  # what it adds is known exactly, and the rest's sum is not
+            may_lead |= rest >= self._late.made  # what it adds is known exactly, and the rest's sum is not
         if may_lead.any():
-            at = self.own.enter(which[may_lead])
+            at = own.enter(rest[may_lead])
             order = np.argsort(at)
-            self.own.flags.data[at], self.own.near.data[at] = 0, near[may_lead]
-            self._tournament.resize(self.own.entries, self.own.ties)
-            self._tournament.set(at[order], score[may_lead][order], terms[may_lead][order], self.own.ties)
-        self._forget_first(which, score)
+            own.flags.data[at], own.near.data[at] = 0, near[may_lead]
+            self._tournament.resize(own.entries, own.ties)
+            self._tournament.set(at[order], score[may_lead][order], terms[may_lead][order], own.ties)
         return terms, ~may_lead
-
-    def _score_entries(self, at: Ints) -> None:
-        """Score the sets with entries at these places."""
-        own = self.own
-        (score, terms), near = self._score(own.numbers(at), own.counts(at))
-        own.near.data[at] = near
-        self._tournament.set(at, score, terms, own.ties)
-        self._forget_first(own.numbers(at), score)
 
     def _score(self, which: Ints, counts: SetCounts) -> tuple[Scored, Switches]:
         """The scores of some sets, and whether pending screenings are in them (False where no rest is kept)."""
@@ -382,7 +398,7 @@ class SetRanking:
         at = at[(own.flags.data[at] == 0) & (self._scores[at] < self._least)]
         if self._late and self._rest_common != self._common:
             at = at[own.numbers(at) < self._late.made]  # the sum of the others is as it was
-        self._score_entries(at[own.near.data[at] != 0])
+        self._score_some(at[own.near.data[at] != 0], NOTHING)
         at = at[(own.near.data[at] == 0) & (self._scores[at] < self._least)]
         self._make_rest(at)
         if own.uncounted_entries > 2 * CANDIDATES:

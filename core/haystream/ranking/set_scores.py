@@ -62,42 +62,39 @@ class SetCounts(NamedTuple):
     """Handed out, without a verdict."""
 
 
-class CountedSets(NamedTuple):
-    """The sets that have a place in a queue, and a few of them a row in its counts."""
-
-    of: Ints
-    """By place: the set's number, or −1 − its row."""
-    number: Ints
-    """By row."""
-    before: Longs
-    """By set: the items of one without a row, all of them left. One beyond these has none."""
-
-
 @allocating
-def numbers_of(at: Ints, sets: CountedSets) -> Ints:
-    """The numbers of the sets at some places, shape (len(at),)."""
-    numbers = np.empty(len(at), np.int32)
-    for i in range(len(at)):
-        of = sets.of[at[i]]
-        numbers[i] = sets.number[-1 - of] if of < 0 else of
+def numbers_of(of: Ints, number: Ints, at: Ints, rest: Ints) -> Ints:
+    """The numbers of the sets at some places, and behind them `rest`, shape (len(at) + len(rest),).
+
+    `of`: by place, the set's number, or −1 − its row in `number` and in the counts of `counts_of`.
+    """
+    numbers, entered = np.empty(len(at) + len(rest), np.int32), len(at)
+    for i in range(entered):
+        which = of[at[i]]
+        numbers[i] = number[-1 - which] if which < 0 else which
+    for i in range(len(rest)):
+        numbers[entered + i] = rest[i]
     return numbers
 
 
 @allocating
-def counts_of(at: Ints, sets: CountedSets, counts: SetCounts) -> tuple[Longs, Longs, Longs, Longs, Longs]:
-    """The counts (`SetCounts`) of the sets at some places, shape (len(at),); `counts` by row."""
-    left, items = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
-    screened, relevant = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
-    pending = np.zeros(len(at), np.int64)
-    for i in range(len(at)):
-        of = sets.of[at[i]]
-        if of < 0:
-            row = -1 - of
+def counts_of(
+    of: Ints, before: Longs, counts: SetCounts, at: Ints, rest: Ints
+) -> tuple[Longs, Longs, Longs, Longs, Longs]:
+    """The counts (`SetCounts`) of the same sets, of the same shape. Of a set without a row nothing is left but what
+    there was `before`, by set, or nothing if it is beyond these."""
+    sets = len(at) + len(rest)
+    left, items, screened = np.zeros(sets, np.int64), np.zeros(sets, np.int64), np.zeros(sets, np.int64)
+    relevant, pending = np.zeros(sets, np.int64), np.zeros(sets, np.int64)
+    for i in range(sets):
+        which = of[at[i]] if i < len(at) else rest[i - len(at)]
+        if which < 0:
+            row = -1 - which
             left[i], items[i] = counts.left[row], counts.items[row]
             screened[i], relevant[i] = counts.screened[row], counts.relevant[row]
             pending[i] = counts.pending[row]
-        elif of < len(sets.before):
-            left[i] = items[i] = sets.before[of]
+        elif which < len(before):
+            left[i] = items[i] = before[which]
     return left, items, screened, relevant, pending
 
 
