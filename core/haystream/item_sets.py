@@ -19,7 +19,7 @@ exact (below 131,072 screenings an edge), so a retraction gives back the very sa
 
 def share_of(edges: int) -> float:
     """1/k, as counted, of an item of k edges."""
-    return float(shares_of(np.array(edges)))
+    return round(1.0 / edges / SHARE_UNIT) * SHARE_UNIT
 
 
 def shares_of(edges: Longs) -> Floats:

@@ -194,7 +194,7 @@ class Queue:
         first = self._ranking.first
         return first.at_most(most) if first and first.most >= most else None
 
-    def best(self, engine: Engine, top: int) -> Iterator[RankedItem]:
+    def best(self, engine: Engine, top: int) -> list[RankedItem]:
         """The first `top` items, with what made their scores."""
         items = self.first(top)
         sets = list(dict.fromkeys(which for _, which, _ in items))
@@ -203,6 +203,8 @@ class Queue:
         self._people = {which: known.get(which) or self._collection.set_participants(which) for which in sets}
         columns = mean.tolist(), np.sqrt(variance).tolist(), self._people.values(), reasons
         told = dict(zip(sets, zip(*columns, strict=True), strict=True))
-        details = self._collection.details
-        for rank, (item, which, score) in enumerate(items, start=1):
-            yield RankedItem(self._collection.item_ids[item], rank, score, *told[which], *details.of(item))
+        ids, details = self._collection.item_ids, self._collection.details
+        return [
+            RankedItem._make((ids[item], rank, score, *told[which], *details.of(item)))
+            for rank, (item, which, score) in enumerate(items, start=1)
+        ]

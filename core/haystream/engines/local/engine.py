@@ -42,7 +42,6 @@ from haystream.engines.local.budget import (
     tolerances,
 )
 from haystream.engines.local.columns import Arrays, Columns
-from haystream.engines.local.edge_priors import NOISE, numbers
 from haystream.engines.local.healing import forget_fresh, heal, last_to_wait, let_go
 from haystream.engines.local.inverse_entries import (
     change_entries,
@@ -69,7 +68,7 @@ from haystream.engines.local.update_growth import (
     take_prior,
 )
 from haystream.engines.local.update_item import change_edges
-from haystream.engines.local.update_verdict import change_edge, heaviest, regress_edges
+from haystream.engines.local.update_verdict import change_edge, heaviest, let_in, regress_edges
 from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.held import held
@@ -169,7 +168,7 @@ class LocalEngine:
         self._columns.state.data.offered[edges] += items
         self._offered_total += float(items.sum())
         self._reckon_items()
-        offer_items(self._columns.state, self._let_in(edges))
+        offer_items(self._columns.state, let_in(self._columns.state, edges))
         self.readings.check_solves()
 
     def watch(self, prior: Prior) -> None:
@@ -192,7 +191,7 @@ class LocalEngine:
         put_all(people.scale, here, D)
         mark_all(self._columns.state.news.moved, here)
         edges = union(*map(graph.edges_of, here.tolist()))
-        self._take_priors(self._let_in(edges))
+        self._take_priors(let_in(self._columns.state, edges))
 
     def _resize(self) -> None:
         """Make rows for what the graph got; its new edges carry nothing until `settle` lets them in."""
@@ -207,10 +206,6 @@ class LocalEngine:
         put_all(people.scale, new, self._model.scale(mean, np.ones(len(mean))))
         mark_all(columns.state.news.moved, new)
 
-    def _let_in(self, edges: Ints) -> Ints:
-        """Those of the edges that have a prior already."""
-        return edges[numbers(self._columns.state.edges.prior, edges, NOISE) > 0.0]
-
     def _follow_counts(self) -> None:
         """Bring edges in line with what was recorded of them since the last `settle`."""
         if not (self._counted or self._offered):
@@ -223,7 +218,8 @@ class LocalEngine:
 
     def _follow_data(self, edges: Ints) -> None:
         """Bring edges' weights and coefficients in line with their counts and their priors."""
-        which, state = self._let_in(edges), self._columns.state
+        state = self._columns.state
+        which = let_in(state, edges)
         weights, coefficients = np.empty(len(which)), np.empty((len(which), len(state.sums.form)))
         regress_edges(state, which, weights, coefficients)
         if self._solve_closely_for(which, weights):
@@ -233,7 +229,7 @@ class LocalEngine:
 
     def _solve_closely_for(self, which: Ints, weights: Floats) -> bool:
         """Solve as closely from now on as edges of such weights, shape (k,), ask; return whether that is closer."""
-        heavy = heaviest(self._columns.state.edges, which, weights)
+        heavy = heaviest(self._columns.state, which, weights)
         closely = closeness(self._model.largest_scale, self._prior.correlation, heavy)
         if closely >= self._closely:
             return False

@@ -174,6 +174,8 @@ class Changes:
         if news is None and since >= self._begin:
             news = self._unread[since] = UnreadChanges(self._log[since - self._begin :])
         self._told[reader] = self._begin + len(self._log)
+        if news is not None and not news:
+            return news  # whom it was told before is asked for by whoever is told more: there may be many readers
         everybody = max(min(self._told.values()) - self._begin, len(self._log) - MOST_BEHIND)
         if everybody > 0:
             del self._log[:everybody]
@@ -289,6 +291,8 @@ class GraphPrecision:
     def grow(self) -> None:
         """Follow the graph."""
         graph, known_people, known = self._graph, self._degree.size, self._off.size
+        if self.builds and known_people == len(graph) and known == graph.edges:
+            return
         for of_people in (self._degree, self._diagonal, self._inverse_diagonal):
             of_people.resize(len(graph))
         for of_edges in (self._off, self._inverse_edge):

@@ -1,8 +1,10 @@
 """What changes with an edge's data: Λ by rank one, its inverse, and the right-hand sides."""
 
+import numpy as np
+
 from haystream.arrays import Floats, Ints, mark
-from haystream.compiled import compiled
-from haystream.engines.local.edge_priors import edge_prior
+from haystream.compiled import allocating, compiled
+from haystream.engines.local.edge_priors import NOISE, edge_prior, number
 from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.push import push_unpushed
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
@@ -19,7 +21,7 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
-from haystream.engines.local.state import OWN, SQUARE, Data, Edges, State
+from haystream.engines.local.state import OWN, SQUARE, Data, State
 from haystream.overlay import add_to, add_to_cell, cell
 from haystream.prefetch import prefetch
 
@@ -62,12 +64,23 @@ def regress_edges(state: State, which: Ints, weights: Floats, coefficients: Floa
         data.square[e], data.own[e] = square, own
 
 
+@allocating
+def let_in(state: State, edges: Ints) -> Ints:
+    """Those of the edges that have a prior already."""
+    found, count = np.empty(len(edges), np.int32), 0
+    for edge in edges:
+        if number(state.edges.prior, edge, NOISE) > 0.0:
+            found[count] = edge
+            count += 1
+    return found[:count]
+
+
 @compiled
-def heaviest(edges: Edges, which: Ints, weights: Floats) -> float:
+def heaviest(state: State, which: Ints, weights: Floats) -> float:
     """The most that any of these edges adds to an entry of Λ's diagonal with such a weight, shape (k,)."""
     most = 0.0
     for i in range(len(which)):
-        prior = edge_prior(edges.prior, which[i])
+        prior = edge_prior(state.edges.prior, which[i])
         most = max(most, weights[i] * max(prior.on_tail * prior.on_tail, prior.on_head * prior.on_head))
     return most
 
