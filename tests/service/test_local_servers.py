@@ -224,6 +224,21 @@ def test_ports_of_servers_that_are_yet_to_start_differ(monkeypatch: pytest.Monke
     assert len(set(drawn)) == 500
 
 
+def test_an_earlier_port_is_given_again_unless_somebody_listens_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier, held = free_port(), dict[int, socket.socket]()
+    monkeypatch.setattr(process, "_held", held)  # as in the next process
+    with socket.create_server((HOST, earlier)) as server:
+        client = socket.create_connection((HOST, earlier))
+        server.accept()[0].close()  # which the server begins, so the system remembers the connection for a minute
+        client.close()
+        assert free_port(earlier) != earlier
+    assert free_port(earlier) == earlier
+    assert free_port(earlier) != earlier
+    assert free_port(80) != 80
+    for holder in held.values():
+        holder.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
 def test_a_port_that_was_given_is_given_to_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = free_port()

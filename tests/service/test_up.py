@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from haystream_service.api.tokens import KeyFile, read_keys
 from haystream_service.commands import up
 from haystream_service.commands.api import run_key
 from haystream_service.errors import UserError
-from haystream_service.local import LocalServer, starting
+from haystream_service.local import LocalServer, process, starting
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,10 +28,11 @@ class StandIn(LocalServer):
     """A process that is there and does nothing."""
 
     made: ClassVar[dict[str, "StandIn"]]
-    bootstrap, url, address = "127.0.0.1:1", "redis://127.0.0.1:1/0", "http://127.0.0.1:1"
 
-    def __init__(self, *_: object, data_dir: Path | None = None) -> None:
-        super().__init__(data_dir=data_dir, start_seconds=60)
+    def __init__(self, *_: object, data_dir: Path | None = None, earlier_port: int | None = None) -> None:
+        super().__init__(data_dir=data_dir, start_seconds=60, earlier_port=earlier_port)
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.url, self.address = f"redis://{self.bootstrap}/0", f"http://{self.bootstrap}"
         self.made[self.name] = self
 
     def command(self) -> list[str]:
@@ -55,9 +57,11 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[asyncio.Task[int]]:
     """It, once everything runs; it is told to stop at the end."""
-    (folder / "env").unlink(missing_ok=True)
+    env = folder / "env"
+    env.touch()
+    os.utime(env, (0, 0))
     serving = asyncio.create_task(up.serve(folder))
-    while not (folder / "env").exists():
+    while not (env.stat().st_mtime and env.read_text()):
         assert not serving.done(), serving
         await asyncio.sleep(0.01)
     try:
@@ -152,9 +156,31 @@ async def test_a_server_that_ends_while_others_start_ends_it(
     assert not any(server.running for server in servers.values())
 
 
-async def test_another_terminal_has_all_of_it_in_a_line(tmp_path: Path) -> None:
+async def test_another_terminal_has_all_of_it_in_a_line(tmp_path: Path, servers: dict[str, StandIn]) -> None:
     folder = tmp_path / "it's here"
     folder.mkdir()
     async with running(folder):
         said = sourced(folder / "env", 'command -v haystream && echo "$HAYSTREAM_API $HAYSTREAM_API_TOKEN_FILE"')
-    assert said.splitlines() == [f"{get_path('scripts')}/haystream", f"{StandIn.address} {folder}/token"]
+    assert said.splitlines() == [
+        f"{get_path('scripts')}/haystream",
+        f"{servers['ApiProcess'].address} {folder}/token",
+    ]
+
+
+async def test_the_next_start_is_where_the_last_was_unless_somebody_is_there(
+    tmp_path: Path, servers: dict[str, StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start() -> dict[str, str]:
+        held: dict[int, socket.socket] = {}
+        monkeypatch.setattr(process, "_held", held)  # as in a process of its own
+        async with running(tmp_path):
+            said = sourced(tmp_path / "env", "env -0").split("\0")
+        for holder in held.values():
+            holder.close()
+        return dict(line.split("=", 1) for line in said if line.startswith("HAYSTREAM_"))
+
+    last = await start()
+    assert await start() == last
+    with socket.create_server(("127.0.0.1", servers["KafkaServer"].port)):
+        now = await start()
+    assert {name for name in last if now[name] != last[name]} == {"HAYSTREAM_KAFKA"}

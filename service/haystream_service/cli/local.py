@@ -66,8 +66,8 @@ def up(
 
     Says where the API is and which token it takes, and stops at Ctrl-C, or when
     one of them ends by itself (exit code 1). The next start in the same folder
-    goes on from there. For one machine, to try it or to work alone:
-    docs/operations.md says how it is run otherwise.
+    goes on from there, on the same ports where they are free. For one machine,
+    to try it or to work alone: docs/operations.md says how it is run otherwise.
 
     \b
     haystream up haystream-data

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -63,21 +64,32 @@ async def serve(folder: Path) -> int:
 
 async def _start(folder: Path, stack: AsyncExitStack, servers: list[LocalServer]) -> None:
     """Start all of it, and say where it is. Those that run are in the list."""
-    token, keys = folder / "token", folder / "keys.json"
+    token, keys, env = folder / "token", folder / "keys.json", folder / "env"
     await asyncio.to_thread(_have_token, token, keys)
     notes.print("starting Kafka, Valkey, a worker and the API; the first time takes a minute or more ...")
-    servers.append(valkey := await started(stack, ValkeyServer(data_dir=folder / "valkey")))
-    servers.append(kafka := await started(stack, KafkaServer(data_dir=folder / "kafka")))
+    earlier = await asyncio.to_thread(_ports_of, env)
+    valkey = ValkeyServer(data_dir=folder / "valkey", earlier_port=earlier.get("REDIS"))
+    servers.append(await started(stack, valkey))
+    kafka = KafkaServer(data_dir=folder / "kafka", earlier_port=earlier.get("KAFKA"))
+    servers.append(await started(stack, kafka))
     settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
     servers.append(await started(stack, WorkerProcess(settings)))
-    servers.append(api := await started(stack, ApiProcess(settings, keys)))
+    api = ApiProcess(settings, keys, earlier_port=earlier.get("API"))
+    servers.append(await started(stack, api))
     where = {**settings, "HAYSTREAM_API": api.address, "HAYSTREAM_API_TOKEN_FILE": str(token)}
     lines = f'export PATH={quote(get_path("scripts"))}:"$PATH"\n'
     lines += "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
-    await asyncio.to_thread((folder / "env").write_text, lines)
+    await asyncio.to_thread(env.write_text, lines)
     notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
-    notes.print(f"in another terminal: . {quote(str(folder / 'env'))}", markup=False)
+    notes.print(f"in another terminal: . {quote(str(env))}", markup=False)
     notes.print("Ctrl-C stops all of it; what was done stays in that folder")
+
+
+def _ports_of(env: Path) -> dict[str, int]:
+    """The ports of the last start, by setting: a terminal that has its settings still finds everything there."""
+    lines = env.read_text() if env.exists() else ""
+    found = re.findall(r"^export HAYSTREAM_(KAFKA|REDIS|API)=\S*127\.0\.0\.1:(\d+)", lines, re.MULTILINE)
+    return {setting: int(port) for setting, port in found}
 
 
 @contextmanager

@@ -57,12 +57,13 @@ class KafkaServer(LocalServer):
         self,
         *,
         data_dir: Path | None = None,
+        earlier_port: int | None = None,
         jars: Path | None = None,
         fast_start: bool = False,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
     ) -> None:
-        super().__init__(data_dir=data_dir, start_seconds=60.0)
+        super().__init__(data_dir=data_dir, start_seconds=60.0, earlier_port=earlier_port)
         self._jars = jars
         self._controller_port = free_port()
         self._settings = dict(settings or {})

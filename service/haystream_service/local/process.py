@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -37,18 +38,21 @@ class ServerUnavailable(Exception):  # noqa: N818 - it says what the user meets
     """A local server cannot be had here. The text says what is missing and what helps; show it as it is."""
 
 
-def free_port() -> int:
+def free_port(earlier: int | None = None) -> int:
     """A TCP port of 127.0.0.1 that nobody listens on, and that no process here has been given by this function.
 
     It is held for as long as this process lives, where the system can: elsewhere it is one that nobody listened
-    on a moment ago, and that was not returned before.
+    on a moment ago, and that was not returned before. An `earlier` one is given again where nobody listens on it,
+    also while the system remembers connections of the server that had it.
     """
-    for _ in range(200):
-        port = _PORTS[secrets.randbelow(len(_PORTS))]
+    again = [] if earlier is None or earlier not in _PORTS else [earlier]
+    for port in chain(again, (_PORTS[secrets.randbelow(len(_PORTS))] for _ in range(200))):
         if port in _held:
             continue
         holder = socket.socket()
         try:
+            if port == earlier:
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind((HOST, port))
         except OSError:
             holder.close()
@@ -74,13 +78,13 @@ class LocalServer(ABC):
     name: str
     """What a person calls the server."""
 
-    def __init__(self, *, data_dir: Path | None, start_seconds: float) -> None:
+    def __init__(self, *, data_dir: Path | None, start_seconds: float, earlier_port: int | None = None) -> None:
         self._temporary: TemporaryDirectory[str] | None = None
         if data_dir is None:
             self._temporary = TemporaryDirectory(prefix="haystream-", ignore_cleanup_errors=True)
             data_dir = Path(self._temporary.name)
         self.data_dir = data_dir
-        self.port = free_port()
+        self.port = free_port(earlier_port)
         self._start_seconds = start_seconds
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -58,8 +58,8 @@ class ApiProcess(WorkerProcess):
 
     name = "the haystream API"
 
-    def __init__(self, settings: Mapping[str, str], keys: Path) -> None:
-        self.api_port = free_port()
+    def __init__(self, settings: Mapping[str, str], keys: Path, *, earlier_port: int | None = None) -> None:
+        self.api_port = free_port(earlier_port)
         ours = {"API_PORT": str(self.api_port), "API_KEYS_FILE": str(keys)}
         super().__init__({**settings, **{PREFIX + name: value for name, value in ours.items()}})
 

@@ -22,8 +22,8 @@ class ValkeyServer(LocalServer):
 
     name = "Valkey"
 
-    def __init__(self, *, data_dir: Path | None = None) -> None:
-        super().__init__(data_dir=data_dir, start_seconds=30.0)
+    def __init__(self, *, data_dir: Path | None = None, earlier_port: int | None = None) -> None:
+        super().__init__(data_dir=data_dir, start_seconds=30.0, earlier_port=earlier_port)
 
     @property
     def url(self) -> str:
