@@ -62,7 +62,7 @@ def test_no_service_puts_its_address_into_a_setting() -> None:
 
 def test_a_worker_comes_back_under_the_name_it_had() -> None:
     [identity] = [variable for variable in WORKER["env"] if variable["name"] == "HAYSTREAM_INSTANCE_ID"]
-    assert identity["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert identity["valueFrom"] == {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
 
 
 def test_the_grace_period_is_the_drain_and_what_leaving_takes() -> None:

@@ -271,6 +271,52 @@ def test_every_overlay_takes_every_component(kubectl: Kubectl, tmp_path: Path, o
 
 
 @pytest.mark.usefixtures("pasted", "operators")
+def test_a_server_takes_over_what_a_client_applied(kubectl: Kubectl, tmp_path: Path) -> None:
+    assert apply_with(kubectl, tmp_path, "production", *COMPONENTS).returncode == 0
+    shown = ("-n", "haystream", "get", "statefulset/haystream-worker", "-o", "jsonpath={.metadata.generation}")
+    before = kubectl(*shown).stdout
+    done = kubectl("apply", "--server-side", "-k", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert kubectl(*shown).stdout == before
+
+
+ENDED = {
+    "Complete": {"succeeded": 1, "completionTime": "2026-01-31T12:00:01Z"},
+    "Failed": {"failed": 1},
+}
+"""What a Job's controller says of one that has ended, by condition."""
+
+
+@pytest.mark.usefixtures("pasted")
+@pytest.mark.parametrize(
+    ("condition", "before_it"), [("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")]
+)
+def test_a_rebuild_is_waited_for_until_it_ends_in_any_way(
+    kubectl: Kubectl, kubeconfig: Path, condition: str, before_it: str
+) -> None:
+    (command,) = re.findall(r"^ +(kubectl .* wait .* job/rebuild .*)$", operator_pages(), re.MULTILINE)
+    command = command.replace("--timeout=1h", "--timeout=1s")
+
+    def waited() -> int:
+        return subprocess.run(command, shell=True, env=os.environ | {"KUBECONFIG": str(kubeconfig)}).returncode
+
+    assert (
+        kubectl("-n", "haystream", "create", "job", "rebuild", "--from=cronjob/haystream-rebuild").returncode == 0
+    )
+    try:
+        assert waited() != 0
+        then = "2026-01-31T12:00:00Z"
+        said = [{"type": each, "status": "True", "lastTransitionTime": then} for each in (before_it, condition)]
+        status = {"startTime": then, "conditions": said, **ENDED[condition]}
+        change = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+        done = kubectl("-n", "haystream", "patch", "job", "rebuild", *change)
+        assert done.returncode == 0, done.stderr
+        assert waited() == 0
+    finally:
+        kubectl("-n", "haystream", "delete", "job", "rebuild")
+
+
+@pytest.mark.usefixtures("pasted", "operators")
 def test_scaling_is_paused_and_goes_on_as_the_page_says(kubectl: Kubectl, tmp_path: Path) -> None:
     assert apply_with(kubectl, tmp_path, "production", "k8s/components/scaling").returncode == 0
     commands = re.findall(r"`kubectl (.* annotate [^`]*)`", operator_pages())
