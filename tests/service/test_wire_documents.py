@@ -55,6 +55,15 @@ def test_the_pages_examples_are_taken(topic):
     assert found
 
 
+def test_settings_that_are_the_defaults_of_the_schema_are_those_of_a_query_without_any():
+    fields = json.loads(schemas()["queries.json"])["properties"]
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    without = {"query_id": "case-7"}
+    assert defaults.keys() == fields.keys() - without.keys()
+    taken = [decode_query(json.dumps(settings).encode(), b"case-7") for settings in (without | defaults, without)]
+    assert taken[0] == taken[1]
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_page_names_every_field(topic):
     section = PAGE.read_text().split(f"\n## {topic}\n")[1].split("\n## ")[0]

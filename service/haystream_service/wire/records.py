@@ -127,7 +127,8 @@ class QueryRecord(JsonObject):
 
     query_id: Id
     collection: Id = "default"
-    prior: PriorRecord = PriorRecord()
+    # Not all that the record has by default: `conditional` is refused where the model is `rates`.
+    prior: PriorRecord = Field(PriorRecord(), json_schema_extra={"default": {"model": DEFAULT_MODEL}})
     policy: PolicyRecord = PolicyRecord()
     engine: Literal["local", "reference"] = "local"
     top: Top = 50
