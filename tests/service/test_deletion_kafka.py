@@ -120,7 +120,10 @@ async def test_what_was_deleted_is_not_copied_to_new_topics(pipeline: Pipeline) 
     gone = Query("q", status=Status.DELETED)
     await pipeline.say(*EVENTS, gone, LATER, Item("k", "kept", "ann", ("bob",)))
     clean = f"{pipeline.settings.topic_prefix}-clean"
-    arguments = ("--to", clean, "--partitions", "2", "--without-collection", "default", "--yes")
+    arguments = ("--to", clean, "--partitions", "2", "--yes", "--without-collection", "default")
+    code, _, said = await pipeline.program("repartition", *arguments, "--without-collection", "defualt")
+    items = pipeline.settings.topic("items")
+    assert (code, f"{items} has no items of 'defualt' to leave out. Nothing was copied" in said) == (2, True), said
     code, _, said = await pipeline.program("repartition", *arguments)
     assert code == 0, said
     async with Pipeline(pipeline.settings.model_copy(update={"topic_prefix": clean})) as copied:

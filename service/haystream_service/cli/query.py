@@ -161,7 +161,7 @@ def delete(
     """Delete a query, its verdicts and its ranking, for good.
 
     Its id is never used again. Redis and the workers forget it at once; what
-    stays in Kafka, and for how long, is printed.
+    stays in Kafka, and for how long, is printed, but over the API.
 
     \b
     haystream query delete case-7

@@ -49,7 +49,7 @@ async def _rebuild(settings: Settings) -> None:
         await store.close()
     notes.print(
         f"{done.records} records folded, {done.queries} rankings published"
-        + (f", {done.rejected} records rejected as before" if done.rejected else "")
+        + (f", {done.rejected} records left out (rejected before, or of deleted queries)" if done.rejected else "")
         + (f", {done.letters} records that came meanwhile rejected (dead letters)" if done.letters else "")
     )
     gone = "partitions lack records that were removed from them, and are not in what was rebuilt"

@@ -92,6 +92,7 @@ class Repartition:
     async def run(self, progress: Callable[[str, int], Counter]) -> int:
         """Copy everything that was not deleted; the number of records.
 
+        Raises `UserError` where a collection to leave out has no items: it may be misspelt, and nothing is copied.
         Raises `BrokerUnavailable`; the copy is not complete then.
         """
         producer = AIOKafkaProducer(
@@ -104,14 +105,20 @@ class Repartition:
     async def _look(self) -> None:
         """Read all of it once, for what has to be known before the first record is copied."""
         named: set[tuple[str, str]] = set()
+        unseen = set(self._without)
         for kind in (*OWNED, Kind.ITEM):
             async with aclosing(whole(self._source, SOURCES[kind])) as records:
                 async for record in records:
                     self._answered |= replays(record.headers)
                     if kind is Kind.QUERY and _deletes(record):
                         self._deleted.add(record.key)
-                    elif kind is Kind.ITEM and (fact := _fact(record)) is not None and fact.withdrawn:
-                        named.add((fact.collection, fact.item_id))
+                    elif kind is Kind.ITEM and (fact := _fact(record)) is not None:
+                        unseen.discard(fact.collection)
+                        if fact.withdrawn:
+                            named.add((fact.collection, fact.item_id))
+        if unseen:
+            names, topic = ", ".join(map(repr, sorted(unseen))), self._source.topic(SOURCES[Kind.ITEM])
+            raise UserError(f"{topic} has no items of {names} to leave out. Nothing was copied")
         if named:
             self._withdrawn = await self._taken_back(named)
 
