@@ -184,6 +184,24 @@ async def test_a_log_that_is_gone_from_the_store_is_read_again(
     assert await pipeline.records("dead-letters") == []
 
 
+async def test_a_log_that_is_gone_when_a_worker_starts_ends_it_once_however_many_queries_saw_it(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    worker = await with_what_came_before(pipeline)
+    more = [Query(f"q{n}") for n in range(24)]
+    await pipeline.say(*more)
+    await pipeline.assert_is_the_fold([*BEFORE, *more])
+    await asyncio.to_thread(worker.stop)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.delete(f"{pipeline.settings.redis_prefix}:{{c:default}}:log")
+    with pytest.raises(ServerUnavailable):
+        await asyncio.to_thread(worker.start)
+    heads = await pipeline.store.read_heads(sorted(await pipeline.store.query_ids()))
+    assert {head.position.cursor for head in heads if head is not None} == {0}
+    await asyncio.to_thread(worker.start)
+    await pipeline.assert_is_the_fold([*BEFORE, *more])
+
+
 async def test_a_query_that_is_gone_from_the_store_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer
 ) -> None:

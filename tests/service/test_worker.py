@@ -643,6 +643,18 @@ async def test_who_read_of_a_log_what_is_there_no_more_ends(world: World) -> Non
     assert (await world.store.read_up_to([HISTORY]))[HISTORY] != history
 
 
+async def test_of_a_log_that_is_gone_no_query_says_that_it_saw_more(world: World) -> None:
+    """Whoever loads it would end of that once more."""
+    process = await world.process()
+    world.say(Query("q"), Query("r"), Query("other", collection="mail"), item(0), item(1), item(2, "mail"))
+    await process.settled()
+    world.store._logs.pop("default")
+    with pytest.raises(StateBack, match=r"in the log of 'default'\. Reading all items again"):
+        await process.wait(asyncio.Event().wait())
+    heads = await world.store.read_heads(["q", "r", "other"])
+    assert [head.position.cursor for head in heads if head is not None] == [0, 0, 1]
+
+
 async def test_what_was_read_and_not_let_in_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a query had to go over to a collection made afresh, and left instead."""
     process = await world.process(item_publish_seconds=0.2)

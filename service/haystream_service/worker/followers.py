@@ -200,7 +200,7 @@ class Follower:
         if await shared.retry(read, until_mended=True) != [last] and not await shared.retry(
             partial(shared.store.is_deleted, name), until_mended=True
         ):
-            await shared.written.read_items_again({})
+            await shared.written.read_items_again(name)
             raise another_entry(name, after)
 
     async def _until_caught_up(self) -> None:

@@ -201,7 +201,7 @@ class Opening:
             if await shared.retry(lambda: shared.store.is_deleted(name)):
                 refused = collection_deleted(name)
                 raise QueryFailed(refused.code, refused.detail)
-            await shared.written.read_items_again({self._query_id: count})
+            await shared.written.read_items_again(name)
             raise shorter(name, count, self._query_id, at_least)
         while True:
             follower = self._followers.join(settings.view, self._query_id, self._listener, instead_of=self.follower)

@@ -94,5 +94,5 @@ async def _check_log(name: str, queries: Iterable[tuple[str, int]], shared: Shar
     count = await retry(partial(shared.store.entry_count, name))
     ahead = [(query_id, cursor) for query_id, cursor in queries if cursor > count]
     if ahead and not await retry(partial(shared.store.is_deleted, name)):
-        await shared.written.read_items_again({query_id: count for query_id, _ in ahead})
+        await shared.written.read_items_again(name)
         raise shorter(name, count, *ahead[0])

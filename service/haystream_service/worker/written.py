@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from haystream.errors import Rejected
-from haystream.events import ItemFact
+from haystream.events import ItemFact, Status
 from haystream.merging import merge
 from haystream_service.kafka.records import NOTHING, Kind
 from haystream_service.store.base import HISTORY, NONE_SAID, UNREADABLE, Store, StoreDamaged
@@ -54,14 +54,24 @@ class Written:
         """Have a new history begin, unless somebody else has begun one. Raises what the store does."""
         await self._store.move_up_to({HISTORY: (self.history, _new())})
 
-    async def read_items_again(self, seen: Mapping[str, int]) -> None:
+    async def read_items_again(self, collection: str) -> None:
         """Have all items read from the beginnings of their topic, by whoever has its partitions or gets them, in a
-        new history; and queries, by id, say that they have seen no more of their log than so many entries.
+        new history; and the collection's queries say that they have seen no more of its log than there is.
+
+        All of them, whoever owns them: each would end the process that loads it once more.
         """
         await self._retry(self._read_items_again, until_mended=True)
-        for query_id, entries in seen.items():
-            await self._retry(partial(self._store.lower_cursor, query_id, entries), until_mended=True)
+        await self._retry(partial(self._lower_cursors, collection), until_mended=True)
         await self._retry(self.end)
+
+    async def _lower_cursors(self, collection: str) -> None:
+        entries = await self._store.entry_count(collection)
+        query_ids = list(await self._store.query_ids())
+        for query_id, head in zip(query_ids, await self._store.read_heads(query_ids), strict=True):
+            if head is None or head.settings is None or head.settings.status == Status.DELETED:
+                continue
+            if head.settings.collection == collection and head.position.cursor > entries:
+                await self._store.lower_cursor(query_id, entries)
 
     async def _read_items_again(self) -> None:
         moved: Mapping[str, object] | None = None
