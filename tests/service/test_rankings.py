@@ -54,6 +54,9 @@ class Consumer:
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self._next[tp] = offset
 
+    def highwater(self, tp: TopicPartition) -> int:
+        return len(self._topic.records[tp.partition])
+
     async def getmany(self, *, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         await asyncio.sleep(0)
         if self._topic.away:
@@ -206,5 +209,32 @@ async def test_a_ranking_on_that_of_a_query_of_which_nobody_said_where_it_is_is_
         reader.topic.publish("r", 0)
         await reader.reads()
         assert worker.again == ["r"]
+
+    await _running(reader, check)
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["nothing is there", "others have written to it"])
+async def test_where_its_partition_was_made_anew_what_is_gone_is_published_again(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    worker = Worker(q=1, r=1, s=1)
+    reader = Reader(monkeypatch, worker)
+
+    async def check() -> None:
+        reader.publishes("s", partition=1)
+        reader.publishes("q")
+        reader.publishes("r")
+        await reader.reads()
+        del worker.revisions["r"]
+        reader.topic.records[0].clear()
+        for _ in range(others):
+            reader.topic.publish("others", 5)
+        await reader.reads()
+        assert worker.again == ["q"]
+        assert reader.publishes("q") == others
+        assert await reader.reads() == [(0, others)]
+        worker.revisions["r"] = 1
+        await reader.reads()
+        assert worker.again == ["q", "r"]
 
     await _running(reader, check)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from aiokafka import ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from support.pipeline import Pipeline, until
 
 from haystream.events import Item, Outcome, Query, Verdict
@@ -49,3 +50,27 @@ async def test_an_older_ranking_that_lands_late_is_written_over(pipeline: Pipeli
     await asyncio.to_thread(worker.restart)
     for query_id in queries:
         await older_lands(query_id, (await published(pipeline, query_id))[0].value)
+
+
+async def test_rankings_are_published_again_where_their_topic_was_made_anew(
+    pipeline: Pipeline, admin: AIOKafkaAdminClient
+) -> None:
+    queries, settings = ("q", "r", "s"), pipeline.settings
+    events = [*map(Query, queries), *(Item(f"item-{n}", "default", "ann", ("bo",)) for n in range(4))]
+    events += [verdict(number, query_id) for number, query_id in enumerate(queries)]
+    worker = await pipeline.worker_after(events)
+    topic = settings.topic("next-items")
+    await admin.delete_topics([topic])
+
+    async def made() -> bool:
+        answer = await admin.create_topics([NewTopic(topic, settings.partitions, 1)])
+        return bool(answer.topic_errors[0][1] == 0)
+
+    await until(made, "the topic is there again")
+
+    async def there() -> bool:
+        last = {query_id: await published(pipeline, query_id) for query_id in queries}
+        return all([found and found[-1].value == await pipeline.store.read_ranking(q) for q, found in last.items()])
+
+    await until(there, "every query's newest ranking is in it", patience=60.0)
+    assert "the topic was made anew" in worker.log.read_text()

@@ -1,7 +1,8 @@
 """Readers of next-items see the newest ranking last: an older one that lands on it is written over.
 
 A worker that was cut off from Kafka may have a ranking on its way that is sent when the way is free again, long
-after its heir has published newer ones. So the owner of a query reads what is published of it.
+after its heir has published newer ones. So the owner of a query reads what is published of it. Where that is gone,
+as the topic was made anew, it is published again.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ BUNDLE_MS = 500
 BUNDLE_BYTES = 1 << 20
 """The broker answers when there is so much to read, or after so long: nobody waits for it."""
 AGAIN_SECONDS = 1.0
+NO_REVISION = -1
+"""Of what is no ranking, and of none at all: older than any."""
 
 
 class OwnRankings:
@@ -88,7 +91,14 @@ class OwnRankings:
         if not begins:
             await asyncio.sleep(AGAIN_SECONDS)
             return
-        for tp, records in (await consumer.getmany(timeout_ms=2 * BUNDLE_MS)).items():
+        found = await consumer.getmany(timeout_ms=2 * BUNDLE_MS)
+        for tp in consumer.assignment():
+            records = found.get(tp, [])
+            # Of a partition of which nothing has been fetched yet the end is not known.
+            goes_on = records[0].offset if records else consumer.highwater(tp)
+            if goes_on is not None and goes_on < self._positions[tp.partition]:
+                self._begun_anew(tp)
+                self._positions[tp.partition] = goes_on
             for record in records:
                 self._look(record)
                 self._positions[tp.partition] = record.offset + 1
@@ -108,6 +118,16 @@ class OwnRankings:
             if self._worker.revision(query_id) is not None:
                 ours.add(partition)
         return {partition: begins[partition] for partition in ours}
+
+    def _begun_anew(self, tp: TopicPartition) -> None:
+        """Have the newest ranking of each query published again that was in the partition."""
+        text = "%s/%d ends before what was read of it: the topic was made anew, or has lost its last records"
+        log.warning(f"{text}; its rankings are published again", *tp)
+        for query_id in [query_id for query_id, where in self._landed.items() if where[0] == tp.partition]:
+            if self._worker.revision(query_id) is None:
+                self._passed[query_id] = NO_REVISION
+            else:
+                self._worker.publish_again(query_id)
 
     def _look(self, record: ConsumerRecord) -> None:
         query_id = (record.key or b"").decode(errors="replace")
@@ -129,8 +149,8 @@ class OwnRankings:
 
 
 def _revision(value: bytes | None) -> int:
-    """The revision of a published ranking; -1 of anything else, which is older than any."""
+    """The revision of a published ranking; NO_REVISION of anything else."""
     try:
         return int(orjson.loads(value or b"")["revision"])
     except (ValueError, TypeError, KeyError):
-        return -1
+        return NO_REVISION
