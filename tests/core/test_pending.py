@@ -117,6 +117,22 @@ def test_totals_are_right_to_second_order_in_what_their_solves_leave(model: Mode
     assert np.all(near <= far / 50)  # to first order it would be a tenth
 
 
+def test_what_was_pending_before_is_no_worse_a_beginning_than_nothing() -> None:
+    """An item among people of whom next to nothing is to be learned follows items among others."""
+    items = [item(f"i{k}-{step}", f"p{k:02d}", f"p{(k + step) % 20:02d}") for k in range(20) for step in (1, 2)]
+    listed = {f"p{number:02d}": 0.5 for number in range(10)}
+    prior = replace(DEFAULT_PRIORS["relevance"], mean=1e-4, participants=listed)
+    query = fold([*items, Query("q", prior=prior)], tolerance=DEFAULT_TOLERANCE).queries["q"]
+    for each in items[:3]:
+        query.hold(each.item_id)
+    query.finish()
+    for each in items[:3]:
+        query.release(each.item_id)
+    query.hold("i14-2")
+    query.finish()
+    assert query.engine.readings.remaining_variance() == pytest.approx(dense_of(query).remaining_variance, rel=5e-4)
+
+
 @both_engines
 @both_models
 def test_only_variances_move_and_they_shrink(model: ModelName, engine: EngineName) -> None:

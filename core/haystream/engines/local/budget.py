@@ -194,7 +194,7 @@ SEEN_SHARE = 2.0
 """What pending screenings take of the variance of what remains is off by its solve by at most so many tolerances of
 that variance, which is as exact itself (REMAINING_FACTOR). It is right to second order in what the solve leaves
 out, r; and pushes that go on until no residual is above ε take ‖g‖₁/ε of them, about, so that rᵀΛ⁻¹r ≤ AMPLIFIED ε
-‖g‖₁. SEEN_SHARE ≤ 2."""
+‖g‖₁: no solve begins with more left than that (`low_rank.solve_column`). SEEN_SHARE ≤ 2."""
 
 LEAST_SEEN = 1e-3
 """Where next to nothing remains, it is solved no more closely than so many tolerances of ‖g‖₁."""

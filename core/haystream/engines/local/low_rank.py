@@ -27,6 +27,7 @@ from haystream.engines.local.solve import (
     begin,
     diagonal_of,
     forget,
+    left_in,
     put_solution,
     solve,
     touch,
@@ -162,17 +163,27 @@ def solve_with_left(
 def solve_column(
     system: System, sources: Columns, j: int, tolerance: float, E: OnDiagonal, begins: Columns, room: Scratch
 ) -> None:
-    """Solve column j in the scratch."""
+    """Solve column j in the scratch, from where it begins, or from zero where that leaves less."""
+    begin_column(system, sources, j, E, room)
+    if len(begins.begin) > 1:
+        most = left_in(room)
+        for i in range(begins.begin[j], begins.begin[j + 1]):
+            if abs(begins.value[i]) > tolerance:  # what is less is as well solved without
+                put_solution(system, room, begins.who[i], begins.value[i])
+        if left_in(room) > most:  # a loose solve would leave much of that
+            forget(room)
+            begin_column(system, sources, j, E, room)
+    solve(system, tolerance, room)
+
+
+@compiled
+def begin_column(system: System, sources: Columns, j: int, E: OnDiagonal, room: Scratch) -> None:
+    """Put the right-hand side and the matrix of column j into the scratch."""
     for i in range(sources.begin[j], sources.begin[j + 1]):
         begin(system, room, sources.who[i], sources.value[i])
     for i in range(len(E.people)):
         touch(system, room, E.people[i], 0.0)
         room.cells[E.people[i], DIAGONAL] += E.added[i]
-    if len(begins.begin) > 1:
-        for i in range(begins.begin[j], begins.begin[j + 1]):
-            if abs(begins.value[i]) > tolerance:  # what is less is as well solved without
-                put_solution(system, room, begins.who[i], begins.value[i])
-    solve(system, tolerance, room)
 
 
 @allocating

@@ -263,6 +263,15 @@ def touched_by(room: Scratch) -> Ints:
 
 
 @compiled
+def left_in(room: Scratch) -> float:
+    """‖r‖₁ of a solve in the scratch, as it is."""
+    left = 0.0
+    for u in touched_by(room):
+        left += abs(room.cells[u, RESIDUAL])
+    return left
+
+
+@compiled
 def forget(room: Scratch) -> None:
     """Put the scratch back to zero, at the cost of what was touched."""
     for u in touched_by(room):
