@@ -11,7 +11,7 @@ from haystream_service import cli
 from haystream_service.commands import demo
 from haystream_service.demo.progress import Progress, Screened
 from haystream_service.demo.screen import draw
-from haystream_service.demo.stage import Stage
+from haystream_service.demo.stage import OR_NAME_THEM, Stage
 from haystream_service.sources import Source, synthetic
 from haystream_service.wire.records import EstimateRecord, ShareRecord
 
@@ -126,7 +126,7 @@ def test_one_json_object_and_nothing_else(haystream, tmp_path):
     assert (result["screened"], result["verdicts"], result["items"], result["found"]) == (20, 20, 20, 10)
     assert result["runs_on"]["kafka"].startswith("in memory")
     assert "1 left out: 1 too_few_participants" in err
-    assert "runs on in memory (this process): no Java here; in memory (this process)" in err
+    assert f"runs on in memory (this process): no Java here; {OR_NAME_THEM}; in memory (this process)" in err
 
 
 @pytest.mark.usefixtures("no_java")

@@ -19,7 +19,7 @@ from haystream_service.api.tokens import KeyFile, read_keys
 from haystream_service.commands import up
 from haystream_service.commands.api import run_key
 from haystream_service.errors import UserError
-from haystream_service.local import LocalServer, process, starting
+from haystream_service.local import LocalServer, jars, kafka, process, starting, valkey
 
 pytestmark = pytest.mark.asyncio
 
@@ -154,6 +154,11 @@ async def test_a_server_that_ends_while_others_start_ends_it(
     servers["KafkaServer"].signal(signal.SIGKILL)
     assert await serving == 1
     assert not any(server.running for server in servers.values())
+
+
+@pytest.mark.parametrize("says_what_helps", [kafka.NO_JAVA, jars.NO_MAVEN, valkey.NO_VALKEY])
+async def test_no_setting_helps_that_it_does_not_read(says_what_helps: str) -> None:
+    assert "HAYSTREAM_" not in says_what_helps
 
 
 async def test_another_terminal_has_all_of_it_in_a_line(tmp_path: Path, servers: dict[str, StandIn]) -> None:

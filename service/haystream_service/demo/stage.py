@@ -35,6 +35,7 @@ from haystream_service.worker.memory_broker import MemoryBroker, MemoryConsumer,
 from haystream_service.worker.worker import Worker
 
 IN_MEMORY = "in memory (this process)"
+OR_NAME_THEM = "or name running servers with HAYSTREAM_KAFKA and HAYSTREAM_REDIS"
 LOG_LINES = 15
 
 
@@ -74,7 +75,7 @@ async def stage() -> AsyncIterator[Stage]:
                 stack.push_async_exit(servers.pop_all())
         except ServerUnavailable as missing:
             reason = str(missing).splitlines()[0]
-            yield Stage(await _in_memory(stack), f"{IN_MEMORY}: {reason}", IN_MEMORY)
+            yield Stage(await _in_memory(stack), f"{IN_MEMORY}: {reason}; {OR_NAME_THEM}", IN_MEMORY)
             return
         names = {"topic_prefix": fresh, "redis_prefix": fresh, "group": fresh}
         settings = load(environ={}, **{**kafka, **redis, **names})

@@ -17,7 +17,7 @@ _STAMP = ".pom.sha256"
 
 NO_MAVEN = (
     "Maven is needed once, to fetch Apache Kafka: install it (Debian and Ubuntu: `apt-get install maven`, "
-    "macOS: `brew install maven`), or name a running Kafka with HAYSTREAM_KAFKA"
+    "macOS: `brew install maven`)"
 )
 
 

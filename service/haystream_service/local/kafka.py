@@ -15,7 +15,7 @@ from haystream_service.local.process import HOST, LocalServer, ServerUnavailable
 
 NO_JAVA = (
     "Java 17 or newer is needed to run Apache Kafka: install it (Debian and Ubuntu: `apt-get install "
-    "default-jre-headless`, macOS: `brew install openjdk`), or name a running Kafka with HAYSTREAM_KAFKA"
+    "default-jre-headless`, macOS: `brew install openjdk`)"
 )
 
 _ONE_NODE = {

