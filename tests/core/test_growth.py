@@ -212,3 +212,25 @@ def test_what_lags_in_an_original_is_made_exact_once_and_is_no_copys_own() -> No
         query.settle()
     assert lag(query).max() <= DEFAULT_TOLERANCE
     assert not query.queue.owned
+
+
+def test_an_edge_to_somebody_whom_data_reach_follows_though_only_the_other_end_was_solved() -> None:
+    """New edges join two of its contacts, or one to another's: the estimate of what that does is of themselves."""
+    rng, collection = np.random.default_rng(1), Collection("default")
+    pairs = [(u, v) for u in range(60) for v in range(u)]
+    rng.shuffle(pairs)
+    for u, v in pairs[:170] + 60 * pairs[:1]:
+        collection.add(item(f"i{len(collection)}", f"p{u}", f"p{v}"))
+    prior = replace(DEFAULT_PRIORS["relevance"], mean=0.5, correlation=0.2)
+    query = QueryState(Query("q", prior=prior), collection)
+    query.finish()
+    for number in range(50):  # on one pair
+        outcome = Outcome.IRRELEVANT if number % 3 else Outcome.RELEVANT
+        query.apply_verdict(verdict(number, f"i{170 + number}", outcome))
+    query.finish()
+    for first in range(170, 242, 12):
+        for u, v in pairs[first : first + 12]:
+            collection.add(item(f"i{len(collection)}", f"p{u}", f"p{v}"))
+        query.finish()
+    got = np.array([edge.mean for edge in report(query).edges])
+    assert np.abs(got - dense_of(query).edge_mean).max() <= PROMISE

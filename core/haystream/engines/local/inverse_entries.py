@@ -202,7 +202,9 @@ def take_entries(
     """Take over to Λ⁻¹ what was solved afresh of Q⁻¹ at these participants: the same, where no data have reached.
 
     `on_participant`, `on_edge`: the entries of Q⁻¹ on the graph. Whom data have `reached`, row by row, waits for
-    healing."""
+    healing. So does whoever has an edge to such a one whose entry is farther from that of Q⁻¹ than data have made
+    it: Q⁻¹ − Λ⁻¹ is positive semidefinite, so that none of its entries is above the geometric mean of the
+    diagonal's, of which the one is within the tolerance here."""
     tolerance, least = inverse.tolerances.corrected, inverse.tolerances.taken
     last_row = len(which) - 1
     for row in range(len(which)):
@@ -223,8 +225,12 @@ def take_entries(
                 fetch_entries(system, inverse, taken, on_edge, i + AHEAD)
             v, e = system.contact[i], system.incident[i]
             by_data = abs(entry(inverse.on_participant, v) - entry(taken, v))
-            if by_data <= tolerance and abs(entry(inverse.on_edge, e) - on_edge[e]) > least:
-                put(inverse.on_edge, e, on_edge[e])
+            off = abs(entry(inverse.on_edge, e) - on_edge[e])
+            if by_data <= tolerance:
+                if off > least:
+                    put(inverse.on_edge, e, on_edge[e])
+            elif off > inverse.tolerances.strain + np.sqrt(tolerance * by_data):
+                add_strain(inverse.healing, u, np.inf, 0.0)
 
 
 @compiled
