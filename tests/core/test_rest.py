@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.seeds import seeds
 
+from haystream import query_state
 from haystream.collection import Collection
 from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
@@ -16,7 +17,8 @@ from haystream.ranking.set_scores import RESOLUTION
 
 PEOPLE, AT_FIRST, EVENTS, TOP = 120, 600, 120, 3
 TIGHT = 1e-9
-few = mock.patch.multiple(set_ranking, CANDIDATES=6, LATE_AT_ONCE=11, THIN_OUT_EVERY=2)
+CANDIDATES = 6
+few = mock.patch.multiple(set_ranking, CANDIDATES=CANDIDATES, LATE_AT_ONCE=11, THIN_OUT_EVERY=2)
 
 
 class Twins:
@@ -136,3 +138,17 @@ def test_a_query_that_keeps_few_entries_offers_the_same(query: Query, seed: int)
     for _ in range(5):  # and goes on from there
         twins.happen()
         twins.agree()
+
+
+@pytest.mark.parametrize("query", SETTINGS)
+def test_a_query_that_moves_much_before_its_first_ranking_has_room_for_few_entries(query: Query) -> None:
+    twins, judged = Twins(7, query), 12
+    state = QueryState(query, twins.collection, tolerance=TIGHT)
+    for number, item in enumerate(twins.rng.choice(twins.items, judged, replace=False)):
+        outcome = twins.rng.choice([Outcome.RELEVANT, Outcome.IRRELEVANT])
+        state.apply_verdict(Verdict(f"v{number}", "q", str(item), "ann", Outcome(outcome), number))
+    with few, mock.patch.object(query_state, "EDGES_PER_VERDICT", 0):  # it begins as the prior
+        state.ranking()
+    own = state.queue._ranking.own
+    assert own.count > 300
+    assert own.entries <= judged + 3 * CANDIDATES

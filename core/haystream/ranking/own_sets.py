@@ -6,8 +6,6 @@ set's score and what it adds to totals (`tournament`); those have one that may l
 counted that the query did not begin with. The others are its *rest* (`set_ranking`).
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from haystream.arrays import Flags, Growing, Ints, Longs, Switches
@@ -175,16 +173,13 @@ class OwnSets:
         count, end = next_bits(self.bits.data, begin, len(self._of), found)
         return found[:count], end
 
-    def without_entry(self, most: int, known: Ints) -> Iterator[Ints]:
-        """Own sets without an entry, at most so many at a time, and once none if there are none. `known`: some of
-        them, each named once. Those that get an entry meanwhile may be passed over."""
+    def without_entry(self, known: Ints) -> Ints:
+        """Own sets without an entry, each once. `known`: some of them, each named once."""
         if self.count - self._live == len(known):
-            yield known
-            return
-        end = 0
-        while end < len(self._of):
-            some, end = self.next(end, most)
-            yield some[self.places(some) == NOWHERE]
+            return known
+        some, _ = self.next(0, self.count)
+        rest: Ints = some[self.places(some) == NOWHERE]
+        return rest
 
     def _follow(self) -> None:
         self.bits.resize((len(self._of) + 7) // 8)

@@ -216,14 +216,16 @@ class SetRanking:
         self._base = prior.at(self.policy, common) if prior is not None else None
         self._rest_terms, self._rest_moved = np.zeros(TERMS), np.zeros(TERMS)
         self._rest_common, self._owned_terms = common if own.keeps_rest else None, np.zeros(TERMS)
-        at = own.all_entries()
+        at, rest, self._thin_in = own.all_entries(), own.without_entry(known=rest), 0
         own.flags.data[at] = 0
-        for some in own.without_entry(AT_ONCE, known=rest):
+        for begin in range(0, max(len(rest), 1), CANDIDATES):
+            some = rest[begin : begin + CANDIDATES]
             which = own.numbers(at, some)
             terms, stays = self._score_some(at, some, anew=len(at) > 0)
             self._rest_terms = self._rest_terms + terms[stays].sum(axis=0)
             if prior is not None and self._base is not None:
                 self._owned_terms = self._owned_terms + self._base.terms(which[which < prior.sets])
+            self._thin_out()  # where nothing had a score all may lead, and room for entries is not given back
             at = NOTHING
 
     def _count_new(self) -> None:
