@@ -1,6 +1,7 @@
 """Items that an analyst has been handed: screened for variances, and for nothing else."""
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Literal
 from unittest import mock
 
@@ -131,6 +132,22 @@ def test_what_was_pending_before_is_no_worse_a_beginning_than_nothing() -> None:
     query.hold("i14-2")
     query.finish()
     assert query.engine.readings.remaining_variance() == pytest.approx(dense_of(query).remaining_variance, rel=5e-4)
+
+
+@both_models
+def test_what_many_pending_screenings_leave_open_is_as_exact_as_the_whole(model: ModelName) -> None:
+    """It is a small part of what there is without them."""
+    rng, pairs = np.random.default_rng(0), list(combinations(range(6), 2))
+    items = [item(f"i{k}", *(f"p{u}" for u in pairs[rng.integers(len(pairs))])) for k in range(900)]
+    query = fold([*items, Query("q", prior=DEFAULT_PRIORS[model])], tolerance=DEFAULT_TOLERANCE).queries["q"]
+    query.finish()
+    without = query.engine.readings.remaining_variance()
+    for number in rng.choice(len(items), 300, replace=False).tolist():
+        query.hold(f"i{number}")
+    query.finish()
+    got, exact = query.engine.readings.remaining_variance(), dense_of(query).remaining_variance
+    assert exact < 0.05 * without
+    assert got == pytest.approx(exact, abs=2.0 * DEFAULT_TOLERANCE * without)
 
 
 @both_engines

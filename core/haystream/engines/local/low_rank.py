@@ -20,7 +20,6 @@ from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.solve import (
     DIAGONAL,
     EXCEEDED,
-    RESIDUAL,
     VALUE,
     Scratch,
     System,
@@ -141,22 +140,6 @@ def solve_columns(
         if room.steps[EXCEEDED] != 0:
             break
     return in_use(solutions)
-
-
-@allocating
-def solve_with_left(
-    system: System, sources: Columns, tolerances: Floats, E: OnDiagonal, begins: Columns, room: Scratch
-) -> tuple[Columns, Columns]:
-    """The same, and what it leaves of the sources."""
-    solutions, left = new_columns(len(tolerances)), new_columns(len(tolerances))
-    for j in range(len(tolerances)):
-        solve_column(system, sources, j, tolerances[j], E, begins, room)
-        solutions = with_column(solutions, j, room, VALUE)
-        left = with_column(left, j, room, RESIDUAL)
-        forget(room)
-        if room.steps[EXCEEDED] != 0:
-            break
-    return in_use(solutions), in_use(left)
 
 
 @compiled

@@ -14,7 +14,10 @@ remains (`pending.seen`), in a 2 × 2 matrix F and the solution y of the former,
 or when they are gone, is what it would be had there been none.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from haystream.arrays import Floats, Growing, Ints, Switches, union
 from haystream.engines.local.budget import HUB_CONTACTS
@@ -23,7 +26,7 @@ from haystream.engines.local.edge_priors import NOISE, OWN_VARIANCE, numbers
 from haystream.engines.local.pending.columns import PendingColumns
 from haystream.engines.local.pending.light import LEAST_PER_COLUMN, NO_SCREENINGS, Lot, Screenings, screenings
 from haystream.engines.local.pending.parts import parts_of
-from haystream.engines.local.pending.seen import NOTHING_SEEN, seen_by
+from haystream.engines.local.pending.seen import NOTHING_SEEN, seen_by, sources_of
 from haystream.engines.local.pending.squares import NOTHING_TAKEN, between, taken_by
 from haystream.engines.local.state import State
 from haystream.models.base import Ends
@@ -42,6 +45,8 @@ class Pending:
         """Edges whose count did, since `settle`."""
         self._some, self._screened = NO_SCREENINGS, np.zeros(0)
         """All of them as of the last `settle`, and p of each edge."""
+        self._lots: list[Lot] = []
+        """What is known to be of items of many people."""
         self._columns, self._taken, self._seen = PendingColumns(), NOTHING_TAKEN, NOTHING_SEEN
         self._row = Growing(np.int32)
         """By participant, in what is taken from variances; 0 of whom no column reaches."""
@@ -80,8 +85,7 @@ class Pending:
         for of_people in (self._row, self._short, self._told_less, self._told_short):
             of_people.resize(columns.participants)
         system, before = columns.state.system, self._seen.people
-        self._short.data[before] = 0.0
-        self._solve(columns.state, variance, stale)
+        self._solve(columns, variance, stale)
         people = union(before, self._seen.people)
         less, short = self._at(people)
         off = np.maximum(np.abs(less - self._told_less.data[people]), np.abs(short - self._told_short.data[people]))
@@ -92,13 +96,17 @@ class Pending:
         changed, self._changed = np.array(sorted(self._changed), dtype=np.int32), set()
         return union(changed, *near)
 
-    def _solve(self, state: State, variance: float, stale: Ints | None) -> None:
-        parts, taken = self._taken.parts, self._taken
+    def _solve(self, columns: Columns, variance: float, stale: Ints | None) -> None:
+        """Solve for what has changed, and for nothing else: of a query that is slim, that is what is pending."""
+        state, taken = columns.state, self._taken
+        parts = taken.parts
         if stale is None or self._changed or np.isin(self._some.which, stale).any():
-            self._some, lots = self._now(state)
-            parts = parts_of(state.edges, self._some, lots, state.inverse.tolerances.corrected)
+            some, lots = self._now(state)
+            if not (_same(some, self._some) and all(map(_same, lots, self._lots)) and len(lots) == len(self._lots)):
+                parts = parts_of(state.edges, some, lots, state.inverse.tolerances.corrected)
+            self._some, self._lots = some, lots
         if not self._counts:
-            self._row.data[taken.people] = 0
+            self._row.data[taken.people], self._short.data[self._seen.people] = 0, 0.0
             self._columns, self._taken, self._seen = PendingColumns(), NOTHING_TAKEN, NOTHING_SEEN
             return
         solved = self._columns.solve(state, parts, stale)
@@ -106,7 +114,11 @@ class Pending:
         if parts is not taken.parts or solved is not taken.columns or not np.array_equal(D, taken.D):
             self._row.data[taken.people] = 0
             self._taken = taken_by(state, parts, solved, self._row.data)
-        self._seen = seen_by(state, self._some, self._taken, self._seen, variance, self._short.data)
+        sources = sources_of(state, self._some, variance)
+        if self._taken is not taken or not sources.asks_no_more(self._seen.sources):
+            columns.fill_out()
+            self._short.data[self._seen.people] = 0.0
+            self._seen = seen_by(state, self._some, self._taken, sources, self._seen.y, self._short.data)
 
     def _now(self, state: State) -> tuple[Screenings, list[Lot]]:
         """All of them, and what is known to be of items of many people."""
@@ -177,3 +189,7 @@ class Pending:
         """Of the sum of what remains the variance given M, in units of σ², and the reach, given these without."""
         seen = self._seen.forms
         return given_common - max(seen.item(1, 1), 0.0), reach - seen.item(0, 1)
+
+
+def _same(some: tuple[NDArray[Any], ...], others: tuple[NDArray[Any], ...]) -> bool:
+    return all(map(np.array_equal, some, others))
