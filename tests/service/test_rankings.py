@@ -238,3 +238,25 @@ async def test_where_its_partition_was_made_anew_what_is_gone_is_published_again
         assert worker.again == ["q", "r"]
 
     await _running(reader, check)
+
+
+async def test_of_a_partition_that_was_made_anew_while_nobody_had_its_queries_nothing_is_looked_for_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = Worker(q=1, s=1)
+    reader = Reader(monkeypatch, worker)
+
+    async def check() -> None:
+        reader.publishes("s", partition=1)
+        reader.topic.publish("others", 5)
+        reader.publishes("q")
+        await reader.reads()
+        del worker.revisions["q"]
+        reader.topic.records[0].clear()
+        await reader.reads()
+        worker.revisions["q"] = 1
+        await reader.reads()
+        await reader.reads()
+        assert worker.again == ["q"]
+
+    await _running(reader, check)

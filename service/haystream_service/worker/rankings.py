@@ -27,6 +27,8 @@ BUNDLE_BYTES = 1 << 20
 AGAIN_SECONDS = 1.0
 NO_REVISION = -1
 """Of what is no ranking, and of none at all: older than any."""
+NOWHERE = -1
+"""Where a ranking is that is gone: before all offsets."""
 
 
 class OwnRankings:
@@ -38,7 +40,7 @@ class OwnRankings:
         self._worker = worker
         self._retry = retry
         self._landed: dict[str, tuple[int, int]] = {}
-        """By query, the partition and the offset of the ranking that this worker published last."""
+        """By query, the partition and the offset of the ranking that this worker published last, or NOWHERE."""
         self._passed: dict[str, int] = {}
         """By query that was taken away, perhaps for a moment, the revision that landed last of it meanwhile."""
         self._positions: dict[int, int] = {}
@@ -124,6 +126,7 @@ class OwnRankings:
         text = "%s/%d ends before what was read of it: the topic was made anew, or has lost its last records"
         log.warning(f"{text}; its rankings are published again", *tp)
         for query_id in [query_id for query_id, where in self._landed.items() if where[0] == tp.partition]:
+            self._landed[query_id] = tp.partition, NOWHERE  # else where it was would be looked for once more
             if self._worker.revision(query_id) is None:
                 self._passed[query_id] = NO_REVISION
             else:
@@ -132,7 +135,7 @@ class OwnRankings:
     def _look(self, record: ConsumerRecord) -> None:
         query_id = (record.key or b"").decode(errors="replace")
         # Of a query without a place nothing of ours is there yet, or nobody has said where.
-        _, ours = self._landed.get(query_id, (record.partition, -1))
+        _, ours = self._landed.get(query_id, (record.partition, NOWHERE))
         known = query_id in self._landed or self._worker.revision(query_id) is not None
         if known and record.offset > ours:
             self._compare(query_id, _revision(record.value))
