@@ -87,7 +87,7 @@ async def _start(folder: Path, stack: AsyncExitStack, servers: list[LocalServer]
 
 def _ports_of(env: Path) -> dict[str, int]:
     """The ports of the last start, by setting: a terminal that has its settings still finds everything there."""
-    lines = env.read_text() if env.exists() else ""
+    lines = env.read_text(errors="replace") if env.exists() else ""
     found = re.findall(r"^export HAYSTREAM_(KAFKA|REDIS|API)=\S*127\.0\.0\.1:(\d+)", lines, re.MULTILINE)
     return {setting: int(port) for setting, port in found}
 
