@@ -161,7 +161,8 @@ def delete(
     """Delete a query, its verdicts and its ranking, for good.
 
     Its id is never used again. Redis and the workers forget it at once; what
-    stays in Kafka, and for how long, is printed, but over the API.
+    stays in Kafka, and for how long, is printed, except where HAYSTREAM_API is
+    set.
 
     \b
     haystream query delete case-7
