@@ -114,11 +114,12 @@ class Pending:
         if parts is not taken.parts or solved is not taken.columns or not np.array_equal(D, taken.D):
             self._row.data[taken.people] = 0
             self._taken = taken_by(state, parts, solved, self._row.data)
-        sources = sources_of(state, self._some, variance)
-        if self._taken is not taken or not sources.asks_no_more(self._seen.sources):
+        sources, seen = sources_of(state, self._some, variance), self._seen
+        as_it_was = self._taken is taken and np.array_equal(entries(state.people.scale, seen.people), seen.D)
+        if not (as_it_was and sources.asks_no_more(seen.sources)):
             columns.fill_out()
-            self._short.data[self._seen.people] = 0.0
-            self._seen = seen_by(state, self._some, self._taken, sources, self._seen.y, self._short.data)
+            self._short.data[seen.people] = 0.0
+            self._seen = seen_by(state, self._some, self._taken, sources, seen.y, self._short.data)
 
     def _now(self, state: State) -> tuple[Screenings, list[Lot]]:
         """All of them, and what is known to be of items of many people."""

@@ -58,12 +58,14 @@ class Seen(NamedTuple):
     """Of M, and of what remains."""
     people: Ints
     """Whose reach is shorter, ascending."""
+    D: Floats
+    """Of these."""
     forms: Floats
     """vᵀ (1 + WᵀΛ⁻¹W)⁻¹ v of both, shape (2, 2)."""
 
 
 NO_SOURCES = Sources(np.zeros((2, 0)), np.zeros((0, 2)), np.zeros(2))
-NOTHING_SEEN = Seen(NO_SOURCES, NO_COLUMNS, np.zeros(0, np.int32), np.zeros((2, 2)))
+NOTHING_SEEN = Seen(NO_SOURCES, NO_COLUMNS, np.zeros(0, np.int32), np.zeros(0), np.zeros((2, 2)))
 
 
 def sources_of(state: State, some: Screenings, variance: float) -> Sources:
@@ -101,8 +103,9 @@ def seen_by(state: State, some: Screenings, taken: Taken, sources: Sources, befo
     forms = left @ left.T
     add_forms(state.system, people.residual, reached, *p, forms)
     rooms.added[reached] = 0.0
-    short[reached] *= entries(people.scale, reached)
-    return Seen(sources, y, reached, forms)
+    D = entries(people.scale, reached)
+    short[reached] *= D
+    return Seen(sources, y, reached, D, forms)
 
 
 @compiled
