@@ -55,13 +55,10 @@ class Places:
 
     def give_back(self, index: Ints) -> Ints:
         """The places of those of these rows that had one, and have none from now on."""
-        places = self.look(index)
-        had = np.flatnonzero(places != NOWHERE)
-        put(self._numbers, self._places, index[had], np.full(len(had), NOWHERE, np.int32))
-        back: Ints = places[had]
-        self._back = np.concatenate([self._back[: self._counts[BACK]], back])
-        self._counts[BACK] += len(back)
-        return back
+        room = int(self._counts[BACK]) + len(index)
+        if room > len(self._back):
+            self._back = np.append(self._back, np.empty(room - len(self._back), np.int32))
+        return release(self._numbers, self._places, self._back, self._counts, index)
 
 
 def _slots(count: int) -> tuple[Ints, Ints]:
@@ -104,6 +101,19 @@ def take(numbers: Ints, places: Ints, back: Ints, counts: Longs, index: Ints) ->
             counts[GIVEN] += 1
         found[i] = places[slot]
     return found
+
+
+@allocating
+def release(numbers: Ints, places: Ints, back: Ints, counts: Longs, index: Ints) -> Ints:
+    """The places of those of these rows that had one, which they lose: those are put into `back`."""
+    begin = counts[BACK]
+    for number in index:
+        slot = slot_of(numbers, number)
+        if places[slot] != NOWHERE:
+            back[counts[BACK]] = places[slot]
+            counts[BACK] += 1
+            places[slot] = NOWHERE
+    return back[begin : counts[BACK]].copy()
 
 
 @compiled

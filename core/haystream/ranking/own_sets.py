@@ -234,11 +234,11 @@ class OwnSets:
         They are own already, and each is named once.
         """
         at = self.places(of)
-        new = of[at == NOWHERE]
-        if len(new):
+        without = at == NOWHERE
+        if without.any():
             if self._places is not None:
                 at = self._places.of(of)
-                known = self._places.of(new)
+                known, new = at[without], of[without]
             else:
                 known = new = np.arange(self._set.size, len(self._of), dtype=np.int32)
                 at = of

@@ -163,6 +163,8 @@ class PriorRankings:
 
     def terms(self, common: Common, which: Ints) -> Floats:
         """What some sets add to the totals at these common quantities, shape (len(which), TERMS)."""
+        if not len(which):
+            return np.zeros((0, TERMS))
         layout, edges = self._layout.of(which)
         of_edges = self._readings.counts(edges)
         moments = self._readings.scoring_at(edges, common, of_edges)

@@ -257,7 +257,8 @@ class SetRanking:
         shift = common.mean_shift - before.mean_shift
         moved, best = moved_on(shift, common.base_rate), self._best_entries(due)
         if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
-            self._make_rest(np.setdiff1d(own.uncounted(), best, assume_unique=True))
+            others = own.uncounted()
+            self._make_rest(others[~best[others]])
         self._tournament.retire(moved)
         own.flags.data[own.all_entries()] = LATE
         self._rest_terms = self._rest_terms + self._rest_terms[-1] * moved
@@ -266,7 +267,7 @@ class SetRanking:
             self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved
             made = prior.made(self.policy, common)
             self._base = made or prior.glimpse(self.policy, common, self._base, shift)
-        return best
+        return np.flatnonzero(best).astype(np.int32)
 
     @property
     def late(self) -> bool:
@@ -328,10 +329,9 @@ class SetRanking:
             may_lead |= rest >= self._late.made  # what it adds is known exactly, and the rest's sum is not
         if may_lead.any():
             at = own.enter(rest[may_lead])
-            order = np.argsort(at)
             own.flags.data[at], own.near.data[at] = 0, near[may_lead]
             self._tournament.resize(own.entries, own.ties)
-            self._tournament.set(at[order], score[may_lead][order], terms[may_lead][order], own.ties)
+            self._tournament.set(at, score[may_lead], terms[may_lead], own.ties)
         return terms, ~may_lead
 
     def _score(self, which: Ints, counts: SetCounts) -> tuple[Scored, Switches]:
@@ -371,12 +371,12 @@ class SetRanking:
         if self.first and self.first.changes_with(which, score):
             self.first = None
 
-    def _best_entries(self, due: Ints) -> Ints:
-        """The places of the best entries, as many as may lead, and of those that are `due`, ascending."""
+    def _best_entries(self, due: Ints) -> Switches:
+        """Whether an entry is among the best, as many as may lead, or those that are `due`; by its place."""
         score = self._scores[: self.own.entries]
         best = (score >= self._last_of_best()) & (score > -np.inf)
         best[due] = True
-        return np.flatnonzero(best).astype(np.int32)
+        return best
 
     def _least_of_best(self) -> float:
         """The same as `_last_of_best`; −inf where no rest is kept."""
