@@ -15,7 +15,7 @@ from support.pipeline import Pipeline, Silent, rebuild, until
 
 from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream_service.kafka.records import BrokerUnavailable
-from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease, Outgoing
+from haystream_service.store.claims import ClaimCode, ClaimRefused, Outgoing
 from haystream_service.wire import decode_lease, decode_verdict
 from haystream_service.worker.rebuilding import Rebuild
 
@@ -58,7 +58,7 @@ async def at_rest(pipeline: Pipeline) -> None:
     await assert_is_the_fold(pipeline.store, await pipeline.rankings(), said)
 
 
-async def claimed(pipeline: Pipeline, analyst: str, count: int, seconds: float = 600) -> list[Lease]:
+async def claimed(pipeline: Pipeline, analyst: str, count: int, seconds: float = 600) -> list[LeaseFact]:
     """As soon as there is something to claim."""
     while True:
         try:

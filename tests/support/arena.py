@@ -11,13 +11,13 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service import sources
 from haystream_service.local import KafkaServer, ValkeyServer, free_port
 from haystream_service.local.services import WorkerProcess
 from haystream_service.store.base import StoreUnavailable
-from haystream_service.store.claims import ClaimRefused, Lease
+from haystream_service.store.claims import ClaimRefused
 from haystream_service.wire import decode_lease
 from support.data import DATA
 from support.forked import ForkedWorker
@@ -81,7 +81,7 @@ class Arena:
         self.to_redis = [Proxy(servers.valkey.port) for _ in range(WORKERS)]
         self.said: list[Event] = []
         self.repeated: Counter[str] = Counter()
-        self.claimed: list[Lease] = []
+        self.claimed: list[LeaseFact] = []
 
     async def start_workers(self, skew: tuple[float, ...] = (0.0,) * WORKERS) -> None:
         """Both, ready, on machines whose dates are wrong by so many seconds."""

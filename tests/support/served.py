@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from haystream.events import LeaseFact, Verdict
-from haystream_service.store.claims import Lease
 
 
-def check_served(claimed: Sequence[Lease], facts: Sequence[LeaseFact], verdicts: Sequence[Verdict]) -> None:
+def check_served(claimed: Sequence[LeaseFact], facts: Sequence[LeaseFact], verdicts: Sequence[Verdict]) -> None:
     """Every claim that was answered is in the topic, and each item was one analyst's at a time."""
     assert {lease.lease_id for lease in claimed} <= {fact.lease_id for fact in facts}, "a lease is not in the topic"
     until = {lease.lease_id: _end(lease, facts, verdicts) for lease in claimed}
@@ -16,7 +15,7 @@ def check_served(claimed: Sequence[Lease], facts: Sequence[LeaseFact], verdicts:
                 assert until[a.lease_id] <= b.at, f"{a.item_id!r} was served to two at a time"
 
 
-def _end(lease: Lease, facts: Sequence[LeaseFact], verdicts: Sequence[Verdict]) -> float:
+def _end(lease: LeaseFact, facts: Sequence[LeaseFact], verdicts: Sequence[Verdict]) -> float:
     whose = lease.query_id, lease.item_id, lease.analyst
     ends = [fact.at for fact in facts if fact.lease_id == lease.lease_id and fact.action.ends]
     said = [

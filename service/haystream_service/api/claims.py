@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from haystream.errors import Code
-from haystream.events import Item, Status
+from haystream.events import Item, LeaseFact, Status
 from haystream_service.api import openapi
 from haystream_service.api.access import Role
 from haystream_service.api.desk import Desk, Opened, until
@@ -20,7 +20,7 @@ from haystream_service.api.guards import CallerOf, DeskOf, PathId, QueryLately, 
 from haystream_service.api.items import as_answer
 from haystream_service.api.messages import ClaimBody, ExtendBody, ItemAnswer, LeaseAnswer, Leases
 from haystream_service.api.problems import ApiCode, Problem, not_found, unavailable
-from haystream_service.store.claims import ClaimCode, ClaimRefused, Lease
+from haystream_service.store.claims import ClaimCode, ClaimRefused
 from haystream_service.wire import times
 from haystream_service.wire.fields import Id
 
@@ -55,7 +55,7 @@ async def claim_items(
     analyst = caller.name(body.analyst)
     if opened.settings.status != Status.OPEN:
         raise Problem(ApiCode.QUERY_NOT_OPEN, f"query {opened.query_id!r} is {opened.settings.status}")
-    lost: list[Lease] = []
+    lost: list[LeaseFact] = []
     if body.known is not None:
         live = await desk.claims.live(opened.query_id)
         lost = [lease for lease in live if lease.analyst == analyst and lease.lease_id not in body.known]
@@ -114,14 +114,16 @@ async def release_lease(
     return answer(_answer(lease))
 
 
-async def _new(desk: Desk, opened: Opened, analyst: str, count: int, seconds: float) -> list[tuple[Lease, Item]]:
+async def _new(
+    desk: Desk, opened: Opened, analyst: str, count: int, seconds: float
+) -> list[tuple[LeaseFact, Item]]:
     """Claim so many that may be served. Raises a `Problem`.
 
     Items that were withdrawn, or put out of scope, a moment ago may still be on offer. They are held until others
     are found, so that the same are not offered again, and then given back: nobody is told of them.
     """
-    given: list[tuple[Lease, Item]] = []
-    held: list[Lease] = []
+    given: list[tuple[LeaseFact, Item]] = []
+    held: list[LeaseFact] = []
     try:
         for _ in range(CLAIM_ROUNDS):
             found = await _claimed(desk, opened, analyst, count - len(given), seconds)
@@ -143,7 +145,7 @@ async def _new(desk: Desk, opened: Opened, analyst: str, count: int, seconds: fl
     return given
 
 
-async def _servable(desk: Desk, opened: Opened, leases: Sequence[Lease]) -> list[tuple[Lease, Item]]:
+async def _servable(desk: Desk, opened: Opened, leases: Sequence[LeaseFact]) -> list[tuple[LeaseFact, Item]]:
     """Those of the leases whose item was not withdrawn, and is in the query's scope by what is known of it now."""
     scope = opened.settings.scope
     found = await desk.store.find_items(opened.collection, [lease.item_id for lease in leases])
@@ -154,9 +156,9 @@ async def _servable(desk: Desk, opened: Opened, leases: Sequence[Lease]) -> list
     ]
 
 
-async def _claimed(desk: Desk, opened: Opened, analyst: str, count: int, seconds: float) -> list[Lease]:
+async def _claimed(desk: Desk, opened: Opened, analyst: str, count: int, seconds: float) -> list[LeaseFact]:
     """Claim, and wait a little where more has to be ranked first. Raises a `Problem`."""
-    found: list[Lease] = []
+    found: list[LeaseFact] = []
     refused: ClaimRefused | None = None
 
     async def claimed() -> bool:
@@ -190,7 +192,7 @@ def _problem(refused: ClaimRefused) -> Problem:
             return Problem(ApiCode.FORBIDDEN, "another analyst has the lease")
 
 
-def _answer(lease: Lease, item: ItemAnswer | None = None) -> LeaseAnswer:
+def _answer(lease: LeaseFact, item: ItemAnswer | None = None) -> LeaseAnswer:
     return LeaseAnswer(
         lease_id=lease.lease_id,
         query_id=lease.query_id,

@@ -18,30 +18,6 @@ SECOND = 1_000_000
 """In microseconds, in which the store's clock counts."""
 
 
-class Lease(NamedTuple):
-    """An item that an analyst has, and until when. Times are in microseconds since the Unix epoch."""
-
-    lease_id: str
-    query_id: str
-    item_id: str
-    analyst: str
-    at: int
-    """When it was claimed."""
-    until: int
-    rank: int | None = None
-    """What it was served at, as `next-items` said; None where whoever wrote the lease to the topic did not say."""
-    score: float | None = None
-    mean: float | None = None
-    level: float | None = None
-    by: str = "ranking"
-
-
-def lease_of(fact: LeaseFact) -> Lease:
-    """The lease as the fact has it."""
-    ids = fact.lease_id, fact.query_id, fact.item_id, fact.analyst
-    return Lease(*ids, fact.at, fact.until, fact.rank, fact.score, fact.mean, fact.level, fact.by)
-
-
 class Offer(NamedTuple):
     """An item that a query ranks, and may be claimed."""
 
@@ -116,10 +92,12 @@ class ClaimRefused(Exception):  # noqa: N818 - a word about the claim, not a fai
 class Claims(Protocol):
     """Leases of queries. Every method may raise `StoreUnavailable`: it is unknown then whether it was carried out.
 
+    A lease is told as the fact that it was claimed: `at` says when that was, and `until` how long it is now.
+
     A claim whose answer was lost is found by `live`, or runs out.
     """
 
-    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
+    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[LeaseFact]:
         """Lease up to `count` items to the analyst for so long: the best that nobody has and nobody has judged.
 
         In rank order; fewer, or none, where so many are not left (or the query is not open).
@@ -129,7 +107,7 @@ class Claims(Protocol):
         """
         ...
 
-    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
+    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> LeaseFact:
         """Let the analyst keep the item for so long from now, or for as long as before if that is longer.
 
         Raises:
@@ -137,7 +115,7 @@ class Claims(Protocol):
         """
         ...
 
-    async def release(self, query_id: str, lease_id: str, analyst: str) -> Lease:
+    async def release(self, query_id: str, lease_id: str, analyst: str) -> LeaseFact:
         """Give the item back, unread: others are offered it again.
 
         After a verdict it need not be said, and ought not to be: the verdict ends the lease when it is counted.
@@ -147,7 +125,7 @@ class Claims(Protocol):
         """
         ...
 
-    async def live(self, query_id: str) -> list[Lease]:
+    async def live(self, query_id: str) -> list[LeaseFact]:
         """The query's leases that are not over, those that end first first."""
         ...
 

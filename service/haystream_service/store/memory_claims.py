@@ -17,12 +17,10 @@ from haystream_service.store.claims import (
     ClaimCode,
     ClaimRefused,
     Claims,
-    Lease,
     Looked,
     Offer,
     Offers,
     Outgoing,
-    lease_of,
 )
 from haystream_service.wire import encode_lease
 
@@ -32,8 +30,8 @@ class QueryLeases:
     """What is leased of one query."""
 
     partition: int = 0
-    leases: dict[str, Lease] = field(default_factory=dict)
-    """All there ever were."""
+    leases: dict[str, LeaseFact] = field(default_factory=dict)
+    """All there ever were, as `Claims` tells them."""
     over: set[str] = field(default_factory=set)
     folded: dict[str, LeaseFact] = field(default_factory=dict)
     """What the query's owner has folded of them, one fact each."""
@@ -48,7 +46,7 @@ class QueryLeases:
     """Whether the query is being rebuilt."""
     deleted: bool = False
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: LeaseFact) -> None:
         """Take in a lease that is new and not over."""
         self.leases[lease.lease_id] = lease
         self.held[lease.item_id] += 1
@@ -67,19 +65,17 @@ class QueryLeases:
             self.folded[lease_id] = replace(fact, at=at, until=until)
         lease = self.leases.get(lease_id)
         if lease is None:
-            self.add(lease_of(fact))
+            self.add(replace(fact, action=Action.CLAIMED))
         elif lease_id not in self.over:
             begin, until = min(lease.at, fact.at), max(lease.until, fact.until)
-            self.leases[lease_id] = lease._replace(at=begin, until=until)
+            self.leases[lease_id] = replace(lease, at=begin, until=until)
         if fact.action.ends:
             self.end(lease_id)
 
-    def tell(self, lease: Lease, action: Action, at: int) -> None:
+    def tell(self, lease: LeaseFact, action: Action, at: int) -> None:
         """Put what happened into the outbox."""
         self.put += 1
-        served = {name: getattr(lease, name) for name in ("rank", "score", "mean", "level", "by")}
-        ids = lease.lease_id, lease.query_id, lease.item_id, lease.analyst
-        fact = LeaseFact(*ids, action, at, lease.until, **served)
+        fact = replace(lease, action=action, at=at)
         self.outbox[f"{self.put:020d}"] = fact, "" if action is Action.EXPIRED else CORRELATION.get() or ""
 
     def offered(self) -> Offers:
@@ -104,14 +100,14 @@ class MemoryClaims(Claims):
         """By id, of the queries that are saved."""
 
     @override
-    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
+    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[LeaseFact]:
         query = self._query(query_id)
         offers, now = query.offered(), self.clock()
         until = now + math.floor(seconds * SECOND)
         free = [(rank, offer) for rank, offer in enumerate(offers.items, 1) if not query.held[offer.item_id]]
         leases = [
-            Lease(self.new_id(), query_id, offer.item_id, analyst, now, until, rank, offer.score, offer.mean)
-            for rank, offer in free[:count]
+            LeaseFact(self.new_id(), query_id, item_id, analyst, Action.CLAIMED, now, until, rank, score, mean)
+            for rank, (item_id, score, mean) in free[:count]
         ]
         if not leases and not offers.complete:
             raise ClaimRefused(ClaimCode.NOT_RANKED_YET, f"of query {query_id!r} all that is ranked yet is leased")
@@ -121,23 +117,23 @@ class MemoryClaims(Claims):
         return leases
 
     @override
-    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
+    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> LeaseFact:
         query, lease = self._lease(query_id, lease_id, analyst)
         now = self.clock()
-        lease = lease._replace(until=max(lease.until, now + math.floor(seconds * SECOND)))
+        lease = replace(lease, until=max(lease.until, now + math.floor(seconds * SECOND)))
         query.leases[lease_id] = lease
         query.tell(lease, Action.EXTENDED, now)
         return lease
 
     @override
-    async def release(self, query_id: str, lease_id: str, analyst: str) -> Lease:
+    async def release(self, query_id: str, lease_id: str, analyst: str) -> LeaseFact:
         query, lease = self._lease(query_id, lease_id, analyst)
         query.end(lease_id)
         query.tell(lease, Action.RELEASED, self.clock())
         return lease
 
     @override
-    async def live(self, query_id: str) -> list[Lease]:
+    async def live(self, query_id: str) -> list[LeaseFact]:
         query = self.queries.get(query_id, QueryLeases())
         return sorted(
             (lease for lease_id, lease in query.leases.items() if lease_id not in query.over),
@@ -190,7 +186,7 @@ class MemoryClaims(Claims):
             raise ClaimRefused(ClaimCode.QUERY_DELETED, f"query {query_id!r} was deleted, for good")
         return query
 
-    def _lease(self, query_id: str, lease_id: str, analyst: str) -> tuple[QueryLeases, Lease]:
+    def _lease(self, query_id: str, lease_id: str, analyst: str) -> tuple[QueryLeases, LeaseFact]:
         query = self._query(query_id)
         lease = query.leases.get(lease_id)
         if lease is None:

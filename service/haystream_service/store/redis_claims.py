@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from haystream.events import Action
+from haystream.events import Action, LeaseFact
 from haystream_service.logs import CORRELATION
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.claims import (
@@ -22,10 +22,8 @@ from haystream_service.store.claims import (
     ClaimCode,
     ClaimRefused,
     Claims,
-    Lease,
     Looked,
     Outgoing,
-    lease_of,
 )
 from haystream_service.store.facts import read_lease, read_outgoing
 from haystream_service.store.redis_calls import RedisCalls, Script
@@ -66,7 +64,7 @@ class RedisClaims(Claims):
         self._published = Script("published.lua")
 
     @override
-    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[Lease]:
+    async def claim(self, query_id: str, analyst: str, count: int, seconds: float) -> list[LeaseFact]:
         ids = [uuid4().hex for _ in range(count)]
         keys = self._keys(query_id, "offers", "ranking")
         arguments = [analyst, math.floor(seconds * SECOND), "", CORRELATION.get() or "", *ids]
@@ -84,15 +82,15 @@ class RedisClaims(Claims):
             return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
 
     @override
-    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> Lease:
+    async def extend(self, query_id: str, lease_id: str, analyst: str, seconds: float) -> LeaseFact:
         return await self._act("extended", query_id, lease_id, analyst, math.floor(seconds * SECOND))
 
     @override
-    async def release(self, query_id: str, lease_id: str, analyst: str) -> Lease:
+    async def release(self, query_id: str, lease_id: str, analyst: str) -> LeaseFact:
         return await self._act("released", query_id, lease_id, analyst, 0)
 
     @override
-    async def live(self, query_id: str) -> list[Lease]:
+    async def live(self, query_id: str) -> list[LeaseFact]:
         keys = self._keys(query_id)
         found = await self._calls.run(self._live, keys, [])
         with self._calls.reading(*keys):
@@ -168,7 +166,7 @@ class RedisClaims(Claims):
             return [[away, away, away]] * len(query_ids)
         return [found[at : at + 3] for at in range(0, len(found), 3)]
 
-    async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> Lease:
+    async def _act(self, action: str, query_id: str, lease_id: str, analyst: str, microseconds: int) -> LeaseFact:
         arguments = [action, lease_id, analyst, microseconds, CORRELATION.get() or ""]
         keys = self._keys(query_id)
         code, *found = await self._calls.run(self._lease, keys, arguments)
@@ -191,6 +189,6 @@ class RedisClaims(Claims):
         raise ClaimRefused(code, f"query {query_id!r}: {_WHY[code]}")
 
 
-def _lease(query_id: str, lease_id: bytes, raw: bytes) -> Lease:
+def _lease(query_id: str, lease_id: bytes, raw: bytes) -> LeaseFact:
     stored = read_lease(raw)
-    return lease_of(stored.fact(query_id, lease_id.decode(), Action.CLAIMED, int(stored.begin)))
+    return stored.fact(query_id, lease_id.decode(), Action.CLAIMED, int(stored.begin))

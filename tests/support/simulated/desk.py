@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-from haystream.events import Outcome, Verdict
-from haystream_service.store.claims import ClaimRefused, Lease
+from haystream.events import LeaseFact, Outcome, Verdict
+from haystream_service.store.claims import ClaimRefused
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_lease, decode_verdict, encode_verdict
 from haystream_service.worker.memory_broker import Message
@@ -29,7 +29,7 @@ class Desk:
         self._said = 0
         store.claims.clock = lambda: int(now() * SECOND)
         store.claims.new_id = lambda: f"{rng.getrandbits(64):016x}"
-        self.claimed: list[Lease] = []
+        self.claimed: list[LeaseFact] = []
 
     async def work(self, name: str) -> None:
         """Claim, publish, judge, extend and give back, or forget to."""
@@ -51,7 +51,7 @@ class Desk:
             for lease in leases:
                 await self._act(lease)
 
-    async def _act(self, lease: Lease) -> None:
+    async def _act(self, lease: LeaseFact) -> None:
         await asyncio.sleep(self._rng.uniform(0.0, 3.0))
         claims, where = self._store.claims, (lease.query_id, lease.lease_id, lease.analyst)
         try:
@@ -67,7 +67,7 @@ class Desk:
         if self._rng.random() < 0.7:
             self._publish(lease.query_id)
 
-    def _judge(self, lease: Lease) -> None:
+    def _judge(self, lease: LeaseFact) -> None:
         self._said += 1
         outcome = self._rng.choice(list(Outcome))
         at = self._store.claims.clock()
@@ -99,11 +99,11 @@ class Desk:
                     assert not again, f"{verdict.item_id!r} was judged in time and served again"
 
 
-def _is_on(said: Verdict, lease: Lease) -> bool:
+def _is_on(said: Verdict, lease: LeaseFact) -> bool:
     return (said.query_id, said.item_id) == (lease.query_id, lease.item_id)
 
 
-def _is_by(said: Verdict, lease: Lease) -> bool:
+def _is_by(said: Verdict, lease: LeaseFact) -> bool:
     return _is_on(said, lease) and said.analyst == lease.analyst and said.decided_at >= lease.at
 
 
