@@ -28,7 +28,7 @@ from haystream.arrays import (
 from haystream.copies import Template
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
-from haystream.engines.local.announce import At, look_closely, mark_edges_of, tell_edges, tell_people
+from haystream.engines.local.announce import look_closely
 from haystream.engines.local.budget import (
     COMMON_SHIFT,
     COMMON_SHIFT_WAITS,
@@ -57,6 +57,7 @@ from haystream.engines.local.rebuild import rebuild, weigh
 from haystream.engines.local.refer import mark_reached, refer
 from haystream.engines.local.sides import REMAINING
 from haystream.engines.local.state import COUNTED, State
+from haystream.engines.local.telling import last_told, leave, tell_all, tell_moved
 from haystream.engines.local.update_growth import (
     Rescaling,
     find_lagging,
@@ -73,9 +74,9 @@ from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.held import held
 from haystream.models import MODELS
-from haystream.models.base import Priors, without_data
+from haystream.models.base import Priors
 from haystream.models.graph_prior import prior_means
-from haystream.overlay import entries, put_all, put_rows, rows
+from haystream.overlay import entries, put_all
 
 
 class LocalEngine:
@@ -314,31 +315,10 @@ class LocalEngine:
         pending = None
         if self.readings.pending:
             pending = self._await(None if changes.moves_edges else members_of(state.news.stale).copy())
-        at, rooms = self._told_at(), state.rooms
-        tell_people(state, at)
-        tell_edges(state, at.scale)
-        for note, told, rows_before in (
-            (before.note_people, rooms.people, rooms.rows_before),
-            (before.note_edges, rooms.edges, rooms.covariances_before),
-        ):
-            which = members_of(told).copy()
-            note(which, rows_before[: len(which)].copy())
-        before.settled()
-        people, between, scores = (
-            np.sort(take_all(marked)) for marked in (rooms.people, rooms.edges, state.news.stale)
-        )
+        moved = tell_moved(columns, self.readings)
         self._estimated = self.unfinished
         self.readings.take_step()
-        if pending is not None:
-            scores = union(scores, pending)
-        return Moved(people, between, scores)
-
-    def _told_at(self) -> At:
-        rounded, reference = self.readings.rounded_common(), self._columns.state.people.reference.item()
-        least = min(rounded.mean_shift, reference - COMMON_SHIFT)
-        most = max(rounded.mean_shift, reference + COMMON_SHIFT)
-        variance = max(rounded.variance, self.readings.known_common().variance)
-        return At(least, most, variance, max(rounded.scale, LEAST_SCALE))
+        return moved if pending is None else moved._replace(scores=union(moved.scores, pending))
 
     def _await(self, stale: Ints | None) -> Ints:
         """Take in pending screenings, as `Pending.settle` does; return the edges whose variance they moved."""
@@ -352,71 +332,15 @@ class LocalEngine:
     def _tell_all(self) -> Moved:
         """Say that everything is new."""
         self.may_leave, self._referred = True, False
-        columns, told = self._columns, self._columns.state.news.told
-        self.readings.concentrations.settled()
-        everyone, edges = columns.everyone(), columns.everywhere()
-        self.readings.take_step()
-        put_rows(told.people, everyone, np.column_stack(self.readings.given_common(everyone)))
-        put_all(told.covariance, edges, self.readings.covariances(edges))
-        self.readings.before.settled(lost=True)
-        return Moved(everyone, edges, edges)
+        return tell_all(self._columns, self.readings)
 
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
         """Of one who has not been told of yet, what there is to tell."""
-        last = self._columns.state.news.told
-        mean, reach, variance = rows(last.people, participants).T.copy()
-        covariance = entries(last.covariance, edges)
-        new, between = np.isinf(mean), np.isinf(covariance)
-        if new.any():
-            mean[new], reach[new], variance[new] = self.readings.given_common(participants[new])
-        if between.any():
-            covariance[between] = self.readings.covariances(edges[between])
-        return mean, reach, variance, covariance
+        return last_told(self._columns, self.readings, participants, edges)
 
     def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
-        """Say which are as without data: readers were told of them as such, from now on. Shape (k,) each.
-
-        Scores are made of what readers are told, so that they are made again where that is not what they were told.
-        """
-        state, precision, at = self._columns.state, self._precision, self._told_at()
-        people, tolerance = state.people, state.tolerances.told
-
-        def prior(which: Ints) -> tuple[Floats, Floats]:
-            return people.prior_mean[which], precision.inverse_diagonal[which]
-
-        values = without_data(self._model, *prior(participants))
-        mean, reach, spread = self.readings.given_common(participants)
-        off_mean, off_reach = mean - values[0], reach - values[1]
-        off_spread = spread - values[2] + at.variance * (reach * reach - values[1] * values[1])
-        off = [off_mean + at.least_shift * off_reach, off_mean + at.most_shift * off_reach]
-        off += [at.scale * off_spread, at.scale * off_reach]
-        left = np.abs(off).max(axis=0) <= tolerance  # as `tell_people` compares
-        self._tell_people_without_data(participants[left], np.column_stack(values)[left])
-
-        D, other = (self._model.scale(*prior(ends[edges])) for ends in (state.edges.tail, state.edges.head))
-        covariance = D * other * precision.inverse_edge[edges]
-        same = at.scale * np.abs(self.readings.covariances(edges) - covariance) <= tolerance
-        edges_left = same & (state.data.n[edges] == 0.0)
-        self._tell_edges_without_data(edges[edges_left], covariance[edges_left])
-        return left, edges_left
-
-    def _tell_people_without_data(self, participants: Ints, values: Floats) -> None:
-        news, before = self._columns.state.news, self.readings.before
-        was = rows(news.told.people, participants)
-        new = (was != values).any(axis=1)
-        before.begin()
-        before.note_people(participants[new], was[new])
-        put_rows(news.told.people, participants[new], values[new])
-        mark_edges_of(self._columns.state, participants[new], self._columns.edge_count)
-
-    def _tell_edges_without_data(self, edges: Ints, covariance: Floats) -> None:
-        news, before = self._columns.state.news, self.readings.before
-        was = entries(news.told.covariance, edges)
-        new = was != covariance
-        before.begin()
-        before.note_edges(edges[new], was[new])
-        put_all(news.told.covariance, edges[new], covariance[new])
-        mark_all(news.stale, edges[new])
+        """Which are as without data, shape (k,) each: readers were told of them as such, from now on."""
+        return leave(self._columns, self.readings, self._precision, self._model, participants, edges)
 
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Heal the entries of an inverse at up to `most` participants; then do what is owed. Tell of who waited,
