@@ -51,7 +51,7 @@ def lag(query: QueryState) -> Floats:
     """By how much D of each participant is from what it would be made of now, relative to that."""
     engine = local(query)
     people, now = engine._columns.state.people, engine._precision.inverse_diagonal
-    D = engine._model.scale(people.prior_mean[: len(now)], now)
+    D = engine._data.model.scale(people.prior_mean[: len(now)], now)
     return np.asarray(np.abs(flat(people.scale)[: len(now)] / D - 1.0))
 
 

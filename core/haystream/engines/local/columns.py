@@ -114,12 +114,12 @@ class Columns:
     them for the kernels, and is a new object after `resize`.
     """
 
-    def __init__(self, sides: int, tolerances: Tolerances, entries: EntryTolerances, workspace: Workspace) -> None:
+    def __init__(self, tolerances: Tolerances, entries: EntryTolerances, workspace: Workspace) -> None:
         self.participants = 0
         self.edge_count = 0
         self._workspace = workspace
         self._steps = fresh_steps()
-        none = np.zeros(0)
+        none, sides = np.zeros(0), len(tolerances.sides)
         nobody = whole(none, 1)
         self._state = State(
             system(Graph(), whole(none), bits(0), nobody),
