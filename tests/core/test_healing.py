@@ -1,13 +1,19 @@
 """Whom it makes wait for healing that somebody's entry of the inverse is found to have drifted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from support.histories import item
+from support.histories import item, verdict
 
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
+from haystream.engines.local import LocalEngine
 from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.events import ModelName, Outcome, Query
+from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import flat
+from haystream.query_state import QueryState
 
 TOLERANCE = 1e-5
 
@@ -71,3 +77,28 @@ def test_what_is_found_by_the_drift_of_a_contact_is_healed(contacts: int) -> Non
     make_wait(precision, 4)
     heal_everybody(precision)
     np.testing.assert_allclose(precision.inverse_diagonal, exact, atol=5.0 * TOLERANCE)
+
+
+@pytest.mark.parametrize(("model", "people", "correlation"), [("relevance", 12, 0.2), ("rates", 8, 0.2)])
+def test_whom_data_on_one_pair_have_moved_is_healed(model: ModelName, people: int, correlation: float) -> None:
+    """All know one another. Data that are there at the start say much of what two have together, and little of
+    either alone: all others are moved by what they have in common with both."""
+    collection, count = Collection("default"), people * (people - 1) // 2
+    for u in range(people):
+        for v in range(u):
+            collection.add(item(f"i{len(collection)}", f"p{u}", f"p{v}"))
+    for n in range(50):
+        collection.add(item(f"s{n}", "p0", "p1"))
+    prior = replace(DEFAULT_PRIORS[model], mean=0.5, correlation=correlation)
+    query = QueryState(Query("q", prior=prior), collection)
+    for n in range(50):
+        query.apply_verdict(verdict(n, f"s{n}", Outcome.RELEVANT if n % 3 else Outcome.IRRELEVANT))
+    query.finish()
+    assert isinstance(query.engine, LocalEngine)
+    state, graph = query.engine._columns.state, collection.graph
+    matrix = np.diag(flat(state.system.diagonal)[:people])
+    matrix[graph.tail, graph.head] = matrix[graph.head, graph.tail] = flat(state.system.off)[:count]
+    exact, entries = np.linalg.inv(matrix), state.inverse
+    wanted = exact.diagonal(), exact[graph.tail, graph.head]
+    for got, exactly in zip((entries.on_participant, entries.on_edge), wanted, strict=True):
+        np.testing.assert_allclose(flat(got)[: len(exactly)], exactly, atol=entries.tolerances.strain)

@@ -133,40 +133,58 @@ def left_out(column: Scratch, other: Floats) -> float:
 
 
 @compiled
-def read_column(system: System, inverse: Inverse, u: int, column: Scratch) -> float:
-    """Take what a column k of the inverse, solved up to a residual ρ, says of a participant and its contacts.
+def read_entry(inverse: Inverse, u: int, column: Scratch) -> float:
+    """Take what a column k of the inverse, solved up to a residual ρ, says of a participant, and return by how much
+    its entry had been off.
 
-    (Λ⁻¹)_uu = k_u + ρᵀk + ρᵀΛ⁻¹ρ: without its last term, which is left out, its error is of second order. A
-    contact's entry gets one more step, k_v + ρ_v / Λ_vv. Returns by how much the contacts' entries had been off at
-    most.
+    (Λ⁻¹)_uu = k_u + ρᵀk + ρᵀΛ⁻¹ρ: without its last term, which is left out, its error is of second order.
     """
-    cells, on_edge, drift = column.cells, inverse.on_edge, 0.0
-    put(inverse.on_participant, u, cells[u, VALUE] + left_out(column, cells[:, VALUE]))
-    first = system.start[u]
+    was, cells = entry(inverse.on_participant, u), column.cells
+    afresh: float = cells[u, VALUE] + left_out(column, cells[:, VALUE])
+    put(inverse.on_participant, u, afresh)
+    return abs(afresh - was)
+
+
+@inlined
+def at_contact(column: Scratch, v: int) -> float:
+    """What a column of the inverse says of a contact: one more step, k_v + ρ_v / Λ_vv."""
+    return float(column.cells[v, VALUE] + column.cells[v, RESIDUAL] / column.cells[v, DIAGONAL])
+
+
+@compiled
+def read_contacts(system: System, inverse: Inverse, u: int, column: Scratch) -> float:
+    """Take what a column of the inverse says of a participant's contacts, and return by how much their entries had
+    been off at most."""
+    drift, first = 0.0, system.start[u]
     for i in range(first, first + system.degree[u]):
-        v, e = system.contact[i], system.incident[i]
-        afresh = cells[v, VALUE] + cells[v, RESIDUAL] / cells[v, DIAGONAL]
-        drift = max(drift, abs(afresh - entry(on_edge, e)))
-        put(on_edge, e, afresh)
+        e, afresh = system.incident[i], at_contact(column, system.contact[i])
+        drift = max(drift, abs(afresh - entry(inverse.on_edge, e)))
+        put(inverse.on_edge, e, afresh)
     return drift
 
 
 @compiled
-def doubt_contacts(system: System, inverse: Inverse, u: int, moved: float) -> None:
+def doubt_contacts(system: System, inverse: Inverse, u: int, column: Scratch, moved: float) -> None:
     """Strain contacts of a participant whose entry had drifted by so much, unless they are fresh.
 
     Of what one contact v has, (Λ⁻¹)_uv² / (Λ⁻¹)_vv at most is in u's entry. What moved that was at u, or at least a
     contact's part of it was in some v: who may be that one waits. Of the others, which are contacts of a hub, v has
-    moved with u by (Λ⁻¹)_uv² / (Λ⁻¹)_uu² of what u did, which is negligible for most."""
+    moved with u by (Λ⁻¹)_uv² / (Λ⁻¹)_uu² of what u did, which is negligible for most.
+
+    What has moved neither of them alone, such as data on an edge, which are of a sum, has moved v by c² over what u
+    did. c, by which it has moved what they have in common, is what (Λ⁻¹)_uv is off by, not read off the column yet:
+    as far as that is more than columns are.
+    """
     queue, on_participant, tolerances = inverse.healing, inverse.on_participant, inverse.tolerances
     first, count = system.start[u], system.degree[u]
     here, part = entry(on_participant, u), moved / max(count, 1)
     for i in range(first, first + count):
-        v = system.contact[i]
+        v, was = system.contact[i], entry(inverse.on_edge, system.incident[i])
         if queue.fresh[v] == 0:
-            square = entry(inverse.on_edge, system.incident[i]) ** 2
-            behind_it = square >= part * entry(on_participant, v)
-            strain = np.inf if behind_it else moved * square / (here * here)
+            afresh = at_contact(column, v)
+            in_common = max(abs(afresh - was) - tolerances.healed, 0.0)
+            behind_it = afresh * afresh >= part * entry(on_participant, v)
+            strain = np.inf if behind_it else max(moved * (afresh / here) ** 2, in_common * in_common / moved)
             if strain > tolerances.negligible:  # memory that is written to is the query's own from then on
                 add_strain(queue, v, strain, tolerances.strain)
 
@@ -189,15 +207,14 @@ def heal(system: System, inverse: Inverse, most: int, room: Scratch, healed: Mar
         queue.waiting[u] = 0
         put(queue.strain, u, 0.0)
         queue.fresh[u] = 1
-        was = entry(inverse.on_participant, u)
         begin(system, room, u, 1.0)
         solve(system, tolerances.healed, room)
-        drift = read_column(system, inverse, u, room)
-        moved = abs(entry(inverse.on_participant, u) - was)
-        forget(room)
-        # An edge's entry is read off the columns of both its ends, which differ: it cannot tell.
+        moved = read_entry(inverse, u, room)
+        # An edge's entry is read off the columns of both its ends, which differ: alone it cannot tell.
         if moved > tolerances.drifted:
-            doubt_contacts(system, inverse, u, moved)
+            doubt_contacts(system, inverse, u, room, moved)
+        drift = read_contacts(system, inverse, u, room)
+        forget(room)
         worst = max(worst, drift, moved)
         mark(healed, u)
         if stop[0] != 0:
