@@ -21,11 +21,19 @@ from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, 
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.store import redis_queries
-from haystream_service.store.base import UNREADABLE, Appended, Change, Position, StoreDamaged, StoreUnavailable
+from haystream_service.store.base import (
+    UNREADABLE,
+    Appended,
+    Change,
+    Position,
+    StoreDamaged,
+    StoreUnavailable,
+    VerdictsLost,
+)
 from haystream_service.store.claims import ClaimRefused, Offer, Offers
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
-from haystream_service.store.redis_log import _Known
+from haystream_service.store.redis_log import ITEMS_A_SCRIPT, _Known
 from haystream_service.wire import decode_lease
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
@@ -138,11 +146,45 @@ async def test_verdicts_that_somebody_deleted_are_missed_though_more_were_saved_
     verdicts = [Verdict(f"v{n}", "q", f"i{n}", "zoe", Outcome.RELEVANT, n) for n in range(5)]
     await store.save_query(replace(change("q"), verdicts=verdicts[:2], revision=1))
     await client.delete(f"{redis_prefix}:{{q:q}}:verdicts")
-    await store.save_query(replace(change("q"), verdicts=verdicts[2:], expected=1, revision=2))
-    with pytest.raises(StoreDamaged, match="of 5 verdicts Redis has 3"):
+    assert not await store.save_query(replace(change("q"), verdicts=verdicts[2:], expected=1, revision=2))
+    with pytest.raises(VerdictsLost, match="of 5 verdicts Redis has 3") as caught:
         await store.load_query("q")
+    assert sorted(verdict.verdict_id for verdict in caught.value.left.verdicts) == ["v2", "v3", "v4"]
+    await store.expect_verdicts("q", 3)
+    assert await store.save_query(replace(change("q"), verdicts=verdicts, expected=2, revision=3))
+    assert len((await store.load_query("q")).verdicts) == 5
     await store.delete_query("q", 0, revision=9, read=Position(1))
     assert (await store.load_query("q")).verdicts == ()
+
+
+async def test_ids_that_somebody_deleted_are_made_anew_of_the_log(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    """By whoever needs them first; an item with several entries has its last one, and one of nobody stays that."""
+    key = Keys(redis_prefix).ids("c")
+    said = [Item(f"m{n}", "c", "ann", (f"p{n}",)) for n in range(ITEMS_A_SCRIPT + 2)]
+    await store.append_items("c", [*said, replace(said[1], uri="mid:1"), Withdrawal("gone", "c")])
+    ids = await client.hgetall(key)
+
+    async def needed() -> list[object]:
+        count = await store.item_count("c")
+        await client.delete(key)
+        found = await store.find_items("c", ["m1", "gone", "nobody"])
+        await client.delete(key)
+        answers = await store.append_items("c", [said[2], replace(said[3], sender="bob")])
+        return [count, found, answers]
+
+    before = await needed()
+    assert await client.hgetall(key) == ids
+    assert before == [
+        len(ids),
+        [replace(said[1], uri="mid:1"), Withdrawal("gone", "c"), None],
+        [Appended.KNOWN, Appended.CONFLICT],
+    ]
+    assert await client.ttl(key) == -1
+    await client.delete(key)
+    assert await asyncio.gather(*(store.item_count("c") for _ in range(5))) == [len(ids)] * 5
+    assert await client.keys(f"{redis_prefix}:{{c:c}}:ids*") == [key.encode()]
 
 
 async def test_a_log_that_is_gone_takes_along_what_is_known_of_its_entries(
@@ -178,6 +220,28 @@ async def test_others_read_the_rows_as_numbers(store: RedisStore, client: Any, r
     np.testing.assert_array_equal(found["index"], [7, 300])
     np.testing.assert_array_equal(found["row"], [[1, 2, 3], [4, 5, 6]])
     assert await client.hget(keys.query("q", "meta"), "size") == b"9 8"
+
+
+@pytest.mark.parametrize("part", ["people-told", "pairs-told"])
+@pytest.mark.parametrize("left", [0, 28], ids=["deleted", "cut short"])
+async def test_rows_that_somebody_took_away_are_missed_until_all_are_written_anew(
+    store: RedisStore, client: Any, redis_prefix: str, part: str, left: int
+) -> None:
+    def saved(revision: int, index: list[int], *, whole: bool = False) -> Change:
+        told = tables(rows(index), rows(index), whole=whole)
+        return replace(change("q"), expected=revision - 1, revision=revision, tables=told)
+
+    key = Keys(redis_prefix).query("q", part)
+    assert await store.save_query(saved(1, [2, 5, 7], whole=True))
+    await client.set(key, (await client.get(key))[:left])
+    for revision in (2, 3):
+        with pytest.raises(StoreDamaged, match=f"of 84 bytes Redis has {left} in {key}"):
+            await store.read_tables("q")
+        assert not await store.save_query(saved(revision, [2, 5, 7, 8]))
+    assert await store.save_query(saved(4, [2, 8], whole=True))
+    read = await store.read_tables("q")
+    assert read is not None
+    assert (list(read.participants.index), list(read.edges.index)) == ([2, 8], [2, 8])
 
 
 @pytest.mark.parametrize("earlier_only", [True, False])

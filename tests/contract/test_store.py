@@ -319,8 +319,8 @@ async def test_of_two_writers_at_once_one_wins(store: Any) -> None:
     await store.save_query(change())
     rivals = [change(expected=10, revision=20 + n, verdicts=[verdict(n)]) for n in range(8)]
     results = await asyncio.gather(*map(store.save_query, rivals), return_exceptions=True)
-    assert sorted(type(r).__name__ for r in results) == ["Fenced"] * 7 + ["NoneType"]
-    winner = results.index(None)
+    assert sorted(type(r).__name__ for r in results) == ["Fenced"] * 7 + ["bool"]
+    winner = results.index(True)
     loaded = await store.load_query("q")
     assert (loaded.revision, loaded.verdicts) == (20 + winner, (verdict(winner),))
 

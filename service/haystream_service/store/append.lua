@@ -4,13 +4,15 @@
 -- entry that it was made from, or nothing: then it is what a record says, and is appended where nothing is known.
 -- Answers, for each: 1 appended; 0 that is what is known; -1 the item is known with other people; -2 the collection
 -- was deleted (`ids` has nothing but the empty id); {number, entry} that is known and has to be put together with
--- this one; or -3 where that would be too much for one answer: to be asked again.
+-- this one; or -3 where that would be too much for one answer: to be asked again. Nil where `ids` alone is gone.
 local ENOUGH = 4194304  -- bytes
 local log, ids = KEYS[1], KEYS[2]
 local deleted = redis.call('HEXISTS', ids, '') == 1
 local entries = redis.call('XLEN', log)
 if entries == 0 and not deleted then  -- the log alone is gone: what `ids` says is of entries that will be others
   redis.call('DEL', ids)
+elseif entries > 0 and redis.call('EXISTS', ids) == 0 then
+  return nil
 end
 local answers, bytes = {}, 0
 

@@ -231,6 +231,17 @@ class StoreDamaged(Exception):  # noqa: N818
     somebody else was at it."""
 
 
+class VerdictsLost(StoreDamaged):
+    """The store has fewer verdicts of a query than were saved: what is `left` of it, how many it `had`, and that in
+    words."""
+
+    def __init__(self, left: "StoredQuery", had: int, said: str, mend: str) -> None:
+        super().__init__(f"{said}: {mend}")
+        self.left = left
+        self.had = had
+        self.said = said
+
+
 class SharedDamaged(StoreUnavailable):
     """The same of a key that all queries need: nothing can be done before a person has mended it."""
 
@@ -295,15 +306,16 @@ class Queries(Protocol):
         ...
 
     async def load_query(self, query_id: str) -> StoredQuery | None:
-        """The saved query, read in one consistent step."""
+        """The saved query, read in one consistent step. Raises `VerdictsLost`."""
         ...
 
     async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
         """What is saved of each of those queries, but for their verdicts; None where nothing is."""
         ...
 
-    async def save_query(self, change: Change, *, claimable: bool = True) -> None:
-        """Write one batch in one atomic step, or raise `Fenced` and write nothing.
+    async def save_query(self, change: Change, *, claimable: bool = True) -> bool:
+        """Write one batch in one atomic step, or raise `Fenced` and write nothing. Whether all is there that was
+        saved of the query before, so far as is seen from there; where it is not, somebody else was at it.
 
         Where it is not `claimable`, nothing may be claimed from the query until `let_claim` says so.
         """
@@ -353,6 +365,10 @@ class Queries(Protocol):
 
     async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
         """The same of several queries; UNREADABLE of one whose key holds something else."""
+        ...
+
+    async def expect_verdicts(self, query_id: str, count: int) -> None:
+        """Have a query, if it is saved, say that so many verdicts of it were."""
         ...
 
     async def lower_cursor(self, query_id: str, cursor: int) -> None:

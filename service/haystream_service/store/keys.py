@@ -35,6 +35,7 @@ Of a collection that was deleted there is no log, and `ids` has the empty id alo
 there is `meta`, without what is shared, with settings that say so and, once readers were told, `withdrawn`.
 
 `verdicts` in `meta` is how many were saved: a query of which some are gone is not taken for one that has fewer.
+`told` is `revision participants edges`: how many bytes of rows there were when that revision was saved.
 
 A number is 4 bytes (uint32) and the rest float64, all little-endian: 28 bytes a row. Rows are in no order, no
 number is there twice, and at number 2³² − 1 there is no row. `size` in `meta` is how many participants and edges of

@@ -171,13 +171,13 @@ class MemoryStore(Store):
         return [None if saved is None else _head(saved) for saved in found]
 
     @override
-    async def save_query(self, change: Change, *, claimable: bool = True) -> None:
+    async def save_query(self, change: Change, *, claimable: bool = True) -> bool:
         saved, tables = self._saved.get(change.query_id), change.tables
         stored = saved.query.revision if saved else 0
         mark = fingerprint(change)
         if stored != change.expected:
             if saved and stored == change.revision and saved.fingerprint == mark:
-                return
+                return True
             raise Fenced(change.query_id, change.expected, stored)
         settings = change.settings or (saved.query.settings if saved else None)
         if settings is None:
@@ -203,6 +203,7 @@ class MemoryStore(Store):
             saved.edges.clear()
         _patch(saved.participants, tables.participants)
         _patch(saved.edges, tables.edges)
+        return True
 
     @override
     async def keep_leases(self, query_id: str, partition: int, facts: Sequence[LeaseFact]) -> None:
@@ -268,6 +269,10 @@ class MemoryStore(Store):
     @override
     async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
         return [await self.read_revision(query_id) for query_id in query_ids]
+
+    @override
+    async def expect_verdicts(self, query_id: str, count: int) -> None:
+        """Nobody takes any away here."""
 
     @override
     async def lower_cursor(self, query_id: str, cursor: int) -> None:

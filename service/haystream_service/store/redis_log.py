@@ -4,9 +4,11 @@ Records of one item are put together in Python, by the one rule that there is (`
 answers what is known, and takes what was made from that only while it still is.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from secrets import token_hex
+from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
@@ -18,6 +20,8 @@ from haystream_service.store.facts import encode_entry, read_entry
 from haystream_service.store.redis_calls import RedisPart, Script
 from haystream_service.store.tables import DIGEST_BYTES, digest
 
+log = logging.getLogger(__name__)
+
 ITEMS_A_SCRIPT = 500
 """A script holds up every other client while it runs: this many items take about 2 ms."""
 
@@ -26,6 +30,9 @@ READ_BYTES = 4 << 20
 
 AWAITED = 20
 """Entries of an answer that was waited for: what more there is comes with the next."""
+
+LEFT_SECONDS = 3600
+"""For so long what was made anew stays of a process that ended before it was put into its place."""
 
 _ANSWERS = {1: Appended.ADDED, 0: Appended.KNOWN, -1: Appended.CONFLICT, -2: Appended.DELETED, -3: None}
 """None: it has to be told again."""
@@ -44,6 +51,7 @@ class RedisLogs(RedisPart, Logs):
     _append = Script("append.lua")
     _find = Script("find.lua")
     _read_log = Script("read_log.lua")
+    _put_ids = Script("restore_ids.lua")
     _delete_collection = Script("delete_collection.lua")
 
     @override
@@ -98,7 +106,7 @@ class RedisLogs(RedisPart, Logs):
         arguments: list[bytes] = []
         for entry, made_from in entries:
             arguments += (entry.item_id.encode(), digest(entry), encode_entry(entry), made_from)
-        answers = await self._run(self._append, self._log_keys(collection), arguments)
+        answers = await self._asked(self._append, collection, arguments)
         return [_Known(*answer) if isinstance(answer, list) else _ANSWERS[answer] for answer in answers]
 
     @override
@@ -125,6 +133,9 @@ class RedisLogs(RedisPart, Logs):
         _, ids = self._log_keys(collection)
         async with self._answering(ids):
             count = int(await self._redis.hlen(ids))
+        if not count and await self.entry_count(collection):
+            await self._restore_ids(collection)
+            return await self.item_count(collection)
         return 0 if count == 1 and await self.is_deleted(collection) else count
 
     @override
@@ -136,7 +147,7 @@ class RedisLogs(RedisPart, Logs):
         if not item_ids:
             return []
         arguments = [b"%d" % DIGEST_BYTES, *(item_id.encode() for item_id in item_ids)]
-        entries = await self._run(self._find, self._log_keys(collection), arguments)
+        entries = await self._asked(self._find, collection, arguments)
         with self._reading(*self._log_keys(collection)):
             return [None if entry is None else read_entry(entry) for entry in entries]
 
@@ -163,6 +174,30 @@ class RedisLogs(RedisPart, Logs):
             async with self._answering(key):
                 return cast(bytes | None, await self._redis.get(key))
         return None
+
+    async def _asked(self, script: Script, collection: str, arguments: Sequence[bytes]) -> Any:
+        """What a script answers that needs `ids`."""
+        while (answer := await self._run(script, self._log_keys(collection), arguments)) is None:
+            await self._restore_ids(collection)
+        return answer
+
+    async def _restore_ids(self, collection: str) -> None:
+        """Make `ids`, which somebody has deleted, anew of the log. Meanwhile nobody appends to that."""
+        log_key, ids = self._log_keys(collection)
+        made = f"{ids}:{token_hex(8)}"
+        log.error("Redis has %s and lacks %s, which is made anew", log_key, ids)
+        after = 0
+        while entries := await self.read_items(collection, after, limit=ITEMS_A_SCRIPT):
+            said = {
+                entry.item_id: digest(entry) + b"%d" % number
+                for number, entry in enumerate(entries, start=after + 1)
+            }
+            async with self._answering(made):
+                await self._redis.hset(made, mapping=said)
+                await self._redis.expire(made, LEFT_SECONDS)
+            after += len(entries)
+        if after:
+            await self._run(self._put_ids, [ids, made], [])
 
     def _log_keys(self, collection: str) -> tuple[str, str]:
         return self._keys.log(collection), self._keys.ids(collection)

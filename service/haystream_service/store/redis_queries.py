@@ -21,6 +21,7 @@ from haystream_service.store.base import (
     Queries,
     StoreDamaged,
     StoredQuery,
+    VerdictsLost,
 )
 from haystream_service.store.damage import REBUILD
 from haystream_service.store.facts import (
@@ -48,6 +49,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TABLES = "people-told", "pairs-told"
+LESS = b"less"
+"""What `save.lua` answers where somebody else has taken away some of what was saved."""
 OLD_TABLES = "participants", "edges"
 """As formats 1 to 3 have them."""
 
@@ -89,15 +92,17 @@ class RedisQueries(RedisLists, Queries):
         with self._reading(*keys):
             read = read_meta(meta)
             settings = decode_stored_query(meta[b"settings"], query_id.encode())
-            if len(verdicts) < (saved := int(meta.get(b"verdicts", 0))):
-                raise StoreDamaged(f"of {saved} verdicts Redis has {len(verdicts)} in {keys[1]}: {REBUILD}")
+            had = int(meta.get(b"verdicts", 0))
             folded = await _by_turns(fact, list(zip(leases[::2], leases[1::2], strict=True)))
-            return StoredQuery(
+            stored = StoredQuery(
                 settings,
                 *read,
                 verdicts=tuple(await _by_turns(read_verdict, verdicts)),
                 leases=tuple(fact for fact in folded if fact is not None),
             )
+        if len(verdicts) < had:
+            raise VerdictsLost(stored, had, f"of {had} verdicts Redis has {len(verdicts)} in {keys[1]}", REBUILD)
+        return stored
 
     @override
     async def read_heads(self, query_ids: Sequence[str]) -> list[Head | None]:
@@ -112,7 +117,7 @@ class RedisQueries(RedisLists, Queries):
         return heads
 
     @override
-    async def save_query(self, change: Change, *, claimable: bool = True) -> None:
+    async def save_query(self, change: Change, *, claimable: bool = True) -> bool:
         query_id = change.query_id
         if change.expected == 0:
             if change.settings is None:
@@ -124,8 +129,9 @@ class RedisQueries(RedisLists, Queries):
             # Before a lease is stored: the owner is sure to look at it then.
             await self._list(query_id, change.partition, self._keys.leased(change.partition))
             stored = await self._run(self._save, keys, _arguments(change, claimable=claimable, listed=True))
-        if stored is not None:
+        if stored not in {None, LESS}:
             raise Fenced(query_id, change.expected, int(stored))
+        return stored is None
 
     @override
     async def keep_leases(self, query_id: str, partition: int, facts: Sequence[LeaseFact]) -> None:
@@ -196,6 +202,10 @@ class RedisQueries(RedisLists, Queries):
         return list(map(_revision, found))
 
     @override
+    async def expect_verdicts(self, query_id: str, count: int) -> None:
+        await self._run(self._set_in_meta, [self._keys.query(query_id, "meta")], ["verdicts", count])
+
+    @override
     async def lower_cursor(self, query_id: str, cursor: int) -> None:
         await self._run(self._set_in_meta, [self._keys.query(query_id, "meta")], ["cursor", cursor])
 
@@ -232,7 +242,12 @@ class RedisQueries(RedisLists, Queries):
         found = await self._run(self._read, keys, [])
         if found is None:
             return None
-        shared, settings, size, *strings = found
+        shared, settings, size, saved, *strings = found
+        for key, bytes_saved, rows in zip(keys[1:], saved, strings, strict=False):
+            if (there := len(rows or b"")) < bytes_saved:
+                raise StoreDamaged(
+                    f"of {bytes_saved} bytes Redis has {there} in {key}: the next save writes them anew"
+                )
         with self._reading(*keys):
             people, pairs = (
                 (whole_table if size is None else table)(rows or b"", columns)

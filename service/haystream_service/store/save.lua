@@ -10,8 +10,8 @@
 --       query is in its partition's set of those that have leases, 24 '1' where ranking and tables are to be saved anew,
 --       then (verdict id, wire JSON) for each new verdict, (lease id, '1' where it is over, lease) for each fact, the
 --       ids of those that ended, the offers.
--- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), 'index' where 23 has to be
--- done first, else the stored revision.
+-- Answers nil where the change is stored (now, or by an earlier try whose reply was lost), 'less' where it is and somebody
+-- else has taken away some of what was stored before, 'index' where 23 has to be done first, else the stored revision.
 local meta = KEYS[1]
 local stored = redis.call('HGET', meta, 'revision') or '0'
 if stored ~= ARGV[1] then
@@ -52,8 +52,18 @@ redis.call('SET', KEYS[7], ARGV[11])
 if ARGV[20] == '1' then
   redis.call('DEL', KEYS[8], KEYS[9], KEYS[11], KEYS[12])
 end
-apply(KEYS[8], ARGV[12])
-apply(KEYS[9], ARGV[13])
+local of, people, pairs = string.match(redis.call('HGET', meta, 'told') or '', '^(%d+) (%d+) (%d+)$')
+local bytes = of == stored and {tonumber(people), tonumber(pairs)} or {0, 0}
+local cut_short = false
+for at = 1, 2 do
+  local key = KEYS[7 + at]
+  if ARGV[20] ~= '1' and redis.call('STRLEN', key) < bytes[at] then
+    cut_short = true  -- what is added to it would stand behind rows of zeros
+  else
+    apply(key, ARGV[11 + at])
+    bytes[at] = redis.call('STRLEN', key)
+  end
+end
 if ARGV[19] ~= '' then
   redis.call('DEL', KEYS[10])
   redis.call('RPUSH', KEYS[10], ARGV[19])
@@ -70,17 +80,19 @@ for at = first_ended, first_offer - 1 do
     end_lease(ARGV[at], lease)
   end
 end
--- Those that somebody deletes are counted on, by which whoever loads the query next misses them; those that an earlier
--- version, or a try that was refused, has put there are not counted yet.
+-- Those that somebody deletes are counted on, by which they are missed; those that an earlier version, or a try that was
+-- refused, has put there are not counted yet.
 local verdicts = tonumber(redis.call('HGET', meta, 'verdicts') or '0')
 for at = 25, first_lease - 1, 2 do
   verdicts = verdicts + redis.call('HSET', KEYS[6], ARGV[at], ARGV[at + 1])
 end
-verdicts = math.max(verdicts, redis.call('HLEN', KEYS[6]))
+local there = redis.call('HLEN', KEYS[6])
+verdicts = math.max(verdicts, there)
 local said = {'revision', ARGV[2], 'fingerprint', ARGV[3], 'partition', ARGV[4],
   'queries_offset', furthest('queries_offset', ARGV[5]), 'verdicts_offset', furthest('verdicts_offset', ARGV[6]),
   'leases_offset', furthest('leases_offset', ARGV[14]), 'cursor', ARGV[7], 'touched', ARGV[8], 'shared', ARGV[10],
-  'size', ARGV[21], 'history', ARGV[22], 'unfinished', ARGV[24], 'verdicts', string.format('%.0f', verdicts)}
+  'size', ARGV[21], 'history', ARGV[22], 'unfinished', ARGV[24], 'verdicts', string.format('%.0f', verdicts),
+  'told', string.format('%s %.0f %.0f', ARGV[2], bytes[1], bytes[2])}
 if ARGV[9] ~= '' then
   said[#said + 1] = 'settings'
   said[#said + 1] = ARGV[9]
@@ -90,4 +102,7 @@ if ARGV[15] == '1' then
   said[#said + 1] = '1'
 end
 redis.call('HSET', meta, unpack(said))
+if there < verdicts or cut_short then
+  return 'less'
+end
 return nil

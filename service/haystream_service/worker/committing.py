@@ -162,11 +162,12 @@ class Committing:
         shared, claimable = self._shared, self._shared.generation() is not None
         try:
             with shared.timed("save"):
-                await shared.retry(lambda: shared.store.save_query(change, claimable=claimable))
+                whole = await shared.retry(lambda: shared.store.save_query(change, claimable=claimable))
         except ValueError as error:
             raise QueryFailed(Code.NOT_FINITE, f"what was computed cannot be stored: {error}") from error
         loaded.revision, loaded.saved = change.revision, change.position
         loaded.unsaved_settings = False
+        loaded.lacking = loaded.lacking or not whole
         with shared.timed("publish"):
             await shared.retry(lambda: shared.publisher.publish_ranking(self._query_id, change.ranking))
         shared.metrics.rankings_published.inc()

@@ -79,6 +79,8 @@ class Loaded:
     """The same of those that took in what its collection got, since anything came for the query."""
     worked: float = float("-inf")
     """When it took something in last, on the monotonic clock."""
+    lacking: bool = False
+    """Whether the store has lost something of the query that is not saved anew by itself."""
     slimmed: bool = False
     """Whether `QueryState.slim` was tried since, and is as good as done."""
 

@@ -1,6 +1,7 @@
 """How an owner gets hold of its query: from the store, or new from the first settings that come."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,10 +10,10 @@ from typing import cast
 
 from haystream.engine_choice import check_supported
 from haystream.errors import QueryFailed, Rejected
-from haystream.events import Query, Status
+from haystream.events import Query, Status, Verdict
 from haystream.query_state import QueryState
 from haystream_service.kafka.records import OWNED, Kind, Offsets
-from haystream_service.store.base import Fenced, Note, Position, Spans, StoredQuery
+from haystream_service.store.base import Fenced, Note, Position, Span, Spans, StoredQuery, VerdictsLost
 from haystream_service.worker.batch import Batch, Delivery, decode
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.exclusive import Turn
@@ -23,6 +24,8 @@ from haystream_service.worker.intake import collection_deleted
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.shared import Shared
 from haystream_service.worker.troubles import Troubles, computing
+
+log = logging.getLogger(__name__)
 
 
 class Opening:
@@ -68,7 +71,7 @@ class Opening:
             return None, None
         # What an assignment finds out while the query is read may be newer than what is read: nothing is lost then.
         expected = seen() or 0
-        stored = await self._stored()
+        stored, lost = await self._stored()
         loaded: Loaded | None
         if stored is None:
             loaded, note = await self._open(batch, mailbox, note, troubles)
@@ -81,23 +84,45 @@ class Opening:
         else:
             if troubles.listed:  # who opened it may have done so when the store had gone back
                 note = await troubles.adopt_unknown(note)
+            if lost is not None:
+                note = await self._read_again(lost, troubles)
             again = await self._passed_over(note.passed)
             loaded = await self._load(stored, again, troubles)
             batch.add_again(again)
         return loaded, note if loaded and (note.passed or troubles.listed) else None
 
-    async def _stored(self) -> StoredQuery | None:
-        """The query as it was saved; None where nobody has opened it."""
-        shared = self._shared
+    async def _stored(self) -> tuple[StoredQuery | None, VerdictsLost | None]:
+        """The query as it was saved, None where nobody has opened it; and whether it lacks verdicts."""
+        shared, lost = self._shared, None
         with computing():
             load = partial(shared.store.load_query, self._query_id)
-            stored = await shared.retry(load, permit=shared.loads)
+            try:
+                stored = await shared.retry(load, permit=shared.loads)
+            except VerdictsLost as less:
+                stored, lost = less.left, less
         if stored is None:
             # Nobody has opened it, or everything is gone: a verdict must not be refused for the latter.
             await shared.check_not_lost()
         elif stored.partition == self._partition:
             self._ends = await shared.check_same_topics(self._query_id, stored.partition, stored.position)
-        return stored
+        return stored, lost
+
+    async def _read_again(self, lost: VerdictsLost, troubles: Troubles) -> Note:
+        """The query's note, in which all its verdicts are to be read once more: somebody deleted some in the store.
+
+        Raises `VerdictsLost` where Kafka has not all of them any more, either.
+        """
+        verdicts = Span(0, lost.left.position.verdicts_offset)
+        again = (delivery.event for delivery in await self._passed_over(Spans(verdicts=verdicts)))
+        known = {verdict.verdict_id for verdict in lost.left.verdicts}
+        if len(known | {event.verdict_id for event in again if isinstance(event, Verdict)}) < lost.had:
+            raise lost
+        log.error("query %r: %s; all are read from Kafka again", self._query_id, lost.said)
+        note = await troubles.have_read_again(verdicts)
+        # After that: until they are read, the note says that they have to be.
+        expect = partial(self._shared.store.expect_verdicts, self._query_id, len(known))
+        await self._shared.retry(expect)
+        return note
 
     async def _passed_over(self, spans: Spans) -> list[Delivery]:
         """What was passed over and is an event, read once more."""

@@ -304,6 +304,9 @@ class QueryOwner:
         if loaded is None:
             return True
         await self._troubles.went_well(loaded.saved)
+        if loaded.lacking:
+            log.warning("query %r: Redis has less of it than was saved; loading it again", self.query_id)
+            self.load_again()
         if (due := loaded.put_off) is not None:
             self._alarm.set(max(LEAST_SECONDS, due - self._shared.clock.monotonic()))
         if self._troubles.suspect:

@@ -220,6 +220,11 @@ class Troubles:
         await self._retry(lambda: shared.store.take_up(self._query_id, self._partition, note, revision))
         self.listed = False
 
+    async def have_read_again(self, verdicts: Span) -> Note:
+        """Note that verdicts there have to be read once more, by whoever loads the query; the note with that."""
+        await self._note_passed(Spans(verdicts=verdicts))
+        return await self._retry(lambda: self._shared.store.read_note(self._query_id))
+
     async def _note_passed(self, spans: Spans) -> None:
         """Note where records lie that have to be read again."""
         shared = self._shared

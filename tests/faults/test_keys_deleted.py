@@ -1,0 +1,129 @@
+"""Keys that somebody deletes in Redis while a worker runs, or before it starts: what they held is had again."""
+
+import asyncio
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+from redis.asyncio import Redis
+from support.pipeline import Pipeline, admin_client, settings_on, until
+from support.seeds import faults
+
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.settings import Settings
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
+
+ALL = -1
+"""As Kafka has it."""
+
+
+@pytest.fixture
+def settings(kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str) -> Settings:
+    return settings_on(kafka, own_valkey, topic_prefix)
+
+
+def item(number: int) -> Item:
+    return Item(f"i{number}", "default", f"p{number % 5}", (f"p{5 + number % 3}",))
+
+
+def verdict(number: int, query_id: str) -> Verdict:
+    said = list(Outcome)[number % 3]
+    return Verdict(f"v{number}", query_id, f"i{number}", "zoe", said, 1_700_000_000_000_000 + number)
+
+
+BEFORE: list[Event] = [
+    *(Query(query_id) for query_id in "qr"),
+    *(item(n) for n in range(20)),
+    *(verdict(n, "qr"[n % 2]) for n in range(12)),
+]
+SINCE: list[Event] = [item(20), *(verdict(n, "qr"[n % 2]) for n in range(12, 18))]
+
+
+async def some_are_deleted(redis: Redis, key: str) -> None:
+    """Two fields are deleted of what is under the key."""
+    await redis.hdel(key, *sorted(await redis.hkeys(key))[:2])
+
+
+@pytest.mark.parametrize("meanwhile", ["it runs", "it is stopped"])
+@pytest.mark.parametrize("lost", faults(["all", "some"], "all"))
+async def test_verdicts_that_are_gone_from_redis_are_read_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer, meanwhile: str, lost: str
+) -> None:
+    worker = await pipeline.worker_after(BEFORE)
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{{q:q}}:verdicts"
+    async with Redis.from_url(own_valkey.url) as redis:
+        await (redis.delete(key) if lost == "all" else some_are_deleted(redis, key))
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.start)
+    await pipeline.say(*SINCE)
+
+    async def told() -> bool:
+        return "read from Kafka again" in worker.log.read_text()
+
+    await until(told, "the worker says that verdicts are gone")
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+    assert await pipeline.records("dead-letters") == []
+
+
+@pytest.mark.parametrize("part", faults(["people-told", "pairs-told"], "people-told"))
+async def test_tables_that_are_gone_from_redis_are_written_anew(
+    pipeline: Pipeline, own_valkey: ValkeyServer, part: str
+) -> None:
+    worker = await pipeline.worker_after(BEFORE)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.delete(f"{pipeline.settings.redis_prefix}:{{q:q}}:{part}")
+    await pipeline.say(*SINCE)
+
+    async def told() -> bool:
+        return "query 'q': Redis has less of it than was saved" in worker.log.read_text()
+
+    await until(told, "the worker says that rows are gone")
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+
+
+async def test_a_query_whose_verdicts_are_gone_from_kafka_too_is_stopped(
+    pipeline: Pipeline, own_valkey: ValkeyServer
+) -> None:
+    worker = await pipeline.worker_after(BEFORE)
+    await asyncio.to_thread(worker.stop)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.delete(f"{pipeline.settings.redis_prefix}:{{q:q}}:verdicts")
+    topic = pipeline.settings.topic("verdicts")
+    async with admin_client(pipeline.settings) as admin:
+        ends = {TopicPartition(topic, partition): RecordsToDelete(before_offset=ALL) for partition in range(2)}
+        await admin.delete_records(ends)
+    await asyncio.to_thread(worker.start)
+
+    async def stopped() -> bool:
+        quarantine = (await pipeline.store.read_note("q")).quarantine
+        return quarantine is not None and "of 6 verdicts Redis has 0" in quarantine.detail
+
+    await until(stopped, "the query is stopped")
+
+
+@pytest.mark.parametrize("meanwhile", faults(["it runs", "it is stopped"], "it runs"))
+async def test_ids_of_a_collection_that_are_gone_from_redis_are_made_anew(
+    pipeline: Pipeline, own_valkey: ValkeyServer, meanwhile: str
+) -> None:
+    """Without them a record of an item that is known would be a new entry, which holds, whatever was known."""
+    worker = await pipeline.worker_after(BEFORE)
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{{c:default}}:ids"
+    async with Redis.from_url(own_valkey.url) as redis:
+        ids = await redis.hgetall(key)
+        await redis.delete(key)
+        if meanwhile == "it is stopped":
+            await asyncio.to_thread(worker.start)
+        contradicts = Item("i3", "default", "somebody else", ("p1",))
+        await pipeline.say(item(4), contradicts)
+        await pipeline.drained()
+        assert await redis.hgetall(key) == ids
+    await pipeline.say(*SINCE)
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+    assert f"lacks {key}, which is made anew" in worker.log.read_text()
+    assert len(await pipeline.records("dead-letters")) == 1  # of what contradicts
