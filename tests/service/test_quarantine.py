@@ -14,6 +14,8 @@ from haystream.events import Event, Outcome, Query, Verdict
 from haystream.query_state import QueryState
 from haystream_service.store.base import Note, Position, Span, StoreDamaged
 from haystream_service.wire import decode_ranking
+from haystream_service.worker import troubles
+from haystream_service.worker.endings import ShortOfMemory
 from haystream_service.worker.shared import Limits
 
 pytestmark = pytest.mark.asyncio
@@ -430,3 +432,41 @@ async def test_a_query_that_is_put_away_and_cannot_be_shown_is_stopped_and_goes_
     await process.wait(_taken_up(world))
     await process.settled()
     await world.check_equals_fold(events)
+
+
+async def test_a_query_that_gets_no_memory_waits_for_it_and_is_not_stopped(
+    world: World, poison: Poison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is at fault, as under `ulimit -v`: not the query that happened to want memory just then."""
+    monkeypatch.setattr(troubles, "MEMORY_SECONDS", 0.05)
+    poison.error = MemoryError("Unable to allocate 1.00 GiB")
+    process = await world.process()
+    events = [Query("good"), Query("bad"), *ITEMS, *facts("good", range(3)), *facts("bad", range(3))]
+    world.say(*events)
+    said = "query 'bad' waits: the process gets no more memory (Unable to allocate 1.00 GiB): allow it more"
+
+    async def waits() -> bool:
+        return poison.raised > 3 and any(why.startswith(said) for why in process.worker.troubles())
+
+    await until(waits, "the query waits, and that is said")
+    await until(lambda: _screened(world, "good", 3), "the other one goes on")
+    poison.error = None
+    await process.settled()
+    await world.check_equals_fold(events)
+    assert process.worker.troubles() == []
+    assert world.dead_letters() == []
+    assert await world.store.read_note("bad") == Note()
+
+
+async def _screened(world: World, query_id: str, count: int) -> bool:
+    rankings = world.rankings(query_id)
+    return bool(rankings) and rankings[-1].screened == count
+
+
+async def test_a_process_that_gets_no_memory_for_what_cannot_wait_says_so(world: World) -> None:
+    process = await world.process()
+    await process.settled()
+    process.worker.fail(MemoryError())
+    assert process.worker.troubles()[0].startswith("the process gets no more memory: allow it more")
+    with pytest.raises(ShortOfMemory):
+        process.worker.failed.result()

@@ -35,5 +35,15 @@ class Stalled(Exception):  # noqa: N818
     """Something does not move, and nobody is to blame: only a new process helps."""
 
 
-NO_BUGS = (StateLost, StateBack, StateNewer, TopicsReplaced, TopicsGrown, Stalled)
+class ShortOfMemory(Exception):  # noqa: N818
+    """The process gets no more memory: a query waits for it, and what cannot wait ends the process."""
+
+    def __init__(self, error: MemoryError) -> None:
+        said = f" ({error})" if str(error) else ""
+        super().__init__(
+            f"the process gets no more memory{said}: allow it more, or set HAYSTREAM_MEMORY_MIB to less"
+        )
+
+
+NO_BUGS = (StateLost, StateBack, StateNewer, TopicsReplaced, TopicsGrown, Stalled, ShortOfMemory)
 """All of them."""

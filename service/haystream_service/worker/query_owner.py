@@ -13,6 +13,7 @@ from haystream_service.store.base import Fenced, Head, Note, StoreDamaged
 from haystream_service.worker.alarm import Alarm
 from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.committing import Committing
+from haystream_service.worker.endings import ShortOfMemory
 from haystream_service.worker.exclusive import Turn
 from haystream_service.worker.folding import AT_ONCE, Folded, Pace, fold
 from haystream_service.worker.followers import Followers, Stale
@@ -76,7 +77,7 @@ class QueryOwner:
         """Whether readers may see an older ranking than the newest, or one of a query that was deleted."""
         self._lacking = False
         """Whether the store has less of the query than the state in memory."""
-        self._trouble: Broken | QueryFailed | None = None
+        self._trouble: Broken | QueryFailed | ShortOfMemory | None = None
         """What was raised as the query was made slim."""
         self.mailbox: Mailbox[Delivery] = Mailbox(
             self._handle, rest=self._tend, max_batch=shared.limits.max_batch, on_bug=shared.on_bug
@@ -190,7 +191,7 @@ class QueryOwner:
         try:
             with computing():
                 await follower.exclusive(loaded.state.slim, in_thread=True, turn=turn, who=self.query_id)
-        except (Broken, QueryFailed) as trouble:
+        except (Broken, QueryFailed, ShortOfMemory) as trouble:
             self._trouble = trouble  # the mailbox deals with it: a batch may have come meanwhile
             self.mailbox.poke()
             return False
@@ -300,6 +301,10 @@ class QueryOwner:
             return False
         except Broken as bug:
             await self._troubles.raised(bug)
+            return False
+        except ShortOfMemory as short:
+            self._forget_state()
+            await self._troubles.short_of_memory(short)
             return False
         if loaded is None:
             return True
@@ -440,7 +445,7 @@ class QueryOwner:
         try:
             with computing():
                 done = await self._tending.until_due(state, follower.exclusive, self.mailbox)
-        except (Broken, QueryFailed) as trouble:
+        except (Broken, QueryFailed, ShortOfMemory) as trouble:
             await self._stop_tending(trouble)
             return
         if not done:
@@ -511,8 +516,9 @@ class QueryOwner:
             log.exception("query %r cannot say whether new items concern it", self.query_id)
             return True
 
-    async def _stop_tending(self, trouble: Broken | QueryFailed) -> None:
-        """Load the query again; or stop it, if it cannot be computed or tending raised before."""
+    async def _stop_tending(self, trouble: Broken | QueryFailed | ShortOfMemory) -> None:
+        """Load the query again, where memory is wanted later; or stop it, if it cannot be computed or tending
+        raised before."""
         self._forget_state()
         await self._troubles.tending_raised(trouble)
         self.wake()

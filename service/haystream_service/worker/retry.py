@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from haystream_service.kafka.records import BrokerUnavailable
@@ -33,8 +33,18 @@ class Retry:
 
     @property
     def troubles(self) -> list[str]:
-        """Why the calls that have no answer yet have none, each reason once."""
+        """Why the calls that have no answer yet have none, and what else is waited for; each reason once."""
         return sorted(set(self._troubles.values()))
+
+    @contextmanager
+    def told(self, trouble: str) -> Iterator[None]:
+        """A context in which something else is waited for, which is among the troubles."""
+        this = object()
+        self._troubles[this] = trouble
+        try:
+            yield
+        finally:
+            del self._troubles[this]
 
     async def __call__(
         self,

@@ -1,5 +1,6 @@
 """What the store is told of a query's troubles, so that the next process knows of them."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from collections.abc import Set as AbstractSet
@@ -20,7 +21,7 @@ from haystream_service.store.base import (
 )
 from haystream_service.store.marks import StateLost, StateNewer
 from haystream_service.worker.batch import Batch
-from haystream_service.worker.endings import TopicsReplaced
+from haystream_service.worker.endings import ShortOfMemory, TopicsReplaced
 from haystream_service.worker.followers import Stale
 from haystream_service.worker.retry import FREE
 from haystream_service.worker.shared import Shared
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 RAISES = 2
 """A batch that raises so often, each time from the stored state, stops its query."""
+MEMORY_SECONDS = 1.0
+LONGEST_MEMORY_SECONDS = 60.0
+"""How long a query waits that got no memory, the first time and at most: loading it again is work."""
 CALM_SECONDS = 60.0
 """A process that has held a query for so long does not die of it."""
 
@@ -42,13 +46,16 @@ class Broken(Exception):  # noqa: N818 - it is about a query
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """For what is computed of one query, or decoded: what it raises is that query's trouble (`Broken`)."""
+    """For what is computed of one query, or decoded: what it raises is that query's trouble (`Broken`), unless the
+    machine is at fault (`ShortOfMemory`)."""
     try:
         yield
     except (QueryFailed, Fenced, Stale, StateLost, StateNewer, TopicsReplaced, StoreUnavailable, StoreDamaged):
         raise
     except Rejected as rejected:
         raise QueryFailed(rejected.code, rejected.detail) from rejected
+    except MemoryError as error:
+        raise ShortOfMemory(error) from error
     except Exception as bug:
         raise Broken(bug) from bug
 
@@ -73,6 +80,7 @@ class Troubles:
         self._read_at = 0.0
         self._raised = 0
         self._tending_raised = False
+        self._memory_seconds = MEMORY_SECONDS
 
     async def read(self) -> Note:
         """What is noted; stops the query where that says so."""
@@ -139,7 +147,7 @@ class Troubles:
 
     async def went_well(self, position: Position) -> None:
         """A batch was computed and saved: deaths before it, or a while ago, are not held against the query."""
-        self._raised = 0
+        self._raised, self._memory_seconds = 0, MEMORY_SECONDS
         if self._left:
             where = f"{position.queries_offset},{position.verdicts_offset} "
             calm = self._shared.clock.monotonic() - self._read_at >= CALM_SECONDS
@@ -160,9 +168,20 @@ class Troubles:
         if self._raised >= RAISES:
             await self.stop(QueryFailed(Code.QUARANTINED, f"computing it raised {bug}"))
 
-    async def tending_raised(self, trouble: Broken | QueryFailed) -> None:
+    async def short_of_memory(self, short: ShortOfMemory) -> None:
+        """Wait, longer each time, for others to give memory back; the query is to have let go of its own."""
+        said = f"query {self._query_id!r} waits: {short}"
+        log.error("%s", said)
+        with self._shared.retry.told(said):
+            await asyncio.sleep(self._memory_seconds)
+        self._memory_seconds = min(2 * self._memory_seconds, LONGEST_MEMORY_SECONDS)
+
+    async def tending_raised(self, trouble: Broken | QueryFailed | ShortOfMemory) -> None:
         """Stop the query if it cannot be computed, or if what is done when nobody waits raises for the second time
-        in a row."""
+        in a row; wait where that is for want of memory."""
+        if isinstance(trouble, ShortOfMemory):
+            await self.short_of_memory(trouble)
+            return
         if isinstance(trouble, QueryFailed):
             await self.stop(trouble)
             return

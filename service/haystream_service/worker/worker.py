@@ -22,7 +22,7 @@ from haystream_service.store.marks import (
 from haystream_service.wire import as_id
 from haystream_service.worker.batch import decode
 from haystream_service.worker.clock import Clock, StoreClock, SystemClock
-from haystream_service.worker.endings import NO_BUGS
+from haystream_service.worker.endings import NO_BUGS, ShortOfMemory
 from haystream_service.worker.followers import Followers
 from haystream_service.worker.gauges import Gauges
 from haystream_service.worker.intake import Intake
@@ -318,6 +318,9 @@ class Worker:
 
     def fail(self, bug: BaseException) -> None:
         """Tell `failed` of a bug, or of what only a person can mend."""
+        if isinstance(bug, MemoryError):
+            log.critical("where memory was wanted last", exc_info=bug)
+            bug = ShortOfMemory(bug)
         if isinstance(bug, NO_BUGS):
             log.critical("%s. Nothing more is acknowledged", bug)
         else:
