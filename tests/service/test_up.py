@@ -57,11 +57,9 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[asyncio.Task[int]]:
     """It, once everything runs; it is told to stop at the end."""
-    env = folder / "env"
-    env.touch()
-    os.utime(env, (0, 0))
+    StandIn.made.clear()
     serving = asyncio.create_task(up.serve(folder))
-    while not (env.stat().st_mtime and env.read_text()):
+    while "ApiProcess" not in StandIn.made or not StandIn.made["ApiProcess"].running:
         assert not serving.done(), serving
         await asyncio.sleep(0.01)
     try:
@@ -130,13 +128,21 @@ async def test_a_start_that_does_not_end_says_what_it_waits_for_and_is_broken_of
     monkeypatch.setattr(up.WorkerProcess, "answers", lambda self: False)
     monkeypatch.setattr(up.WorkerProcess, "waits_for", lambda self: "the topics have grown")
     serving, said = asyncio.create_task(up.serve(tmp_path)), ""
-    while "WorkerProcess is not ready yet: the topics have grown\n" not in said:
+    while (
+        f"in another terminal: . {tmp_path}/env" not in said
+        or "WorkerProcess is not ready yet: the topics have grown\n" not in said
+    ):
         assert not serving.done(), serving
         await asyncio.sleep(0.01)
         said += capfd.readouterr().err
     os.kill(os.getpid(), signal.SIGINT)
     assert await serving == 0
-    assert set(servers) == {"ValkeyServer", "KafkaServer", "WorkerProcess"}
+    said = sourced(tmp_path / "env", "echo $HAYSTREAM_KAFKA $HAYSTREAM_REDIS $HAYSTREAM_API")
+    assert said.split() == [
+        servers["KafkaServer"].bootstrap,
+        servers["ValkeyServer"].url,
+        servers["ApiProcess"].address,
+    ]
     assert not any(server.running for server in servers.values())
     gc.collect()
     await asyncio.sleep(0)

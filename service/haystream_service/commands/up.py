@@ -73,15 +73,17 @@ async def _start(folder: Path, stack: AsyncExitStack, servers: list[LocalServer]
     kafka = KafkaServer(data_dir=folder / "kafka", earlier_port=earlier.get("KAFKA"))
     servers.append(await started(stack, kafka))
     settings = variables(load(environ={}, kafka=kafka.bootstrap, redis=valkey.url))
-    servers.append(await started(stack, WorkerProcess(settings)))
     api = ApiProcess(settings, keys, earlier_port=earlier.get("API"))
-    servers.append(await started(stack, api))
+    stack.push_async_callback(asyncio.to_thread, api.close)  # which may never be started
     where = {**settings, "HAYSTREAM_API": api.address, "HAYSTREAM_API_TOKEN_FILE": str(token)}
     lines = f'export PATH={quote(get_path("scripts"))}:"$PATH"\n'
     lines += "".join(f"export {name}={quote(value)}\n" for name, value in where.items())
     await asyncio.to_thread(env.write_text, lines)
-    notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
+    # Before the worker: it may wait for what somebody has to do in that other terminal.
     notes.print(f"in another terminal: . {quote(str(env))}", markup=False)
+    servers.append(await started(stack, WorkerProcess(settings)))
+    servers.append(await started(stack, api))
+    notes.print(f"the API is at {api.address}/docs, for the token in {token}", markup=False)
     notes.print("Ctrl-C stops all of it; what was done stays in that folder")
 
 
