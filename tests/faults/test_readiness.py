@@ -103,3 +103,20 @@ async def test_a_worker_may_have_as_many_collections_as_the_system_lets_it_have_
         assert "Too many open files" not in worker.log.read_text()
     finally:
         await asyncio.to_thread(worker.close)
+
+
+async def test_two_workers_of_one_name_say_so_until_one_has_gone(pipeline: Pipeline) -> None:
+    """Kafka knows one of them at a time: each takes the other's partitions away every second or two."""
+    workers = [await pipeline.worker(instance_id="ann") for _ in range(2)]
+    said = "Kafka gives the place of 'ann' in the group to another process again and again"
+
+    async def told() -> bool:
+        pages = [await asyncio.to_thread(page, worker, "/readyz") for worker in workers]
+        return all(status == 503 and said in text for status, text in pages)
+
+    await until(told, "both say so by /readyz")
+    assert all(worker.log.read_text().count(said) == 1 for worker in workers)
+    await asyncio.to_thread(workers[0].stop)
+    await until(lambda: is_ready(workers[1]), "the one that stays is ready")
+    await pipeline.say(Query("q"), Item("i", "default", "ann", ("bo",)))
+    await pipeline.assert_is_the_fold([Query("q"), Item("i", "default", "ann", ("bo",))])

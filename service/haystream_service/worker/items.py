@@ -153,10 +153,15 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         self._partitions = partitions
         self._consumer = consumer
         self._fresh = fresh
+        self._member = ""
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self._partitions.revoke(set(revoked))
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        # Kafka keeps a member's id through rebalances, and gives another to one whose place it had given away.
+        before, self._member = self._member, self._consumer._coordinator.member_id
+        if before not in {"", self._member}:
+            self._partitions.place_was_given_away()
         self._partitions.assign(set(assigned), self._consumer)
         self._fresh.update(assigned)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +25,10 @@ LOOK_SECONDS = 0.05
 QUIET_SECONDS = 1.0
 """A partition that was fetched to its end, and of which nothing was handed over for so long, is read: the last
 offset of a topic need not be a record (a transaction's marker, or a record of one that was given up)."""
+NAMESAKE_TIMES = 3
+NAMESAKE_SECONDS = 60.0
+"""A place in the group that is lost so often in so long is another's, too: each takes it back within seconds. Who
+stands still loses it once in ten seconds at most, and seldom again at once."""
 STALL_SECONDS = 60.0
 """A partition with lag that stands still for so long is told of. A cold start of a large query takes less."""
 
@@ -74,6 +79,9 @@ class Partitions:
         """Why nothing at all is read of items; empty where they are."""
         self.absent = ""
         """Which topic Kafka does not have, so that nobody is given partitions of it; empty where it has all."""
+        self._name = settings.instance_id
+        self._given_away: deque[float] = deque(maxlen=NAMESAKE_TIMES)
+        """When Kafka had given this process's place in the group to another."""
         self._topics = {kind: settings.topic(name) for kind, name in SOURCES.items()}
         self._metrics = metrics
         self._clock = clock
@@ -124,7 +132,7 @@ class Partitions:
         have = {kind: {tp.partition for tp in self.of(kind)} for kind in OWNED}
         every = set().union(*have.values())
         return [
-            *filter(None, [self.items_unread, self.absent]),
+            *filter(None, [self.items_unread, self.absent, self.namesake]),
             *(
                 f"{self._topics[kind]}: of partition {', '.join(map(str, sorted(every - numbers)))} nothing is read"
                 for kind, numbers in have.items()
@@ -132,6 +140,26 @@ class Partitions:
             ),
             *self._anew.values(),
         ]
+
+    def place_was_given_away(self) -> None:
+        """Kafka had given this process's place in the group to another, and gave it another one."""
+        told = self.namesake
+        self._given_away.append(self._clock.monotonic())
+        if not told and (said := self.namesake):
+            log.error("%s", said)
+
+    @property
+    def namesake(self) -> str:
+        """What is said where another worker seems to have the same name, so that each takes the other's partitions
+        away; empty where none does."""
+        times = self._given_away
+        often = len(times) == NAMESAKE_TIMES and self._clock.monotonic() - times[0] < NAMESAKE_SECONDS
+        if not often or self._name is None:
+            return ""
+        return (
+            f"Kafka gives the place of {self._name!r} in the group to another process again and again: no two"
+            " workers may have the same HAYSTREAM_INSTANCE_ID"
+        )
 
     def assign(self, assigned: Iterable[TopicPartition], consumer: Consumer) -> None:
         """These are this process's now, fetched by that consumer."""
