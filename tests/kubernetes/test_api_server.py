@@ -271,9 +271,10 @@ def test_every_overlay_takes_every_component(kubectl: Kubectl, tmp_path: Path, o
 
 
 @pytest.mark.usefixtures("pasted", "operators")
-def test_a_server_takes_over_what_a_client_applied(kubectl: Kubectl, tmp_path: Path) -> None:
-    assert apply_with(kubectl, tmp_path, "production", *COMPONENTS).returncode == 0
-    shown = ("-n", "haystream", "get", "statefulset/haystream-worker", "-o", "jsonpath={.metadata.generation}")
+@pytest.mark.parametrize("overlay", NAMESPACES)
+def test_a_server_takes_over_what_a_client_applied(kubectl: Kubectl, tmp_path: Path, overlay: str) -> None:
+    assert apply_with(kubectl, tmp_path, overlay, *COMPONENTS).returncode == 0
+    shown = ("-n", NAMESPACES[overlay], "get", "statefulset", "-o", "jsonpath={.items[*].metadata.generation}")
     before = kubectl(*shown).stdout
     done = kubectl("apply", "--server-side", "-k", str(tmp_path))
     assert done.returncode == 0, done.stderr
