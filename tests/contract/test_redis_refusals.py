@@ -47,6 +47,9 @@ AGAIN = [
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
 ]
 REFUSED = [
+    "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the "
+    "default user.",
+    "ERR unknown command 'EVALSHA', with args beginning with: '8c7e' '1' 'haystream:probe' ",
     "NOAUTH Authentication required.",
     "NOPERM User haystream has no permissions to run the 'evalsha' command",
     "WRONGPASS invalid username-password pair or user is disabled.",

@@ -41,6 +41,7 @@ CODES: Mapping[str, Meaning] = {
     "MOVED": Meaning.AGAIN,
     "TRYAGAIN": Meaning.AGAIN,
     # Passwords and permissions.
+    "DENIED": Meaning.REFUSED,  # it takes nobody from elsewhere, as it has no password (protected-mode)
     "NOAUTH": Meaning.REFUSED,
     "NOPERM": Meaning.REFUSED,
     "WRONGPASS": Meaning.REFUSED,
@@ -67,6 +68,8 @@ SOMETHING_ELSE: Mapping[str, str] = {
     "SELECT is not allowed": NO_DATABASE,
     "unknown command 'SENTINEL'": "that is no sentinel (HAYSTREAM_REDIS_SENTINEL)",
     "Cluster mode is not enabled": "that is no Redis Cluster (HAYSTREAM_REDIS_CLUSTER)",
+    "unknown command": "that Redis does not have all that is asked of it (HAYSTREAM_REDIS): it is older than 7, a "
+    "sentinel, or a command of it was renamed",
 }
 """What a server's error has in its text that is another one than the settings say."""
 
