@@ -20,6 +20,11 @@ SPARE = 8
 """Arrays that are too short get an eighth more than is needed: spare room is memory of every query."""
 
 
+def room_for(size: int) -> int:
+    """How long an array is made that is too short for so many entries."""
+    return 16 + size + size // SPARE
+
+
 def union(*parts: Ints) -> Ints:
     """What is in any of the parts, each once and ascending, shape (k,)."""
     together = np.concatenate([np.zeros(0, np.int32), *parts])
@@ -46,7 +51,7 @@ class Growing(Generic[_T]):
     def resize(self, size: int) -> None:
         """Make room for `size` entries; never shrinks."""
         if size > len(self.data):
-            grown = np.zeros(16 + size + size // SPARE, self.data.dtype)
+            grown = np.zeros(room_for(size), self.data.dtype)
             if self.fill:  # zeros take no memory before they are written to
                 grown[self.size :] = self.fill
             grown[: self.size] = self.data[: self.size]

@@ -15,7 +15,7 @@ from numba.core.registry import CPUDispatcher
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+COMPILER_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 """Of all that is compiled; nothing is called by address."""
 
 
@@ -56,18 +56,18 @@ class _Inlined(CPUDispatcher):  # type: ignore[misc]
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a few lines a part of the machine code of each loop that calls them. For compiled callers only."""
-    options = OPTIONS | {"nopython": True, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
+    options = COMPILER_OPTIONS | {"nopython": True, "_nrt": False, "forceinline": True, "no_cpython_wrapper": True}
     return cast(Callable[_P, _R], _Inlined(function, targetoptions=options))
 
 
 def viewing(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """As `inlined`, for a function that returns a view: numba copies it into its callers as they are typed, which
     takes much longer to compile. Python may call it, too."""
-    return cast(Callable[_P, _R], numba.njit(**OPTIONS, inline="always")(function))
+    return cast(Callable[_P, _R], numba.njit(**COMPILER_OPTIONS, inline="always")(function))
 
 
 def _cached(function: Callable[_P, _R], **options: bool) -> Callable[_P, _R]:
-    dispatcher = numba.njit(**OPTIONS, **options)(function)
+    dispatcher = numba.njit(**COMPILER_OPTIONS, **options)(function)
     try:
         dispatcher._cache = _PackageCache(function)
     except RuntimeError:  # numba found no place

@@ -35,7 +35,7 @@ PRESENT, SWAPPED, OF_FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 
 """Bits of these: a page that is in memory, or was; and one that is a file's or shared, as a private one is until it
 is written to."""
 
-FAILED = ctypes.c_void_p(-1).value
+MAP_FAILED = ctypes.c_void_p(-1).value
 """What mmap(2) returns where it could not."""
 
 
@@ -76,7 +76,7 @@ class Template(Generic[_T]):
         libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
         libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         address = libc.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, of.number, 0)
-        if address is None or address == FAILED:
+        if address is None or address == MAP_FAILED:
             raise MemoryError(f"mmap of {length:,} bytes: {os.strerror(ctypes.get_errno())}")
         memory: Any = (ctypes.c_byte * length).from_address(address)
         if flags == mmap.MAP_PRIVATE:

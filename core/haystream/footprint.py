@@ -12,10 +12,10 @@ from haystream.collection import Collection
 from haystream.engines.local.prior_inverse import GraphPrecision
 from haystream.originals import Original
 
-SAMPLE = 64
+SAMPLE_OBJECTS = 64
 """Of many Python objects of a kind, so many are looked at."""
 
-NUMBER = sys.getsizeof(1 << 20)
+NUMBER_BYTES = sys.getsizeof(1 << 20)
 """Bytes of a number that Python keeps as an object."""
 
 
@@ -55,15 +55,15 @@ def _bytes(of: object) -> int:
 
 def _list(objects: Sequence[Any]) -> float:
     """Bytes of a list with what is in it."""
-    return sys.getsizeof(objects) + len(objects) * _mean(objects[:: max(1, len(objects) // SAMPLE)])
+    return sys.getsizeof(objects) + len(objects) * _mean(objects[:: max(1, len(objects) // SAMPLE_OBJECTS)])
 
 
 def _numbers(by: dict[Any, int]) -> float:
     """Bytes of a dictionary of numbers, but for its keys."""
-    return sys.getsizeof(by) + len(by) * NUMBER
+    return sys.getsizeof(by) + len(by) * NUMBER_BYTES
 
 
 def _mean(objects: Iterable[Any]) -> float:
     """Bytes of an object in the mean, of the first ones. The numbers in it are those in dictionaries."""
-    sizes = [sys.getsizeof(each) for each in islice(objects, SAMPLE)]
+    sizes = [sys.getsizeof(each) for each in islice(objects, SAMPLE_OBJECTS)]
     return sum(sizes) / max(1, len(sizes))

@@ -8,7 +8,7 @@ from haystream.events import Item
 
 UNKNOWN = int(np.iinfo(np.int64).min)
 """The `sent_at` of an item that says none: no year has it."""
-NOTHING = (None, None)
+NO_DETAILS = (None, None)
 
 
 class ItemDetails:
@@ -41,7 +41,7 @@ class ItemDetails:
     def of(self, place: int) -> tuple[int | None, str | None]:
         """When it was sent, and where it is to be had."""
         known = self._sent_at.size or self._length.size
-        return (self.sent_at(place), self.uri(place)) if known else NOTHING
+        return (self.sent_at(place), self.uri(place)) if known else NO_DETAILS
 
     def sent_at(self, place: int) -> int | None:
         """When it was sent, in microseconds since the Unix epoch; None where that is not known."""

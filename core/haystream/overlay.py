@@ -17,7 +17,7 @@ from haystream.compiled import allocating, compiled, inlined
 from haystream.copies import zeros_as_needed
 from haystream.prefetch import prefetch
 
-LINE = 2
+LINE_ENTRIES = 2
 """Entries of a column where few differ: with one it takes more to find them. Where many do, lines of one hold less
 that does not differ. With no more than two, a shift by their number less one finds the line, and a division would
 take longer than all else that a look-up does."""
@@ -25,16 +25,16 @@ take longer than all else that a look-up does."""
 GROUP_POWER = 5
 """A power of two, likewise."""
 
-GROUP = 1 << GROUP_POWER
+GROUP_LINES = 1 << GROUP_POWER
 """Lines that share a chunk: as many as a number has bits."""
 
 BITS, FIRST = 0, 1
 """Columns of `Overlay.chunks`."""
 
-ROOMS = np.array([1, 2, 4, 8, 12, 16, 24, GROUP])
+CHUNK_LINES = np.array([1, 2, 4, 8, 12, 16, 24, GROUP_LINES])
 """For how many lines there are chunks."""
 
-USED, TIGHT = len(ROOMS), len(ROOMS) + 1
+USED, TIGHT = len(CHUNK_LINES), len(CHUNK_LINES) + 1
 """Places in `Overlay.counts`."""
 
 WHOLE = -1
@@ -54,15 +54,15 @@ class Overlay(NamedTuple):
     """By group: which of its lines are laid over, the first by the least bit, and where their chunk begins in
     `own`; shape (groups, 2)."""
     own: Floats
-    """Shape (lines, LINE or the table's columns), of which as many take memory as have been in use. A chunk that
-    was too small is free again, and begins with where the next free one of its size does."""
+    """Shape (lines, LINE_ENTRIES or the table's columns), of which as many take memory as have been in use. A chunk
+    that was too small is free again, and begins with where the next free one of its size does."""
     counts: Longs
-    """By size of chunks (`ROOMS`), where the first free one begins, or 0; then how many lines of `own` have been in
-    use, or WHOLE; and how many of these, from the first, were packed, into chunks without room to spare, which are
-    of no use to others once they are too small. Shape (len(ROOMS) + 2,)."""
+    """By size of chunks (`CHUNK_LINES`), where the first free one begins, or 0; then how many lines of `own` have
+    been in use, or WHOLE; and how many of these, from the first, were packed, into chunks without room to
+    spare, which are of no use to others once they are too small. Shape (len(CHUNK_LINES) + 2,)."""
 
 
-def whole(column: Floats, line: int = LINE) -> Overlay:
+def whole(column: Floats, line: int = LINE_ENTRIES) -> Overlay:
     """A column with nothing over it, of lines of one entry or two."""
     return _whole(column, line)
 
@@ -73,17 +73,17 @@ def whole_table(table: Floats) -> Overlay:
 
 
 def _whole(numbers: Floats, width: int) -> Overlay:
-    counts = np.array([0] * len(ROOMS) + [WHOLE, 0])
+    counts = np.array([0] * len(CHUNK_LINES) + [WHOLE, 0])
     return Overlay(numbers, np.zeros((0, 2), np.uint32), np.zeros((0, width)), counts)
 
 
 def over(below: Overlay) -> Overlay:
     """One that is as that whole one where it is not written to, and leaves it as it is."""
     width = below.own.shape[1]
-    groups = -(-len(below.below) // (width * GROUP))
+    groups = -(-len(below.below) // (width * GROUP_LINES))
     # Each group may once have had a chunk of every size, and one that was packed. No chunk begins at 0.
-    own = zeros_as_needed(1 + groups * (int(ROOMS.sum()) + GROUP), width)
-    counts = np.array([0] * len(ROOMS) + [1, 1])
+    own = zeros_as_needed(1 + groups * (int(CHUNK_LINES.sum()) + GROUP_LINES), width)
+    counts = np.array([0] * len(CHUNK_LINES) + [1, 1])
     return Overlay(below.below, np.zeros((groups, 2), np.uint32), own, counts)
 
 
@@ -108,9 +108,9 @@ def lines(overlay: Overlay) -> Ints:
     found, count = np.empty(count_lines(overlay), np.int32), 0
     for group in range(len(overlay.chunks)):
         bits: int = overlay.chunks[group, BITS] + 0
-        for line in range(GROUP):
+        for line in range(GROUP_LINES):
             if bits >> line & 1:
-                found[count] = group * GROUP + line
+                found[count] = group * GROUP_LINES + line
                 count += 1
     return found
 
@@ -170,7 +170,7 @@ def ones(bits: int) -> int:
 @inlined
 def place_of(overlay: Overlay, line: int) -> int:
     """Where a line lies in `own`, or 0 where it is as below."""
-    group, bit = line >> GROUP_POWER, 1 << (line & (GROUP - 1))
+    group, bit = line >> GROUP_POWER, 1 << (line & (GROUP_LINES - 1))
     bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
     return overlay.chunks[group, FIRST] + ones(bits & (bit - 1)) if bits & bit else 0
 
@@ -247,7 +247,7 @@ def add_to_cell(table: Overlay, row: int, column: int, change: float) -> float:
 def lay_over(overlay: Overlay, line: int) -> int:
     """Lay a line over that is as below until now; return where it lies in `own`."""
     own, width = overlay.own, overlay.own.shape[1]
-    group, bit = line >> GROUP_POWER, 1 << (line & (GROUP - 1))
+    group, bit = line >> GROUP_POWER, 1 << (line & (GROUP_LINES - 1))
     bits: int = overlay.chunks[group, BITS] + 0  # of 64 bits, as everything else
     begin: int = overlay.chunks[group, FIRST] + 0
     count, before, first = ones(bits), ones(bits & (bit - 1)), begin
@@ -276,9 +276,9 @@ def copy_line(here: Floats, line: int, there: Floats, to: int) -> None:
 
 @inlined
 def size_of(count: int) -> int:
-    """The size of chunks for so many lines, as a place in `ROOMS`."""
+    """The size of chunks for so many lines, as a place in `CHUNK_LINES`."""
     size = 0
-    while ROOMS[size] < count:
+    while CHUNK_LINES[size] < count:
         size += 1
     return size
 
@@ -292,7 +292,7 @@ def take_chunk(overlay: Overlay, size: int) -> int:
         counts[size] = overlay.own[begin, 0]
     else:
         begin = counts[USED]
-        counts[USED] += ROOMS[size]
+        counts[USED] += CHUNK_LINES[size]
     return int(begin)
 
 
@@ -307,8 +307,8 @@ def give_chunk_back(overlay: Overlay, size: int, begin: int) -> None:
 def item(table: Overlay, row: int, column: int) -> float:
     """One cell, for callers that are not compiled."""
     if len(table.chunks):
-        bits, begin = table.chunks[row // GROUP].tolist()
-        bit = 1 << row % GROUP
+        bits, begin = table.chunks[row // GROUP_LINES].tolist()
+        bit = 1 << row % GROUP_LINES
         if bits & bit:
             return table.own.item(begin + (bits & (bit - 1)).bit_count(), column)
     return table.below.item(row * table.own.shape[1] + column)

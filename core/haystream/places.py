@@ -9,10 +9,10 @@ from haystream.compiled import allocating, compiled, inlined
 FREE, NOWHERE = -1, -1
 """Instead of a number, in a slot that nobody has; instead of a place."""
 
-FEWEST = 64
+FEWEST_SLOTS = 64
 """Slots, to begin with: a power of two, as their number always is."""
 
-MIXED = 0x9E3779B1
+MIXING_FACTOR = 0x9E3779B1
 """Odd, so that numbers that follow each other have slots of their own."""
 
 
@@ -27,7 +27,7 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self._numbers, self._places = _slots(FEWEST)
+        self._numbers, self._places = _slots(FEWEST_SLOTS)
         self._back = np.zeros(0, np.int32)
         self._counts = np.zeros(3, np.int64)
 
@@ -69,7 +69,7 @@ def _slots(count: int) -> tuple[Ints, Ints]:
 def slot_of(numbers: Ints, number: int) -> int:
     """Where the number is, or would be."""
     last = len(numbers) - 1
-    slot = (number * MIXED) & last
+    slot = (number * MIXING_FACTOR) & last
     while numbers[slot] != FREE and numbers[slot] != number:
         slot = (slot + 1) & last
     return slot

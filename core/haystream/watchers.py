@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Growing, Ints, Longs, Switches
+from haystream.arrays import SPARE, Flags, Floats, Growing, Ints, Longs, Switches
 from haystream.collection import Collection
 from haystream.concern import MARGIN, MOST_ENTRIES, MOST_PAIRS, Mark, news_since
 from haystream.ranking.first import First
@@ -32,8 +32,6 @@ that score alike."""
 LEAST_ALIKE = 64
 """So much that makes queries score alike is kept at least, also where no query has it any more; else up to twice as
 much as queries have."""
-SPARE = 8
-"""Where people or queries become more there is room for an eighth more than is needed."""
 
 
 class Standing(NamedTuple):

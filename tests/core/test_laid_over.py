@@ -7,8 +7,8 @@ from support.seeds import seeds
 
 from haystream.arrays import bits
 from haystream.engines.local.edge_priors import (
-    COLUMNS,
     NOISE,
+    PRIOR_COLUMNS,
     edge_prior,
     numbers,
     put_number,
@@ -26,7 +26,7 @@ from haystream.engines.local.solve import (
     system,
 )
 from haystream.graph import Graph
-from haystream.overlay import BITS, LINE, flat, over, whole
+from haystream.overlay import BITS, LINE_ENTRIES, flat, over, whole
 
 add_to_entry, put_into_row = callable_here(add_off_diagonal), callable_here(put_number)
 
@@ -60,11 +60,11 @@ def test_a_solve_on_entries_that_are_laid_over_others(seed: int) -> None:
 
 
 def test_rows_of_priors_that_are_laid_over_others() -> None:
-    rng, count = np.random.default_rng(0), 3 * LINE + 2
-    rows = rng.random((count, COLUMNS))
+    rng, count = np.random.default_rng(0), 3 * LINE_ENTRIES + 2
+    rows = rng.random((count, PRIOR_COLUMNS))
     below = whole_priors(rows, count)
     ours, theirs = over(below), over(below)
-    some = np.array([0, LINE - 1, LINE, count - 1], np.int32)
+    some = np.array([0, LINE_ENTRIES - 1, LINE_ENTRIES, count - 1], np.int32)
     values = rng.random(len(some))
     for edge, value in zip(some, values, strict=True):
         put_into_row(ours, edge, NOISE, value)
@@ -74,7 +74,9 @@ def test_rows_of_priors_that_are_laid_over_others() -> None:
     np.testing.assert_array_equal(numbers(ours, everywhere, NOISE), wanted[:, NOISE])
     np.testing.assert_array_equal(rows_of(ours)[:count], wanted)
     np.testing.assert_array_equal(rows_of(theirs)[:count], rows)
-    assert edge_prior(ours, LINE) == tuple(wanted[LINE, : COLUMNS - 1])
-    assert int(np.bitwise_count(ours.chunks[:, BITS]).sum()) == len({edge // LINE for edge in some.tolist()})
+    assert edge_prior(ours, LINE_ENTRIES) == tuple(wanted[LINE_ENTRIES, : PRIOR_COLUMNS - 1])
+    assert int(np.bitwise_count(ours.chunks[:, BITS]).sum()) == len(
+        {edge // LINE_ENTRIES for edge in some.tolist()}
+    )
     longer = whole_priors(rows_of(ours), 10 * count)
     np.testing.assert_array_equal(rows_of(longer)[:count], wanted)

@@ -9,8 +9,8 @@ from support.compiled import callable_here
 from haystream import overlay
 from haystream.overlay import (
     BITS,
-    GROUP,
-    LINE,
+    GROUP_LINES,
+    LINE_ENTRIES,
     MOST_SPARE,
     TIGHT,
     USED,
@@ -32,7 +32,7 @@ from haystream.overlay import (
 entry, put, cell, put_cell = map(callable_here, (overlay.entry, overlay.put, overlay.cell, overlay.put_cell))
 
 
-@given(st.integers(1, 3 * GROUP * LINE), st.sampled_from([1, LINE]), st.data())
+@given(st.integers(1, 3 * GROUP_LINES * LINE_ENTRIES), st.sampled_from([1, LINE_ENTRIES]), st.data())
 def test_an_overlay_reads_as_a_copy_and_leaves_what_lies_below(size: int, line: int, data: st.DataObject) -> None:
     below = np.arange(1.0, size + 1)
     column, copy = over(whole(below, line)), below.copy()
@@ -48,7 +48,7 @@ def test_an_overlay_reads_as_a_copy_and_leaves_what_lies_below(size: int, line: 
     assert column.counts[USED] <= len(column.own)
 
 
-@given(st.integers(1, 2 * GROUP + 3), st.integers(1, 5), st.data())
+@given(st.integers(1, 2 * GROUP_LINES + 3), st.integers(1, 5), st.data())
 def test_so_does_a_table(size: int, columns: int, data: st.DataObject) -> None:
     below = np.arange(1.0, size * columns + 1).reshape(size, columns)
     table, copy, which = over(whole_table(below.copy())), below.copy(), np.arange(size, dtype=np.int32)
@@ -67,14 +67,14 @@ def test_so_does_a_table(size: int, columns: int, data: st.DataObject) -> None:
 
 
 def test_it_takes_the_lines_that_differ() -> None:
-    column = over(whole(np.arange(100.0 * LINE)))
-    put_all(column, np.array([3, 5, 70 * LINE, 9], np.int32), np.array([-1.0, -1.0, -1.0, 9.0]))
+    column = over(whole(np.arange(100.0 * LINE_ENTRIES)))
+    put_all(column, np.array([3, 5, 70 * LINE_ENTRIES, 9], np.int32), np.array([-1.0, -1.0, -1.0, 9.0]))
     assert int(np.bitwise_count(column.chunks[:, BITS]).sum()) == 3  # what is as below takes none
     # The chunk for one that was too small for two is another group's.
     assert column.counts[USED] == 1 + 3
 
 
-@pytest.mark.parametrize("size", [1, GROUP - 1, GROUP, 1000])
+@pytest.mark.parametrize("size", [1, GROUP_LINES - 1, GROUP_LINES, 1000])
 def test_lines_in_any_order(size: int) -> None:
     rng, below = np.random.default_rng(size), np.arange(3.0 * size).reshape(size, 3)
     table, copy = over(whole_table(below.copy())), below.copy()
@@ -107,7 +107,7 @@ def test_a_packed_one_says_the_same_in_less_and_goes_on(size: int, most_spare: f
 
 
 def test_a_packed_one_that_grows_again_has_room_for_every_chunk() -> None:
-    below = np.arange(64.0 * GROUP)
+    below = np.arange(64.0 * GROUP_LINES)
     column, copy = over(whole(below, 1)), below.copy()
     written = np.arange(0, len(below), 2, dtype=np.int32)
     for which in (written, written + 1):

@@ -13,7 +13,7 @@ from support.solves import Solves
 from haystream.arrays import Floats, Ints
 from haystream.engines.local.low_rank import Columns
 from haystream.engines.local.pending import columns as pending_columns
-from haystream.engines.local.pending.columns import LOOSER, PendingColumns
+from haystream.engines.local.pending.columns import LOOSER_FACTOR, PendingColumns
 from haystream.engines.local.pending.parts import Parts
 from haystream.engines.local.solve import System
 from haystream.engines.local.state import State as EngineState
@@ -139,5 +139,5 @@ def test_no_column_is_left_behind_in_any_history(history: list[Event | Handed], 
             if query is not None:
                 query.settle()
                 if watched.parts is not None:
-                    assert (watched.residuals() <= LOOSER * (1.0 + 1e-9)).all()
+                    assert (watched.residuals() <= LOOSER_FACTOR * (1.0 + 1e-9)).all()
                     watched.parts = None

@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.places import FEWEST, Places
+from haystream.places import FEWEST_SLOTS, Places
 
 numbers = st.one_of(
     st.integers(0, 300), st.integers(0, 2**31 - 1), st.integers(0, 2**20 - 1).map(lambda n: n << 11)
 )
-some = st.lists(numbers, unique=True, max_size=2 * FEWEST)
+some = st.lists(numbers, unique=True, max_size=2 * FEWEST_SLOTS)
 
 
 @given(st.lists(st.tuples(some, some), max_size=6))

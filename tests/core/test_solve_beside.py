@@ -10,7 +10,7 @@ from haystream.engines.local import LocalEngine
 from haystream.engines.local.shares import count_near
 from haystream.engines.local.solve import ALLOWED, EXCEEDED, MARK, RESIDUAL, VALUE, Scratch, System, scratch
 from haystream.engines.local.solve_beside import (
-    BESIDE,
+    COLUMNS_BESIDE,
     begin_beside,
     forget_beside,
     solve_beside,
@@ -66,15 +66,15 @@ def test_solutions_are_those_of_the_dense_system(model: ModelName) -> None:
     system, graph = local(query)._columns.state.system, query.collection.graph
     assert not is_whole(system.off)
     people = len(graph)
-    room, rows = scratch(people), np.zeros((people, 2 * BESIDE))
-    sources, rng = np.zeros((people, BESIDE)), np.random.default_rng(1)
-    for number in range(BESIDE - 1):  # and one that has none
+    room, rows = scratch(people), np.zeros((people, 2 * COLUMNS_BESIDE))
+    sources, rng = np.zeros((people, COLUMNS_BESIDE)), np.random.default_rng(1)
+    for number in range(COLUMNS_BESIDE - 1):  # and one that has none
         for u in rng.choice(people, 2, replace=False).tolist():
             sources[u, number] += rng.uniform(-1.0, 1.0)
             begin_beside.py_func(system, room, rows, number, u, sources[u, number])
     solve_beside(system, 1e-10, room, rows)
     exact = np.linalg.solve(dense(system, people, graph.edges), sources)
-    for number in range(BESIDE):
+    for number in range(COLUMNS_BESIDE):
         take_solution(room, rows, number)
         np.testing.assert_allclose(room.cells[:, VALUE], exact[:, number], atol=1e-8)
     assert_is_forgotten(room, rows)
@@ -82,7 +82,7 @@ def test_solutions_are_those_of_the_dense_system(model: ModelName) -> None:
 
 def test_what_takes_too_many_steps_is_given_up() -> None:
     system = local(judged("relevance"))._columns.state.system
-    room, rows = scratch(COUNT + 1), np.zeros((COUNT + 1, 2 * BESIDE))
+    room, rows = scratch(COUNT + 1), np.zeros((COUNT + 1, 2 * COLUMNS_BESIDE))
     room.steps[ALLOWED] = 7
     begin_beside.py_func(system, room, rows, 0, 5, 1.0)
     solve_beside(system, 1e-10, room, rows)
@@ -95,7 +95,7 @@ def test_shares_of_sets_that_are_asked_for_at_once_are_those_of_each(model: Mode
     """Of more neighbours than are solved side by side, of some far from one another, and of one twice."""
     query = judged(model)
     readings = local(query).readings
-    wanted = [*range(3, 3 + BESIDE + 3), 40, 90, 91, 40, 60]
+    wanted = [*range(3, 3 + COLUMNS_BESIDE + 3), 40, 90, 91, 40, 60]
     start = np.arange(len(wanted) + 1)
     most = len(query.verdicts)
     found = readings.largest_shares(start, np.array(wanted, np.int32), most)
@@ -119,5 +119,5 @@ def test_sets_one_after_the_other_are_solved_at_once_where_they_are_near_the_fir
     assert count(near, 2) == 2
     assert count([*near, 80, *near]) == len(near)
     assert [count(far, row) for row in range(len(far))] == [1] * len(far)
-    assert count(near * BESIDE) == BESIDE
+    assert count(near * COLUMNS_BESIDE) == COLUMNS_BESIDE
     assert state.rooms.people.size[0] == 0

@@ -52,7 +52,7 @@ def test_a_correlation_near_1_ends_instead_of_never_returning(correlation: float
 def few_steps() -> Iterator[None]:
     with (
         mock.patch.object(solve, "MOST_STEPS", 400),
-        mock.patch("haystream.engines.local.rebuild.ROUNDS", 0),
+        mock.patch("haystream.engines.local.rebuild.WHOLE_GRAPH_ROUNDS", 0),
     ):
         yield
 

@@ -1,7 +1,7 @@
 """What readers are told: whose reading has moved since they were last told of it, and which edges that concerns.
 
-One question has two answers: what is due now (`due`), and what there is when nobody waits (`look_closely` at whom
-`take_last` of `News.later` gives, and then again what is due).
+Whose reading has moved by little waits (`News.later`) until there is time: then `look_closely` has readers told of
+that, too.
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class At(NamedTuple):
 
 @compiled
 def look_closely(news: News, participants: Ints) -> None:
-    """Have `due` look at these and at all their edges, and let none of them wait."""
+    """Have `tell_people` look at these and at all their edges, and let none of them wait."""
     for u in participants:
         mark_as(news.moved, u, CLOSELY)
 

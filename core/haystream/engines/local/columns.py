@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Flags, Floats, Ints, Marked, bits, mark_as, marked, members_of, unmark_all
+from haystream.arrays import Flags, Floats, Ints, Marked, bits, mark_as, marked, members_of, room_for, unmark_all
 from haystream.copies import Template, bring_pages, give_back
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.edge_priors import rows_of, whole_priors
@@ -150,9 +150,9 @@ class Columns:
             self.fill_out()  # larger arrays lie over nobody's
         self.participants, self.edge_count = len(graph), graph.edges
         if people:
-            self._grow_people(16 + len(graph) + len(graph) // SPARE)
+            self._grow_people(room_for(len(graph)))
         if edges:
-            self._grow_edges(16 + graph.edges + graph.edges // SPARE)
+            self._grow_edges(room_for(graph.edges))
         self.state = self._on(graph)
 
     def template(self) -> Template[Arrays]:
@@ -260,7 +260,7 @@ class Columns:
         return len(self.bound)
 
     def take_priors(self, rows: Floats) -> None:
-        """Give every edge the prior of its row, shape (edges, `edge_priors.COLUMNS`)."""
+        """Give every edge the prior of its row, shape (edges, `edge_priors.PRIOR_COLUMNS`)."""
         self._priors = whole_priors(rows, self.edge_room)
         self.state = self.state._replace(edges=self.state.edges._replace(prior=self._priors))
 

@@ -19,8 +19,7 @@ from haystream.engines.local.push import push_everybody
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.sides import REMAINING
 from haystream.engines.local.state import COUNTED
-from haystream.engines.local.update_growth import offer_items
-from haystream.engines.local.update_item import change_edges
+from haystream.engines.local.update_item import change_edges, offer_items
 from haystream.engines.local.update_verdict import change_edge, heaviest, let_in, regress_edges
 from haystream.models.base import Model
 

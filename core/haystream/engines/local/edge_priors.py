@@ -1,4 +1,4 @@
-"""What edges have by their prior, in rows that lie over somebody else's, LINE neighbours at a time (`overlay`)."""
+"""What edges have by their prior: rows that lie over somebody else's, some neighbours at a time (`overlay`)."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from haystream.arrays import Floats, Ints
 from haystream.compiled import allocating, compiled, inlined
-from haystream.overlay import GROUP_POWER, LINE, Overlay, cell, flat, put_cell, whole_table
+from haystream.overlay import GROUP_POWER, LINE_ENTRIES, Overlay, cell, flat, put_cell, whole_table
 from haystream.prefetch import prefetch
 
 
@@ -26,26 +26,26 @@ class EdgePrior(NamedTuple):
 
 PRIOR_MEAN, NOISE, ON_TAIL, ON_HEAD, OWN_VARIANCE, USED_ENTRY = range(6)
 """Columns of a row: the members of `EdgePrior`, and the entry of Q⁻¹ that they were made with."""
-COLUMNS = 6
+PRIOR_COLUMNS = 6
 
 
 @inlined
 def number(priors: Overlay, edge: int, column: int) -> float:
     """One number of an edge."""
-    return cell(priors, edge >> (LINE - 1), (edge & (LINE - 1)) * COLUMNS + column)
+    return cell(priors, edge >> (LINE_ENTRIES - 1), (edge & (LINE_ENTRIES - 1)) * PRIOR_COLUMNS + column)
 
 
 @inlined
 def fetch_number(priors: Overlay, edge: int, column: int) -> None:
     """Have one number of an edge fetched as it is below, and what says whether it is laid over (`prefetch`)."""
-    prefetch(priors.chunks, edge >> (LINE - 1 + GROUP_POWER))
-    prefetch(priors.below, edge * COLUMNS + column)
+    prefetch(priors.chunks, edge >> (LINE_ENTRIES - 1 + GROUP_POWER))
+    prefetch(priors.below, edge * PRIOR_COLUMNS + column)
 
 
 @inlined
 def put_number(priors: Overlay, edge: int, column: int, value: float) -> None:
     """Write one number of an edge."""
-    put_cell(priors, edge >> (LINE - 1), (edge & (LINE - 1)) * COLUMNS + column, value)
+    put_cell(priors, edge >> (LINE_ENTRIES - 1), (edge & (LINE_ENTRIES - 1)) * PRIOR_COLUMNS + column, value)
 
 
 @compiled
@@ -70,13 +70,13 @@ def numbers(priors: Overlay, edges: Ints, column: int) -> Floats:
 
 
 def rows_of(priors: Overlay) -> Floats:
-    """All numbers of all edges there is room for, shape (edges, COLUMNS): of whole ones a view."""
-    return flat(priors).reshape(-1, COLUMNS)
+    """All numbers of all edges there is room for, shape (edges, PRIOR_COLUMNS): of whole ones a view."""
+    return flat(priors).reshape(-1, PRIOR_COLUMNS)
 
 
 def whole_priors(rows: Floats, room: int) -> Overlay:
-    """Rows of some edges, shape (edges, COLUMNS), with nothing over them, and room for so many edges at least."""
-    lines = -(-room // LINE)
-    longer = np.zeros((lines * LINE, COLUMNS))
+    """Rows of some edges, shape (edges, PRIOR_COLUMNS), with nothing over them, and room for so many edges."""
+    lines = -(-room // LINE_ENTRIES)
+    longer = np.zeros((lines * LINE_ENTRIES, PRIOR_COLUMNS))
     longer[: len(rows)] = rows
-    return whole_table(longer.reshape(lines, LINE * COLUMNS))
+    return whole_table(longer.reshape(lines, LINE_ENTRIES * PRIOR_COLUMNS))

@@ -24,7 +24,7 @@ from haystream.engines.local.solve import (
 )
 from haystream.overlay import Overlay, add_to, entry, flat, put, whole
 
-AT_ONCE = 64
+HEALED_AT_ONCE = 64
 """Where much is new, so many participants' entries are solved at once (some milliseconds); the others start
 from an estimate, and wait for healing."""
 

@@ -7,7 +7,7 @@ from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.healing import Inverse, add_strain, left_out, lower
 from haystream.engines.local.solve import (
-    AHEAD,
+    CONTACTS_AHEAD,
     VALUE,
     Scratch,
     System,
@@ -210,7 +210,8 @@ def take_entries(
     for row in range(len(which)):
         u, following = which[row], which[min(row + 1, last_row)]
         fetch_slabs(system, which, row)
-        for i in range(system.start[following], system.start[following] + min(system.degree[following], AHEAD)):
+        next_first = system.start[following]
+        for i in range(next_first, next_first + min(system.degree[following], CONTACTS_AHEAD)):
             fetch_entries(system, inverse, taken, on_edge, i)
         if abs(entry(taken, u) - on_participant[u]) > least:
             put(taken, u, on_participant[u])
@@ -221,8 +222,8 @@ def take_entries(
         first = system.start[u]
         last = first + system.degree[u]
         for i in range(first, last):
-            if i + AHEAD < last:
-                fetch_entries(system, inverse, taken, on_edge, i + AHEAD)
+            if i + CONTACTS_AHEAD < last:
+                fetch_entries(system, inverse, taken, on_edge, i + CONTACTS_AHEAD)
             v, e = system.contact[i], system.incident[i]
             by_data = abs(entry(inverse.on_participant, v) - entry(taken, v))
             off = abs(entry(inverse.on_edge, e) - on_edge[e])

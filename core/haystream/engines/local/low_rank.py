@@ -35,7 +35,7 @@ from haystream.engines.local.solve import (
 from haystream.engines.local.state import Edges, State
 from haystream.overlay import add_to
 
-ROOM = 1024
+ENTRIES_AT_FIRST = 1024
 """So many entries new columns have room for before they need more."""
 
 
@@ -172,7 +172,7 @@ def begin_column(system: System, sources: Columns, j: int, E: OnDiagonal, room: 
 @allocating
 def new_columns(count: int) -> Columns:
     """So many columns without entries, and room for some."""
-    return Columns(np.zeros(count + 1, np.int64), np.empty(ROOM, np.int32), np.empty(ROOM))
+    return Columns(np.zeros(count + 1, np.int64), np.empty(ENTRIES_AT_FIRST, np.int32), np.empty(ENTRIES_AT_FIRST))
 
 
 @allocating

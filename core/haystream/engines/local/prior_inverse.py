@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Floats, Growing, Ints, take_all, union
+from haystream.arrays import Floats, Growing, Ints, room_for, take_all, union
 from haystream.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_closeness, prior_entries
-from haystream.engines.local.healing import AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
+from haystream.engines.local.healing import HEALED_AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
 from haystream.engines.local.inverse_entries import change_entries, change_row
 from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state import Workspace
@@ -61,7 +61,7 @@ MOST_UNREAD = 4
 NOBODY = np.zeros(0, np.uint8)
 """Flags that are not read."""
 
-NOTHING: tuple[Ints, Floats] = np.zeros(0, np.int32), np.zeros(0)
+NO_DELTAS: tuple[Ints, Floats] = np.zeros(0, np.int32), np.zeros(0)
 """No edges, and their changes."""
 
 
@@ -300,7 +300,7 @@ class GraphPrecision:
         if known_people < len(graph) or known < graph.edges:
             self._rooms = self.workspace.rooms(graph, self._steps)
         if len(self._healing.ring) < len(graph):
-            self._healing = healing(16 + len(graph) + len(graph) // SPARE, self._healing)
+            self._healing = healing(room_for(len(graph)), self._healing)
         new = graph.edges - known
         if not self.builds or (new > ALWAYS_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
             self._join_all(known_people, known)
@@ -323,7 +323,7 @@ class GraphPrecision:
         self._graph = graph
         self.grow()
         while self.waiting and not self.given_up:
-            self.tend(AT_ONCE, NEVER)
+            self.tend(HEALED_AT_ONCE, NEVER)
         self.changes.clear()
         if self.given_up:
             raise QueryFailed(
@@ -376,7 +376,7 @@ class GraphPrecision:
         self.inverse_diagonal[known_people:] = 1.0 + square[known_people:]
         forget_fresh(self._healing)
         let_wait(self._healing, union(tail[moved], head[moved]))
-        self._heal(AT_ONCE, NEVER)
+        self._heal(HEALED_AT_ONCE, NEVER)
         self.builds += 1
         self.changes.clear()
 
@@ -397,7 +397,7 @@ class GraphPrecision:
 
     def tend(self, most: int, stop: Ints) -> None:
         """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
-        self.changes.append(Change(None, *NOTHING, self._heal(most, stop)))
+        self.changes.append(Change(None, *NO_DELTAS, self._heal(most, stop)))
 
     @property
     def waiting(self) -> bool:

@@ -9,8 +9,8 @@ from haystream.arrays import Floats, Marked, bit_of, mark, members_of, unmark_al
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import (
-    AHEAD,
     ALLOWED,
+    CONTACTS_AHEAD,
     EXCEEDED,
     MARK,
     QUEUED,
@@ -115,8 +115,8 @@ def push_line(state: State, side: int, limit: float) -> None:
         first, looked_up = system.start[u], mixed and bit_of(system.laid_over, u) != 0
         last = first + system.degree[u]
         for i in range(first, last):
-            if i + AHEAD < last:
-                fetch_contact(system, i + AHEAD, residual)
+            if i + CONTACTS_AHEAD < last:
+                fetch_contact(system, i + CONTACTS_AHEAD, residual)
             v, e = system.contact[i], system.incident[i]
             value = residual[v, side] - (entry(off, e) if looked_up else off.below[e]) * step
             residual[v, side] = value

@@ -5,11 +5,11 @@ import numpy as np
 from haystream.arrays import Floats, union, unmark_all
 from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
-from haystream.engines.local.healing import AT_ONCE, heal, healing, let_wait
+from haystream.engines.local.healing import HEALED_AT_ONCE, heal, healing, let_wait
 from haystream.engines.local.prior_inverse import Precision
 from haystream.engines.local.push import push_everybody
 from haystream.engines.local.sides import COMMON
-from haystream.engines.local.solve import ALLOWED, ROUNDS
+from haystream.engines.local.solve import ALLOWED, WHOLE_GRAPH_ROUNDS
 from haystream.engines.local.state import OWN, SQUARE
 from haystream.models.base import Priors
 from haystream.overlay import flattened, whole
@@ -37,7 +37,7 @@ def rebuild(columns: Columns, precision: Precision, priors: Priors) -> None:
     """Fill in what follows from the precision and from what edges were given (`weigh`), from the last solution.
 
     `priors`: of all edges. Afterwards nobody is listed as moved; of those whose entries of the inverse data have
-    reached, all but AT_ONCE wait for healing.
+    reached, all but HEALED_AT_ONCE wait for healing.
     """
     sides = _solve_sides(columns, precision, priors)
     _start_inverse(columns, precision)
@@ -61,7 +61,7 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
     off[:count] = precision.off + weight * on_tail * on_head
     system = state.system._replace(off=whole(off), diagonal=whole(diagonal, 1))
     columns.state = state._replace(system=system, people=people)
-    room.steps[ALLOWED] += ROUNDS * (m + 2 * count)
+    room.steps[ALLOWED] += WHOLE_GRAPH_ROUNDS * (m + 2 * count)
     sides = np.empty((people.residual.shape[1], m))
     for side, x in enumerate(_solutions(columns)):
         c = edges.coefficient[side, :count]
@@ -69,7 +69,7 @@ def _solve_sides(columns: Columns, precision: Precision, priors: Priors) -> Floa
         applied = diagonal[:m] * x + at_people(off[:count] * x[head], off[:count] * x[tail])
         people.residual[:m, side] = sides[side] - applied
     push_everybody(columns.state, m)
-    room.steps[ALLOWED] -= ROUNDS * (m + 2 * count)
+    room.steps[ALLOWED] -= WHOLE_GRAPH_ROUNDS * (m + 2 * count)
     return sides
 
 
@@ -97,7 +97,7 @@ def _start_inverse(columns: Columns, precision: Precision) -> None:
     screened = np.flatnonzero(state.edges.weight[:count])
     ends = union(state.edges.tail[screened], state.edges.head[screened])
     let_wait(inverse.healing, ends)
-    heal(state.system, inverse, AT_ONCE, state.rooms.other, state.rooms.people, NEVER)
+    heal(state.system, inverse, HEALED_AT_ONCE, state.rooms.other, state.rooms.people, NEVER)
 
 
 def _sum_up(columns: Columns, sides: Floats) -> None:

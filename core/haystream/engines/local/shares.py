@@ -6,7 +6,13 @@ from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
 from haystream.engines.local.solve import VALUE, begin, forget, solve, touched_by
-from haystream.engines.local.solve_beside import BESIDE, begin_beside, forget_beside, solve_beside, take_solution
+from haystream.engines.local.solve_beside import (
+    COLUMNS_BESIDE,
+    begin_beside,
+    forget_beside,
+    solve_beside,
+    take_solution,
+)
 from haystream.engines.local.state import Edges, State
 
 
@@ -61,7 +67,7 @@ def count_near(state: State, start: Longs, which: Ints, first: int) -> int:
     """How many sets from the `first` on are to be solved side by side, it included: those one after the other of
     which an end of an edge is an end of its own first edge, or a contact of one."""
     system, edges, near = state.system, state.edges, state.rooms.people
-    last = min(first + BESIDE, len(start) - 1)
+    last = min(first + COLUMNS_BESIDE, len(start) - 1)
     if last == first + 1:
         return 1
     e = which[start[first]]

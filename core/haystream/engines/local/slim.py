@@ -17,11 +17,11 @@ import numpy as np
 from haystream.arrays import Floats, Ints
 from haystream.compiled import compiled
 from haystream.copies import give_back
-from haystream.engines.local.solve import AHEAD, System, fetch_contact, fetch_contacts, fetch_slabs
+from haystream.engines.local.solve import CONTACTS_AHEAD, System, fetch_contact, fetch_contacts, fetch_slabs
 from haystream.engines.local.state import People, State
 from haystream.overlay import cell, entry, is_whole, lines, place_of
 
-ROUNDING = 1e-9
+ROUNDING_SHARE = 1e-9
 """A part of its tolerance by which a residual that was kept up by difference may be off from b − Λx."""
 
 LEAST_ROUNDING = 1e-14
@@ -51,7 +51,7 @@ def give_up(state: State, participants: int, edges: int) -> Remains | None:
         return None
     take_up(state, edges, Remains(np.zeros(0, np.int32), np.zeros((0, residual.shape[1]))))
     more = was - residual[:participants]
-    rounding = np.maximum(ROUNDING * state.tolerances.sides, LEAST_ROUNDING)
+    rounding = np.maximum(ROUNDING_SHARE * state.tolerances.sides, LEAST_ROUNDING)
     where = np.flatnonzero((np.abs(more) > rounding).any(axis=1))
     if not give_back(residual):
         residual[:participants] = was
@@ -85,8 +85,8 @@ def _follow_solution(system: System, people: People, which: Ints, edges: int) ->
             residual[u, side] -= diagonal[u] * (x.own[at, side] - x.below[below + side])
         last = first + system.degree[u]
         for i in range(first, last):
-            if i + AHEAD < last:
-                fetch_contact(system, i + AHEAD, residual)
+            if i + CONTACTS_AHEAD < last:
+                fetch_contact(system, i + CONTACTS_AHEAD, residual)
             e = system.incident[i]
             if e >= edges:  # nor are those after it in Λ: contacts are in the order of edges
                 break

@@ -30,11 +30,11 @@ MOST_STEPS = 50_000_000
 models' ranges local solves took up to a tenth of them, on random graphs of 20,000 participants with four contacts
 each."""
 
-ROUNDS = 1000
+WHOLE_GRAPH_ROUNDS = 1000
 """A solve on the whole graph may take so many steps more for each participant and contact: several times what
 a correlation at the end of its range needs."""
 
-AHEAD = 32
+CONTACTS_AHEAD = 32
 """So many contacts ahead of a push what it reads of them is fetched."""
 
 ALLOWED, EXCEEDED = 0, 1
@@ -151,7 +151,7 @@ def fetch_slabs(system: System, which: Ints, row: int) -> None:
 @inlined
 def fetch_contacts(system: System, u: int, rows: Floats) -> None:
     """Have what a push of a participant reads of the first contacts fetched: their `rows`, and the entries."""
-    for i in range(system.start[u], system.start[u] + min(system.degree[u], AHEAD)):
+    for i in range(system.start[u], system.start[u] + min(system.degree[u], CONTACTS_AHEAD)):
         fetch_contact(system, i, rows)
 
 
@@ -197,8 +197,8 @@ def solve(system: System, tolerance: float, room: Scratch) -> None:
             break
         last = first + system.degree[u]
         for i in range(first, last):
-            if i + AHEAD < last:
-                fetch_contact(system, i + AHEAD, cells)
+            if i + CONTACTS_AHEAD < last:
+                fetch_contact(system, i + CONTACTS_AHEAD, cells)
             v = system.contact[i]
             mark = cells[v, MARK]
             if mark == UNMARKED:

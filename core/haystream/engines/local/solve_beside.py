@@ -7,8 +7,8 @@ the residuals of all of them, which lie in a row of memory: to find the contacts
 from haystream.arrays import Floats, bit_of
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.solve import (
-    AHEAD,
     ALLOWED,
+    CONTACTS_AHEAD,
     DIAGONAL,
     EXCEEDED,
     LISTED,
@@ -29,7 +29,7 @@ from haystream.engines.local.solve import (
 )
 from haystream.overlay import USED, WHOLE, entry
 
-BESIDE = 8
+COLUMNS_BESIDE = 8
 """So many right-hand sides lie side by side: their residuals are a line of the cache."""
 
 PLACE = RESIDUAL
@@ -48,8 +48,8 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
     """Solve in the scratch what `begin_beside` put there: push until all residuals of all whom that reaches are
     |r| ≤ tolerance × diagonal, or give up.
 
-    `rows`, shape (participants, 2 × BESIDE), is zero between solves: first the residuals, then the solutions. The
-    first rows are in use, one for each whom the solve has reached, so that they lie close together."""
+    `rows`, shape (participants, 2 × COLUMNS_BESIDE), is zero between solves: first the residuals, then the
+    solutions. The first rows are in use, one for each whom the solve has reached: so they lie close together."""
     ring, touched, cells = room.ring, room.touched, room.cells
     size, listed = len(ring), room.listed[0]
     head, count, steps = 0, 0, room.steps[ALLOWED]
@@ -69,8 +69,8 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
         if not any_exceeds(rows, own, tolerance * cells[u, DIAGONAL]):
             continue
         over_diagonal = 1.0 / cells[u, DIAGONAL]
-        for k in range(BESIDE):
-            rows[own, BESIDE + k] += rows[own, k] * over_diagonal
+        for k in range(COLUMNS_BESIDE):
+            rows[own, COLUMNS_BESIDE + k] += rows[own, k] * over_diagonal
         if count > 0:
             fetch_contacts(system, ring[head], cells)
         first, looked_up = system.start[u], mixed and bit_of(system.laid_over, u) != 0
@@ -80,8 +80,8 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
             break
         last = first + system.degree[u]
         for i in range(first, last):
-            if i + AHEAD < last:
-                fetch_contact(system, i + AHEAD, cells)
+            if i + CONTACTS_AHEAD < last:
+                fetch_contact(system, i + CONTACTS_AHEAD, cells)
             v, e = system.contact[i], system.incident[i]
             mark = cells[v, MARK]
             if mark == UNMARKED:
@@ -93,7 +93,7 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
                 listed += 1
             other = int(cells[v, PLACE])
             factor = (entry(off, e) if looked_up else off.below[e]) * over_diagonal
-            for k in range(BESIDE):
+            for k in range(COLUMNS_BESIDE):
                 rows[other, k] -= factor * rows[own, k]
             if mark == LISTED and any_exceeds(rows, other, tolerance * cells[v, DIAGONAL]):
                 cells[v, MARK] = QUEUED
@@ -101,7 +101,7 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
                 ring[tail if tail < size else tail - size] = v
                 count += 1
                 fetch_row(system, v)
-        for k in range(BESIDE):
+        for k in range(COLUMNS_BESIDE):
             rows[own, k] = 0.0
     for i in range(count):  # where it was given up
         cells[ring[(head + i) % size], MARK] = LISTED
@@ -112,7 +112,7 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
 def any_exceeds(rows: Floats, row: int, limit: float) -> bool:
     """Whether any residual of a row does. All are compared: to stop at the first would take longer."""
     exceeds = 0
-    for k in range(BESIDE):
+    for k in range(COLUMNS_BESIDE):
         exceeds |= abs(rows[row, k]) > limit
     return exceeds != 0
 
@@ -121,7 +121,7 @@ def any_exceeds(rows: Floats, row: int, limit: float) -> bool:
 def take_solution(room: Scratch, rows: Floats, number: int) -> None:
     """Put a right-hand side's solution where a solve of it alone leaves it, in the scratch."""
     for i, u in enumerate(touched_by(room)):
-        room.cells[u, VALUE] = rows[i, BESIDE + number]
+        room.cells[u, VALUE] = rows[i, COLUMNS_BESIDE + number]
 
 
 @compiled

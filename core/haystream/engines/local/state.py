@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import SPARE, Bits, Floats, Ints, Longs, Marked, marked
+from haystream.arrays import Bits, Floats, Ints, Longs, Marked, marked, room_for
 from haystream.copies import zeros_as_needed
 from haystream.engines.local.budget import Tolerances
-from haystream.engines.local.edge_priors import COLUMNS, whole_priors
+from haystream.engines.local.edge_priors import PRIOR_COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import Scratch, System, scratch
-from haystream.engines.local.solve_beside import BESIDE
+from haystream.engines.local.solve_beside import COLUMNS_BESIDE
 from haystream.graph import Graph
 from haystream.overlay import Overlay
 
@@ -140,7 +140,7 @@ class Rooms(NamedTuple):
 
 NO_DATA = Data(*np.zeros((5, 0)))
 _NONE, _NOBODY = np.zeros(0), np.zeros(0, np.int32)
-NO_EDGES = Edges(_NOBODY, _NOBODY, whole_priors(np.zeros((0, COLUMNS)), 0), _NONE, np.zeros((0, 0)))
+NO_EDGES = Edges(_NOBODY, _NOBODY, whole_priors(np.zeros((0, PRIOR_COLUMNS)), 0), _NONE, np.zeros((0, 0)))
 
 
 class Workspace:
@@ -153,7 +153,7 @@ class Workspace:
         """As large as the graph asks for, and with somebody's own count of steps (`Scratch.steps`)."""
         rooms, people, edges = self._rooms, len(graph), graph.edges
         if len(rooms.column.ring) < people or len(rooms.shares) < edges:
-            rooms = self._rooms = _rooms(16 + people + people // SPARE, 16 + edges + edges // SPARE)
+            rooms = self._rooms = _rooms(room_for(people), room_for(edges))
         column, other = rooms.column._replace(steps=steps), rooms.other._replace(steps=steps)
         return rooms._replace(column=column, other=other)
 
@@ -163,7 +163,7 @@ def _rooms(people: int, edges: int) -> Rooms:
     return Rooms(
         scratch(people),
         scratch(people),
-        zeros_as_needed(people, 2 * BESIDE),
+        zeros_as_needed(people, 2 * COLUMNS_BESIDE),
         marked(people),
         marked(people),
         marked(edges),

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from haystream.arrays import Flags, Floats, Ints, Marked, bit_of, mark, members_of, put_bit, unmark_all
 from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import MOVED_FAR
-from haystream.engines.local.edge_ends import edge_reach
 from haystream.engines.local.edge_priors import (
     NOISE,
     ON_HEAD,
@@ -19,9 +18,16 @@ from haystream.engines.local.edge_priors import (
     put_number,
 )
 from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.push import add_residual, push_side, push_unpushed
-from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import AHEAD, System, add_off_diagonal, add_on_diagonal, diagonal_of, fetch_slabs
+from haystream.engines.local.push import add_residual, push_unpushed
+from haystream.engines.local.sides import COMMON, MEAN
+from haystream.engines.local.solve import (
+    CONTACTS_AHEAD,
+    System,
+    add_off_diagonal,
+    add_on_diagonal,
+    diagonal_of,
+    fetch_slabs,
+)
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import coefficient_of, regress
 from haystream.models.base import Priors
@@ -68,32 +74,6 @@ def push_ends(state: State, which: Ints) -> None:
         mark(unpushed, edges.tail[e])
         mark(unpushed, edges.head[e])
     push_unpushed(state, state.tolerances.owed)
-
-
-@compiled
-def offer_items(state: State, which: Ints) -> None:
-    """Bring the edges of `which`, all of which have a prior, in line with how many items are on offer there.
-
-    That changes no reading of theirs, but what is expected of what remains.
-    """
-    edges, data, people, sums = state.edges, state.data, state.people, state.sums
-    unpushed = state.rooms.unpushed
-    for e in which:
-        prior = edge_prior(edges.prior, e)
-        left = data.offered[e] * (1.0 - prior.residual * edges.weight[e])
-        change = left - edges.coefficient[REMAINING, e]
-        edges.coefficient[REMAINING, e] = left
-        own = data.offered[e] * left * prior.residual
-        sums.data[OWN] += own - data.own[e]
-        data.own[e] = own
-        if people.residual.shape[1] > COMMON:
-            sums.border[REMAINING] += change * edge_reach(edges, people, e)
-        for t, beta in ((edges.tail[e], prior.on_tail), (edges.head[e], prior.on_head)):
-            add_residual(people, unpushed, t, REMAINING, change * beta)
-            sums.form[REMAINING] += 2.0 * change * beta * cell(people.x, t, REMAINING)
-        mark(state.news.stale, e)
-    push_side(state, REMAINING, state.tolerances.sides[REMAINING])
-    unmark_all(unpushed)
 
 
 @compiled
@@ -148,7 +128,8 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
     for i in range(len(touched)):
         u, following = touched[i], touched[min(i + 1, last_row)]
         fetch_slabs(system, touched, i)
-        for j in range(system.start[following], system.start[following] + min(system.degree[following], AHEAD)):
+        next_first = system.start[following]
+        for j in range(next_first, next_first + min(system.degree[following], CONTACTS_AHEAD)):
             fetch_edge(state, prior, j)
         was, now = entry(scale, u), prior.scale[i]
         off, allowed = abs(now - was), tolerances.scale * was
@@ -168,8 +149,8 @@ def rescale(state: State, prior: Rescaling, touched: Ints, found: Marked) -> boo
         first = system.start[u]
         last = first + system.degree[u]
         for j in range(first, last):
-            if j + AHEAD < last:
-                fetch_edge(state, prior, j + AHEAD)
+            if j + CONTACTS_AHEAD < last:
+                fetch_edge(state, prior, j + CONTACTS_AHEAD)
             e = system.incident[j]
             if rescaled or number(rows, e, NOISE) == 0.0:
                 mark(found, e)

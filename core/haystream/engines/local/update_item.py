@@ -5,7 +5,7 @@ Edge by edge (`update_verdict`) that would be as many changes, each with a colum
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark, union
+from haystream.arrays import Floats, Ints, mark, union, unmark_all
 from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
@@ -21,10 +21,11 @@ from haystream.engines.local.low_rank import (
     some_rows,
     woodbury,
 )
-from haystream.engines.local.push import add_residual, push_unpushed
-from haystream.engines.local.sides import COMMON
+from haystream.engines.local.push import add_residual, push_side, push_unpushed
+from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import EXCEEDED, add_off_diagonal, add_on_diagonal
-from haystream.engines.local.state import State
+from haystream.engines.local.state import OWN, State
+from haystream.overlay import cell
 
 MOST_COLUMNS = 64
 """So many edges are changed at once, or all of them where they are between so many people, as those of an item
@@ -96,3 +97,29 @@ def change_system(state: State, which: Ints, weights: Floats, coefficients: Floa
 def push_from_ends(state: State) -> None:
     """Push what `change_system` left of the sides' residuals."""
     push_unpushed(state, state.tolerances.owed)
+
+
+@compiled
+def offer_items(state: State, which: Ints) -> None:
+    """Bring the edges of `which`, all of which have a prior, in line with how many items are on offer there.
+
+    That changes no reading of theirs, but what is expected of what remains.
+    """
+    edges, data, people, sums = state.edges, state.data, state.people, state.sums
+    unpushed = state.rooms.unpushed
+    for e in which:
+        prior = edge_prior(edges.prior, e)
+        left = data.offered[e] * (1.0 - prior.residual * edges.weight[e])
+        change = left - edges.coefficient[REMAINING, e]
+        edges.coefficient[REMAINING, e] = left
+        own = data.offered[e] * left * prior.residual
+        sums.data[OWN] += own - data.own[e]
+        data.own[e] = own
+        if people.residual.shape[1] > COMMON:
+            sums.border[REMAINING] += change * edge_reach(edges, people, e)
+        for t, beta in ((edges.tail[e], prior.on_tail), (edges.head[e], prior.on_head)):
+            add_residual(people, unpushed, t, REMAINING, change * beta)
+            sums.form[REMAINING] += 2.0 * change * beta * cell(people.x, t, REMAINING)
+        mark(state.news.stale, e)
+    push_side(state, REMAINING, state.tolerances.sides[REMAINING])
+    unmark_all(unpushed)

@@ -9,7 +9,7 @@ from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.push import push_unpushed
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import (
-    AHEAD,
+    CONTACTS_AHEAD,
     DIAGONAL,
     RESIDUAL,
     VALUE,
@@ -111,8 +111,8 @@ def change_edge(state: State, edge: int, weight: float, coefficients: Floats) ->
     mark(unpushed, v)
     own, touched = 0.0, touched_by(column)
     for i, t in enumerate(touched):
-        if i + AHEAD < len(touched):
-            prefetch(residual, touched[i + AHEAD])
+        if i + CONTACTS_AHEAD < len(touched):
+            prefetch(residual, touched[i + CONTACTS_AHEAD])
         own += K[t] * left[t]
         diagonal = column.cells[t, DIAGONAL]  # but for those of u and v, as it is
         for side in range(sides):

@@ -27,7 +27,7 @@ from haystream.engines.local.solve import System, diagonal_of
 from haystream.engines.local.state import State
 from haystream.overlay import entry
 
-LOOSER = 2.0
+LOOSER_FACTOR = 2.0
 """A column that was solved by less than so many times more loosely than it should be stays: as a part grows by an
 edge, its tolerances shrink a little."""
 
@@ -50,7 +50,7 @@ class PendingColumns:
             U, K, known_to = parts.U.some(kept), self._columns.some(before[kept]), self._tolerances[before[kept]]
             where = union(ends_of(state, stale), differing(E_before, self._E))
             left = left_of(state, U, K, self._E, known_to, where)
-            kept = kept[~(left | (LOOSER * parts.tolerances[kept] < known_to))]
+            kept = kept[~(left | (LOOSER_FACTOR * parts.tolerances[kept] < known_to))]
         if len(kept) == len(before) and parts.names == self._names:
             return self._columns
         known, tolerances = self._columns.some(before[kept]), parts.tolerances.copy()

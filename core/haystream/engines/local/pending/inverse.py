@@ -6,7 +6,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from haystream.arrays import Floats
 from haystream.engines.local.pending.parts import Parts
 
-LARGEST = 1.01
+MOST_ON_DIAGONAL = 1.01
 """On the diagonal of such an inverse (`inverse_of`) nothing is above 1. Where more is, under extreme settings, an
 eigenvalue has become too small."""
 
@@ -41,7 +41,7 @@ def inverse_of(matrix: Floats) -> Floats:
     root, failed = dpotrf(matrix, lower=1)
     if not failed:
         below, failed = dpotri(root, lower=1)  # and zeros above
-        if not failed and below.diagonal().max(initial=0.0) < LARGEST:
+        if not failed and below.diagonal().max(initial=0.0) < MOST_ON_DIAGONAL:
             inverse: Floats = below + below.T
             np.fill_diagonal(inverse, below.diagonal())
             return inverse

@@ -20,7 +20,7 @@ from haystream.engines.local.solve import System
 from haystream.engines.local.state import State
 from haystream.overlay import entries
 
-WIDE = 16
+WIDE_ROW_ENTRIES = 16
 """A row with so many entries is laid out."""
 
 MOST_LAID_OUT = 2**23
@@ -45,7 +45,7 @@ class Squared(NamedTuple):
 
 
 NO_ROWS = Rows(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
-NOTHING = Squared(NO_ROWS, np.zeros((0, 0)), np.full(1, -1, np.int32), np.zeros((0, 0)), NO_ROWS, np.zeros(0))
+NO_SQUARES = Squared(NO_ROWS, np.zeros((0, 0)), np.full(1, -1, np.int32), np.zeros((0, 0)), NO_ROWS, np.zeros(0))
 
 
 class Taken(NamedTuple):
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 
 NOBODY = np.zeros(0, np.int32)
-NOTHING_TAKEN = Taken(NO_PARTS, NO_COLUMNS, np.zeros(0), NOBODY, np.zeros((0, 0)), NOTHING, np.zeros(1))
+NOTHING_TAKEN = Taken(NO_PARTS, NO_COLUMNS, np.zeros(0), NOBODY, np.zeros((0, 0)), NO_SQUARES, np.zeros(1))
 
 
 def taken_by(state: State, parts: Parts, columns: Columns, row: Ints) -> Taken:
@@ -87,7 +87,7 @@ def taken_by(state: State, parts: Parts, columns: Columns, row: Ints) -> Taken:
 def squared_by(rows: Rows, M: Floats, light: Rows, m: Floats) -> Squared:
     """K M Kᵀ + L m Lᵀ by what is best laid out of it."""
     size = np.diff(rows.begin)
-    wide = np.flatnonzero(size >= WIDE)
+    wide = np.flatnonzero(size >= WIDE_ROW_ENTRIES)
     most = MOST_LAID_OUT // max(len(M), 1)
     if len(wide) > most:
         wide = np.sort(wide[np.argpartition(size[wide], -most)[-most:]])
