@@ -51,7 +51,7 @@ TRIES = 8
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 5.0
 """Of a pause between two tries; all tries together take some 20 seconds."""
-AGAIN = frozenset({429, 502, 503, 504})
+AGAIN_STATUSES = frozenset({429, 502, 503, 504})
 ITEM_LINES = 5000
 """Items of one request, at most."""
 ITEM_BYTES = 8 << 20
@@ -61,7 +61,7 @@ TOKEN = re.compile(r"[!-~]+")
 """What a header takes, and every token is."""
 TRUSTED = "SSL_CERT_FILE"
 """The variable that names the file of certificates that all programs are to trust."""
-AROUND = 20
+CHARACTERS_AROUND = 20
 """Characters of what was given that are shown on either side of one that is wrong."""
 
 A = TypeVar("A", bound=BaseModel)
@@ -346,7 +346,7 @@ class Haystream:
                 continue
             if found.is_success:
                 return found
-            if found.status_code not in AGAIN:
+            if found.status_code not in AGAIN_STATUSES:
                 raise _problem(found)
             why = str(_problem(found))
             wished = found.headers.get("retry-after", "")
@@ -359,7 +359,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        around = text[max(0, error.start - AROUND) : error.end + AROUND]
+        around = text[max(0, error.start - CHARACTERS_AROUND) : error.end + CHARACTERS_AROUND]
         raise UserError(f"what was given is not UTF-8, at {around!r}") from None
 
 
@@ -412,6 +412,6 @@ def _problem(found: httpx.Response) -> ApiProblem:
             title=found.reason_phrase,
             status=found.status_code,
             detail=f"the answer was {found.status_code} {found.reason_phrase}",
-            code="unavailable" if found.status_code in AGAIN else "unknown",
+            code="unavailable" if found.status_code in AGAIN_STATUSES else "unknown",
         )
     return ApiProblem(problem)

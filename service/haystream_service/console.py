@@ -18,11 +18,11 @@ from rich.table import Column, Table
 
 notes = Console(stderr=True, highlight=False, soft_wrap=True)
 """For people: progress, warnings, summaries beside a result."""
-WIDEST = 1000
+WIDEST_COLUMNS = 1000
 """Columns of what is no terminal."""
 EASY_TO_READ = 120
 """Columns up to which no heading is broken into lines, where there is as much room."""
-FRAME = 3
+FRAME_COLUMNS = 3
 """Columns that a table takes beside the text of each of its own."""
 
 
@@ -32,7 +32,7 @@ def results() -> Console:
     Where that is a file or a pipe, and `COLUMNS` says nothing else, a table takes the room it needs: numbers that
     are cut off say nothing.
     """
-    room = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDEST
+    room = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDEST_COLUMNS
     return Console(highlight=False, soft_wrap=True, width=room)
 
 
@@ -97,14 +97,14 @@ class Upright:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The tables that this is where so much room is."""
         columns = [(name, values, _width((name, *values))) for name, values in self._cases]
-        whole = sum(width + FRAME for _, _, width in columns) + _width(self._measures) + FRAME + 1
+        whole = sum(width + FRAME_COLUMNS for _, _, width in columns) + _width(self._measures) + FRAME_COLUMNS + 1
         if whole > min(options.max_width, EASY_TO_READ):
             columns = [(name, values, _width((*name.split(), *values))) for name, values in self._cases]
         first, title = _width(self._measures), self._title
         while columns:
-            count, room = 0, options.max_width - first - FRAME - 1
-            while count < len(columns) and (not count or columns[count][2] + FRAME <= room):
-                room -= columns[count][2] + FRAME
+            count, room = 0, options.max_width - first - FRAME_COLUMNS - 1
+            while count < len(columns) and (not count or columns[count][2] + FRAME_COLUMNS <= room):
+                room -= columns[count][2] + FRAME_COLUMNS
                 count += 1
             beside, columns = columns[:count], columns[count:]
             headings = (Column(name, justify="right", width=width) for name, _, width in beside)

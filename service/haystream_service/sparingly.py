@@ -5,10 +5,10 @@ import re
 import time
 from collections.abc import Callable
 
-FIRST = 3
+FIRST_OF_A_KIND = 3
 """So many of one kind are let through in each stretch."""
 STRETCH_SECONDS = 60.0
-KINDS = 1000
+KINDS_REMEMBERED = 1000
 """Kinds that are remembered; then it begins anew."""
 
 
@@ -30,10 +30,10 @@ class Sparingly(logging.Filter):
         now = self._clock()
         began, count = self._kinds.get(kind, (now, 0))
         if now - began > STRETCH_SECONDS:
-            if count > FIRST:
-                record.msg, record.args = f"{text} ({count - FIRST} more of the kind since)", ()
+            if count > FIRST_OF_A_KIND:
+                record.msg, record.args = f"{text} ({count - FIRST_OF_A_KIND} more of the kind since)", ()
             began, count = now, 0
-        if len(self._kinds) >= KINDS:
+        if len(self._kinds) >= KINDS_REMEMBERED:
             self._kinds.clear()
         self._kinds[kind] = began, count + 1
-        return count < FIRST
+        return count < FIRST_OF_A_KIND

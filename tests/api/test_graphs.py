@@ -9,7 +9,7 @@ from haystream.events import Item, Outcome, Query, Status, Verdict, View
 from haystream.report import report
 from haystream.scope import scope
 from haystream_service.api.graphs import Graphs
-from haystream_service.kafka.records import NOTHING
+from haystream_service.kafka.records import NO_OFFSET
 from haystream_service.store.base import HISTORY, Quarantine
 from haystream_service.store.memory import MemoryStore
 
@@ -84,7 +84,7 @@ async def believed(client: httpx.AsyncClient) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("again", "history"),
-    [(OTHER_ORDERS["reversed"], NOTHING), (OTHER_ORDERS["but for the last"], 7)],
+    [(OTHER_ORDERS["reversed"], NO_OFFSET), (OTHER_ORDERS["but for the last"], 7)],
     ids=["a copy put in its place while no worker ran", "found out by workers"],
 )
 async def test_a_log_that_went_back_and_grew_again_is_read_anew(again: list[Item], history: int) -> None:
@@ -93,7 +93,7 @@ async def test_a_log_that_went_back_and_grew_again_is_read_anew(again: list[Item
     for log in (ITEMS, again):
         await store.wipe()
         await store.append_items("default", log)
-        await store.move_up_to({HISTORY: (NOTHING, history if log is again else NOTHING)})
+        await store.move_up_to({HISTORY: (NO_OFFSET, history if log is again else NO_OFFSET)})
         collection = await graphs.in_scope(view)
         assert collection is not None
         assert list(collection.item_ids) == [item.item_id for item in log]

@@ -32,6 +32,6 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo as fast as it goes: nothing is spread over the time."""
-    monkeypatch.setattr(play, "STREAMING", 0.0)
-    monkeypatch.setattr(play, "READING", 0.0)
-    monkeypatch.setattr(play, "FASTEST", float("inf"))
+    monkeypatch.setattr(play, "STREAMING_SHARE", 0.0)
+    monkeypatch.setattr(play, "READING_SHARE", 0.0)
+    monkeypatch.setattr(play, "MOST_ITEMS_A_SECOND", float("inf"))

@@ -550,7 +550,7 @@ def packed_table(path: Path, *lines: bytes) -> Path:
 def test_rows_that_are_too_large_are_skipped_and_the_next_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[bytes], code: str | None
 ) -> None:
-    monkeypatch.setattr("haystream_service.importers.tables.ROW", 1 << 18)
+    monkeypatch.setattr("haystream_service.importers.tables.ROW_CHARACTERS", 1 << 18)
     file = packed_table(tmp_path / "t.csv.gz", *lines)
     results: list[Imported] = []
     assert memory_of(lambda: results.extend(read_csv(file))) < 32 << 20
@@ -562,7 +562,7 @@ def test_rows_that_are_too_large_are_skipped_and_the_next_is_read(
 def test_a_packed_file_that_never_ends_a_line_is_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    monkeypatch.setattr("haystream_service.importers.tables.SKIMMED", 8 << 20)
+    monkeypatch.setattr("haystream_service.importers.tables.SKIMMED_CHARACTERS", 8 << 20)
     file = tmp_path / "t.csv.gz"
     with gzip.open(file, "wb", compresslevel=1) as packed:
         packed.write(b"" if first else b"item_id,sender,recipients\nm1,ann,bob\n")

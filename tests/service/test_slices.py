@@ -75,14 +75,14 @@ async def test_verdicts_are_answered_and_queries_open_while_a_burst_is_let_in(
 
 @pytest.mark.asyncio
 async def test_a_long_log_is_read_on_while_it_is_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "CHUNK", 20)
+    monkeypatch.setattr(followers, "ENTRIES_A_READ", 20)
     monkeypatch.setattr(followers, "ADDED_IN_BULK", 7)
     items = list(map(pair, range(206)))
     await world.store.append_items("default", items)
     read_items, asked, ahead = world.store.read_items, [], []
 
     async def noted(name: str, after: int, *, limit: int, wait: float = 0.0) -> list[ItemFact]:
-        if limit == followers.CHUNK:
+        if limit == followers.ENTRIES_A_READ:
             asked.append(after)
             ahead.extend(after > known.entries for known in process.worker._followers.collections())
         return await read_items(name, after, limit=limit, wait=wait)

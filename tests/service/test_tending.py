@@ -17,8 +17,8 @@ from haystream_service.worker.tending import (
     LATE_SECONDS,
     MOST,
     RECENT_SECONDS,
-    REST,
-    RESTS,
+    REST_FACTOR,
+    RESTS_IN_A_ROW,
     TURN_SECONDS,
     Tending,
 )
@@ -119,7 +119,7 @@ async def test_it_rests_while_batches_come_one_after_the_other_and_not_else() ->
     at_work = await rests(10_000)
     assert at_work[0] > 0.0
     assert at_work[-1] == 0.0  # nobody came any more
-    assert sum(at_work) * (1 + 1 / REST) == pytest.approx(RECENT_SECONDS, rel=0.1)
+    assert sum(at_work) * (1 + 1 / REST_FACTOR) == pytest.approx(RECENT_SECONDS, rel=0.1)
     clock.seconds += 2 * RECENT_SECONDS
     assert set(await rests(200)) == {0.0}
 
@@ -176,7 +176,7 @@ async def test_it_rests_again_while_the_event_loop_wakes_it_late_but_not_for_eve
         mailbox.late = late
         assert await Tending("q", clock).until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
         turns[late] = len(state.turns) - 1  # nothing is left after the last
-        assert len(mailbox.rests) == turns[late] * (RESTS if late else 1)
+        assert len(mailbox.rests) == turns[late] * (RESTS_IN_A_ROW if late else 1)
     assert turns[0.0] == turns[2 * LATE_SECONDS] > 1
 
 

@@ -7,7 +7,7 @@ from support.world import World
 
 from haystream.collection import Collection
 from haystream.events import Item
-from haystream_service.worker.followers import LONGEST_REST_SECONDS, TOTALS_REST, Follower
+from haystream_service.worker.followers import LONGEST_REST_SECONDS, TOTALS_REST_FACTOR, Follower
 
 pytestmark = pytest.mark.asyncio
 
@@ -43,7 +43,7 @@ async def test_queries_take_in_what_is_no_concern_of_them_one_after_the_other(wo
             await asyncio.sleep(0.01)
 
     await process.wait(asked_of_all(1))
-    turn = 1.0 + TOTALS_REST
+    turn = 1.0 + TOTALS_REST_FACTOR
     first, *others = (query.asked[0] for query in queries)
     assert first[1] == 0.0
     afters = [after for _, after in others]

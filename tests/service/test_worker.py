@@ -185,7 +185,7 @@ async def test_items_that_are_no_concern_of_a_query_are_folded_in_later(world: W
 async def test_one_that_is_judged_again_and_again_takes_items_in_between_verdicts(
     world: World, monkeypatch: pytest.MonkeyPatch, soon: float
 ) -> None:
-    monkeypatch.setattr(expected, "SOON", soon)
+    monkeypatch.setattr(expected, "EXPECTED_SECONDS", soon)
     process = await world.process(totals_seconds=3600.0)
     events = [*BY_ANN, pair("item-3", "ann"), verdict(2, "first")]
     for event in events:

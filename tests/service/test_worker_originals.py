@@ -19,8 +19,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Original]:
     """All that were made; one is outdated by ten items, and it is looked for one all the time."""
     monkeypatch.setattr("haystream.originals.MOST_ITEMS", 10)
     monkeypatch.setattr(originals, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(originals, "REST", 0.0)
-    monkeypatch.setattr(originals, "REST_UNUSED", 0.0)
+    monkeypatch.setattr(originals, "REST_FACTOR", 0.0)
+    monkeypatch.setattr(originals, "UNUSED_REST_FACTOR", 0.0)
     every: list[Original] = []
     whole = Original.make
 
@@ -69,7 +69,7 @@ async def test_another_is_made_ahead_soon_only_once_somebody_has_begun_with_the_
     world.say(*ring(0, 100))
     world.say(Query("q"))
     await process.settled()
-    monkeypatch.setattr(originals, "REST_UNUSED", 1e9)
+    monkeypatch.setattr(originals, "UNUSED_REST_FACTOR", 1e9)
     world.say(*ring(100, 120))
     await process.settled()
     await process.wait(up_to_date(process, "q"))

@@ -24,7 +24,7 @@ LEAST_SIZE = 10_000
 """What one counts for at least."""
 READERS = 4
 """So many of those that are far behind are read on at once: each has to finish some time."""
-FAR = 10_000
+FAR_BEHIND_ENTRIES = 10_000
 """Entries: some 0.1 s."""
 PATIENCE_SECONDS = 2.0
 """A long log is read on in the background, and whoever asked is told to come again."""
@@ -170,7 +170,7 @@ class Graphs:
         return last is None or await self._store.read_items(known.view.collection, cursor - 1, limit=1) == [last]
 
     async def _read_in_turn(self, known: _Known, wanted: int) -> None:
-        if wanted - known.cursor <= FAR:
+        if wanted - known.cursor <= FAR_BEHIND_ENTRIES:
             await self._read(known)
             return
         async with self._readers:

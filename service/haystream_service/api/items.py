@@ -26,7 +26,7 @@ MOST_LINES = 10_000
 """Of one body: some seconds of Kafka's time."""
 READ_AT_ONCE = 20
 """Lines that are read between two looks at whom else to serve: some 2 ms."""
-AT_ONCE = 500
+ITEMS_AT_ONCE = 500
 """Items that are written before their acknowledgement is waited for."""
 
 
@@ -56,8 +56,8 @@ async def send_items(collection: PathId, request: Request, caller: CallerOf, des
                 records.append((record.item_id, encode_record(record)))
         if number % READ_AT_ONCE == 0:
             await asyncio.sleep(0)
-    for start in range(0, len(records), AT_ONCE):
-        await desk.facts.write_items(records[start : start + AT_ONCE])
+    for start in range(0, len(records), ITEMS_AT_ONCE):
+        await desk.facts.write_items(records[start : start + ITEMS_AT_ONCE])
     return answer(Ingested(accepted=len(records), rejected=tuple(rejected)))
 
 

@@ -34,7 +34,7 @@ from haystream_service.wire.fields import Id
 
 router = APIRouter(tags=["queries"])
 
-WAIT = 5.0
+WAIT_SECONDS = 5.0
 HELD_SECONDS = 60.0
 """For how long a change that was made from some settings keeps others out that are made from the same, unless the
 worker takes it in before. It does within milliseconds; but it may be away, or have rejected the change."""
@@ -76,7 +76,7 @@ async def list_queries(
     ),
 )
 async def open_query(
-    query_id: PathId, request: Request, caller: CallerOf, desk: DeskOf, wait: WaitFor = WAIT
+    query_id: PathId, request: Request, caller: CallerOf, desk: DeskOf, wait: WaitFor = WAIT_SECONDS
 ) -> Response:
     """Open a query. The same once more changes nothing; other settings under its id are a conflict.
 
@@ -116,7 +116,7 @@ async def show_query(opened: QueryOf, desk: DeskOf) -> Response:
     openapi_extra=openapi.settings_body("A JSON merge patch (RFC 7396) of the settings.", patch=True),
 )
 async def change_query(
-    opened: QueryOf, request: Request, desk: DeskOf, wait: WaitFor = WAIT, wanted: IfMatch = None
+    opened: QueryOf, request: Request, desk: DeskOf, wait: WaitFor = WAIT_SECONDS, wanted: IfMatch = None
 ) -> Response:
     """Change settings: `{"status": "paused"}`, `{"top": 20}`; null takes the default.
 
@@ -142,7 +142,7 @@ async def change_query(
 
 
 @router.delete("/v1/queries/{query_id}", response_model=Deleted, responses={202: {"model": Deleted}})
-async def delete_query(opened: QueryOf, desk: DeskOf, wait: WaitFor = WAIT) -> Response:
+async def delete_query(opened: QueryOf, desk: DeskOf, wait: WaitFor = WAIT_SECONDS) -> Response:
     """Delete a query, its verdicts and its ranking, for good; its id is never used again. Kafka keeps the facts."""
     query_id, value = opened.query_id, encode_query(Settings(opened.query_id, status=Status.DELETED))
     await desk.facts.write("queries", query_id, value, partition=opened.head.partition)

@@ -20,7 +20,7 @@ from haystream_service.wire.fields import ID_LENGTH
 
 router = APIRouter(tags=["verdicts"])
 
-WAIT = 5.0
+WAIT_SECONDS = 5.0
 AHEAD_SECONDS = 300.0
 """By how much an analyst's clock may be ahead: the latest verdict holds, and one from next year would for long."""
 UNDONE = "/undone"
@@ -48,7 +48,7 @@ async def give_verdict(
     caller: CallerOf,
     desk: DeskOf,
     wait: For = "kafka",
-    seconds: Seconds = WAIT,
+    seconds: Seconds = WAIT_SECONDS,
 ) -> Response:
     """Give a verdict. The same once more changes nothing; another under its id is a conflict.
 
@@ -91,7 +91,7 @@ async def undo_verdict(
     caller: CallerOf,
     desk: DeskOf,
     wait: For = "kafka",
-    seconds: Seconds = WAIT,
+    seconds: Seconds = WAIT_SECONDS,
 ) -> Response:
     """Take a verdict back: the item is as if nothing had been said of it, unless something was said later.
 

@@ -26,7 +26,7 @@ from haystream_service.bench.samples import Samples, Timing, timing, within
 from haystream_service.bench.search import Arrivals, Search
 from haystream_service.console import notes
 from haystream_service.store.facts import encode_entry, read_entry
-from haystream_service.worker.followers import CHUNK
+from haystream_service.worker.followers import ENTRIES_A_READ
 
 QUERY = "bench"
 MOST = 2000
@@ -149,7 +149,7 @@ def _read(job: Job) -> tuple[Collection, float]:
     """
     items = graphs.items(job.graph, edges=job.edges, items_per_edge=job.items_per_edge, seed=job.seed)
     collection, seconds = Collection(graphs.COLLECTION), 0.0
-    while packed := list(map(encode_entry, islice(items, CHUNK))):
+    while packed := list(map(encode_entry, islice(items, ENTRIES_A_READ))):
         begin = perf_counter()
         collection.add_all(list(map(read_entry, packed)))
         seconds += perf_counter() - begin

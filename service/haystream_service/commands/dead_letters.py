@@ -18,7 +18,7 @@ from haystream_service.logs import quiet
 from haystream_service.settings import Settings, load
 from haystream_service.wire import DeadLetter, decode_dead_letter, decode_line, encode_line, times
 
-SHOWN = 200
+BYTES_SHOWN = 200
 """Bytes of a payload that a list shows."""
 CLOCKS_MS = 60 * 60 * 1000
 """How far the clocks of those who write records and letters and of those who answer them may differ."""
@@ -111,7 +111,7 @@ def run_list(wanted: Wanted, *, limit: int, config: Path | None, json: bool) -> 
     out = results()
     for letter in last:
         said = letter.as_json()
-        payload = said["payload"] if len(said["payload"]) <= SHOWN else said["payload"][:SHOWN] + "…"
+        payload = said["payload"] if len(said["payload"]) <= BYTES_SHOWN else said["payload"][:BYTES_SHOWN] + "…"
         detail = plain(said["detail"])
         out.print(f"[bold]{plain(letter.source)}[/] {said['at']} {said['code']}: {detail}")
         out.print(f"  {plain(payload)}")

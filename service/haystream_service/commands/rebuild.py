@@ -14,7 +14,7 @@ from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.settings import Settings, load
 from haystream_service.store.base import StoreUnavailable
 
-SHOWN = 20
+QUERIES_SHOWN = 20
 """Queries that are named, of those that did not come back as they were; and partitions."""
 
 
@@ -61,7 +61,7 @@ async def _rebuild(settings: Settings) -> None:
 def _tell(what: str, named: dict[str, str], *, rest: str = ": `haystream query list`") -> None:
     if named:
         notes.print(f"{len(named)} {what}:")
-    for name, why in list(named.items())[:SHOWN]:
+    for name, why in list(named.items())[:QUERIES_SHOWN]:
         notes.print(f"  {plain(name)}: {plain(why)}")
-    if len(named) > SHOWN:
-        notes.print(f"  and {len(named) - SHOWN} more{rest}")
+    if len(named) > QUERIES_SHOWN:
+        notes.print(f"  and {len(named) - QUERIES_SHOWN} more{rest}")

@@ -22,7 +22,7 @@ from haystream_service.wire import decode_line
 log = logging.getLogger(__name__)
 
 EngineName = Literal["local", "reference"]
-SHOWN = 10
+ROWS_SHOWN = 10
 """Rows of each table that people get to see; --json has all."""
 
 
@@ -217,26 +217,26 @@ def _print(reports: list[Report], rejected: list[RejectedLine]) -> None:
         out.print("The log opens no query.")
     if rejected:
         notes.print(f"{len(rejected)} lines were rejected:")
-        for rejection in rejected[:SHOWN]:
+        for rejection in rejected[:ROWS_SHOWN]:
             notes.print(f"  line {rejection.line}: {rejection.code}: {plain(rejection.detail)}")
-        if len(rejected) > SHOWN:
-            notes.print(f"  and {len(rejected) - SHOWN} more; --json lists them all")
+        if len(rejected) > ROWS_SHOWN:
+            notes.print(f"  and {len(rejected) - ROWS_SHOWN} more; --json lists them all")
 
 
 def _people(result: Report) -> Table:
     ordered = sorted(result.participants.items(), key=lambda entry: (-entry[1][0], entry[0]))
     table = Table("participant", "E(Z)", "sd", title=_title("participants", len(ordered)))
-    for name, (mean, variance) in ordered[:SHOWN]:
+    for name, (mean, variance) in ordered[:ROWS_SHOWN]:
         table.add_row(plain(name), f"{mean:.4f}", f"{variance**0.5:.4f}")
     return table
 
 
 def _items(result: Report) -> Table:
     table = Table("rank", "item", "score", "mean", "sd", title=_title("what to read next", len(result.items)))
-    for rank, item in enumerate(result.items[:SHOWN], start=1):
+    for rank, item in enumerate(result.items[:ROWS_SHOWN], start=1):
         table.add_row(str(rank), plain(item.item_id), f"{item.score:.4f}", f"{item.mean:.4f}", f"{item.sd:.4f}")
     return table
 
 
 def _title(what: str, count: int) -> str:
-    return what if count <= SHOWN else f"{what} ({SHOWN} of {count})"
+    return what if count <= ROWS_SHOWN else f"{what} ({ROWS_SHOWN} of {count})"

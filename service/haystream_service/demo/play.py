@@ -18,15 +18,15 @@ from haystream_service.wire.records import RankedItemRecord
 QUERY_ID = "demo"
 AGAIN_SECONDS = 0.05
 """Until somebody who was given nothing asks again."""
-PATIENCE = 30.0
+PATIENCE_SECONDS = 30.0
 """Seconds to wait for a ranking that is due: a cold worker needs a few, a working one milliseconds."""
-STREAMING = 0.5
+STREAMING_SHARE = 0.5
 """The share of the time in which the items are sent: verdicts and new items are to come at the same time."""
-FASTEST = 1000.0
+MOST_ITEMS_A_SECOND = 1000.0
 """Items a second at most: verdicts would wait behind more. Of a source that is too large, the rest is not sent."""
-READING = 0.8
+READING_SHARE = 0.8
 """The share of the time in which the verdicts are given, if rankings come as fast as that."""
-BURST = 200
+BURST_ITEMS = 200
 """Items sent between two looks at the clock, at most."""
 
 
@@ -48,7 +48,7 @@ async def play(
     given is waited for even beyond its end.
 
     Raises:
-        NoAnswer: the query, or a verdict, got no ranking within `PATIENCE`; or no item was ever ranked.
+        NoAnswer: the query, or a verdict, got no ranking within `PATIENCE_SECONDS`; or no item was ever ranked.
     """
     progress = Progress(source, screenings)
     desk = Desk()
@@ -57,7 +57,7 @@ async def play(
         await _due(desk.until(lambda _: True))
         progress.began = time.monotonic()
         analyst = Analyst(bus, desk, progress, on_progress)
-        over = max(STREAMING * seconds, len(source) / FASTEST)
+        over = max(STREAMING_SHARE * seconds, len(source) / MOST_ITEMS_A_SECOND)
         async with _beside(_stream(bus, progress, on_progress, over=over)):
             await analyst.work(seconds)
     progress.ended = time.monotonic()
@@ -105,7 +105,7 @@ class Analyst:
     async def work(self, seconds: float) -> None:
         """Read until the time is over, enough is screened, or nothing is left."""
         progress, began = self._progress, time.monotonic()
-        pace = READING * seconds / progress.screenings
+        pace = READING_SHARE * seconds / progress.screenings
         most = min(progress.screenings, len(progress.source))
         while progress.verdicts < most and (left := began + seconds - time.monotonic()) > 0:
             item_id = await self._next_item(left)
@@ -160,7 +160,7 @@ class Analyst:
 async def _stream(bus: Bus, progress: Progress, on_progress: Callable[[Progress], None], *, over: float) -> None:
     """Send all items, spread evenly over so many seconds, or as fast as they go."""
     began, source = time.monotonic(), progress.source
-    items, size = iter(source), min(BURST, 1 + len(source) // BURST)
+    items, size = iter(source), min(BURST_ITEMS, 1 + len(source) // BURST_ITEMS)
     while burst := list(islice(items, size)):
         await bus.send_items([(item.item_id, encode_item(item)) for item in burst])
         progress.items += len(burst)
@@ -170,9 +170,9 @@ async def _stream(bus: Bus, progress: Progress, on_progress: Callable[[Progress]
 
 async def _due(ranking: Awaitable[NextItems]) -> NextItems:
     try:
-        return await asyncio.wait_for(ranking, PATIENCE)
+        return await asyncio.wait_for(ranking, PATIENCE_SECONDS)
     except TimeoutError:
-        raise NoAnswer(f"no ranking came for {PATIENCE:g} seconds") from None
+        raise NoAnswer(f"no ranking came for {PATIENCE_SECONDS:g} seconds") from None
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import numpy as np
 from haystream_service.sources import Source
 from haystream_service.wire.records import EstimateRecord, ShareRecord
 
-REMEMBERED = 8
+SCREENINGS_REMEMBERED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Progress:
     """How many relevant items are left, as the last ranking says; None before the first."""
     latencies: list[float] = field(default_factory=list)
     """Seconds from sending a verdict to holding the ranking that knows it, one per verdict."""
-    recent: deque[Screened] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    recent: deque[Screened] = field(default_factory=lambda: deque(maxlen=SCREENINGS_REMEMBERED))
     """The last items read, oldest first."""
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None

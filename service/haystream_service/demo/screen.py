@@ -14,13 +14,13 @@ from rich.text import Text
 from haystream_service.console import notes
 from haystream_service.demo.progress import Progress
 
-WIDEST = 100
-ECHO = 2
+WIDEST_COLUMNS = 100
+ECHO_COLUMNS = 2
 """Columns left free: a terminal that shows ^C in them does not wrap, and the view can be wiped away whole."""
-SHARES = 3
+SHARES_NAMED = 3
 """Pairs named as the reason for an item."""
-LABEL = len("verdict to ranking")
-NAME = 20
+LABEL_COLUMNS = len("verdict to ranking")
+NAME_CHARACTERS = 20
 """Characters shown of a participant: two of them fit beside the label in 80 columns."""
 
 
@@ -45,7 +45,7 @@ class Screen:
     def show(self, progress: Progress) -> None:
         """Draw the state of the play."""
         if self._live is not None:
-            self._live.update(draw(progress, self._title, width=min(notes.width - ECHO, WIDEST)))
+            self._live.update(draw(progress, self._title, width=min(notes.width - ECHO_COLUMNS, WIDEST_COLUMNS)))
 
 
 def draw(progress: Progress, title: str, *, width: int) -> RenderableType:
@@ -56,7 +56,7 @@ def draw(progress: Progress, title: str, *, width: int) -> RenderableType:
 
 def _bars(progress: Progress) -> Table:
     """What share of all that was read is relevant, here and in random order."""
-    table = _grid(LABEL, None)
+    table = _grid(LABEL_COLUMNS, None)
     table.add_column(ratio=1)
     for name, found, style in (
         ("haystream", float(progress.found), "green"),
@@ -74,7 +74,7 @@ def _facts(progress: Progress) -> Table:
         f"{name} {'-' if value is None else f'{value:,.1f} ms'}" for name, value in progress.latency_ms().items()
     )
     left = progress.expected_remaining
-    table = _grid(LABEL, None)
+    table = _grid(LABEL_COLUMNS, None)
     table.add_row("streamed", f"{progress.items:,} of {len(progress.source):,} items")
     table.add_row("read", f"{progress.screened:,} of {progress.screenings:,} in {progress.elapsed:.0f} s")
     table.add_row("relevant left", f"{left.mean:,.0f} expected, give or take {left.sd:,.0f}" if left else "-")
@@ -83,13 +83,13 @@ def _facts(progress: Progress) -> Table:
 
 
 def _last_read(progress: Progress) -> Table:
-    table = _grid(LABEL, None)
+    table = _grid(LABEL_COLUMNS, None)
     table.add_column()  # gives way to the others
     for read in progress.recent:
         mark = Text("relevant", "bold green") if read.relevant else Text("not relevant", "dim")
         table.add_row(mark, Text(_people(read.participants)), Text(read.item_id, "dim", no_wrap=True))
     if progress.recent:
-        for number, share in enumerate(progress.recent[-1].because[:SHARES]):
+        for number, share in enumerate(progress.recent[-1].because[:SHARES_NAMED]):
             why = "" if number else "read because of"
             table.add_row(*(Text(t, "dim") for t in (why, _people(share.participants), f"{share.share:+.3f}")))
     return table
@@ -105,7 +105,10 @@ def _grid(*widths: int | None) -> Table:
 
 def _people(participants: tuple[str, ...]) -> str:
     # Of an address, what is before the @ says more than the rest.
-    return _cut(" - ".join(_cut(who.partition("@")[0] or who, NAME) for who in participants), 2 * NAME + 3)
+    return _cut(
+        " - ".join(_cut(who.partition("@")[0] or who, NAME_CHARACTERS) for who in participants),
+        2 * NAME_CHARACTERS + 3,
+    )
 
 
 def _cut(text: str, length: int) -> str:

@@ -17,11 +17,11 @@ from haystream_service.importers.results import Imported, ImportFailed, Skipped,
 
 SEPARATOR = ";"
 """Between the people in one cell."""
-SHOWN = 200
+CHARACTERS_SHOWN = 200
 """Characters of a wrong first line."""
-ROW = 1 << 20
+ROW_CHARACTERS = 1 << 20
 """Characters of one row: an item of more could not be produced."""
-SKIMMED = 64 << 20
+SKIMMED_CHARACTERS = 64 << 20
 """Characters of one line that are skimmed for its end. What has none by then is no table: a packed file of a few
 megabytes can hold billions of characters."""
 QUOTED_CELL = re.compile(r'(^|,)[ \t]*+("(?:[^"]|"")*+(?:"|\Z))[ \t]*+(?=[,\r\n]|\Z)')
@@ -34,11 +34,11 @@ TRUE, FALSE = {"1", "1.0", "true", "yes", "relevant"}, {"0", "0.0", "false", "no
 
 
 class RowTooLarge(Exception):  # noqa: N818 - it becomes a `Skipped`
-    """More than ROW characters came, and no row ended."""
+    """More than ROW_CHARACTERS came, and no row ended."""
 
 
 class Lines:
-    """The lines of a text, of which no more than ROW characters are held. The row that is too large is left out."""
+    """The lines of a text, of which no more than ROW_CHARACTERS are held. The row that is too large is left out."""
 
     def __init__(self, path: Path, text: TextIO) -> None:
         self.number = 0
@@ -58,19 +58,19 @@ class Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._text.readline(ROW)
+        line = self._text.readline(ROW_CHARACTERS)
         if not line:
             raise StopIteration
         self.number += 1
         self._of_row += len(line)
-        if self._of_row < ROW:
+        if self._of_row < ROW_CHARACTERS:
             return _without_blanks_around_quotes(line, within=self.number > self.row_begins)
-        skimmed, rest = ROW, line
+        skimmed, rest = ROW_CHARACTERS, line
         while rest and not rest.endswith(("\n", "\r")):
-            rest = self._text.readline(ROW)
+            rest = self._text.readline(ROW_CHARACTERS)
             skimmed += len(rest)
-            if skimmed > SKIMMED:
-                problem = f"line {self.number} has more than {SKIMMED} characters"
+            if skimmed > SKIMMED_CHARACTERS:
+                problem = f"line {self.number} has more than {SKIMMED_CHARACTERS} characters"
                 raise ImportFailed(f"{self._path} is no table: {problem}")
         raise RowTooLarge
 
@@ -98,7 +98,7 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
         lines = Lines(path, text)
         # Strict: a quote that nobody closes would make one cell of all that follows.
         rows = csv.reader(lines, strict=True)
-        csv.field_size_limit(ROW)  # of all tables that the process reads: rows are bounded in any case
+        csv.field_size_limit(ROW_CHARACTERS)  # of all tables that the process reads: rows are bounded in any case
         columns = _columns(path, rows, lines, labels)
         making.check(columns)
         contents = CONTENTS if making.text else ()
@@ -116,7 +116,7 @@ def read_csv(path: Path, making: Making = PLAIN, *, labels: Sequence[str] = ()) 
                 yield Skipped(f"{path.name}:{lines.number}", "unreadable", problem)
                 continue
             except RowTooLarge:
-                yield too_large(f"{path.name}:{lines.number}", f"a row has more than {ROW} characters")
+                yield too_large(f"{path.name}:{lines.number}", f"a row has more than {ROW_CHARACTERS} characters")
                 continue
             if cells is None:
                 return
@@ -137,9 +137,11 @@ def _columns(path: Path, rows: Iterator[list[str]], lines: Lines, labels: Sequen
     except csv.Error as error:
         raise ImportFailed(f"{path} is no table: {error}") from None
     except RowTooLarge:
-        raise ImportFailed(f"{path} is no table: its first line has more than {ROW} characters") from None
+        raise ImportFailed(
+            f"{path} is no table: its first line has more than {ROW_CHARACTERS} characters"
+        ) from None
     have = set(columns)
-    shown = ", ".join(columns)[:SHOWN].replace("\t", r"\t") or "none"
+    shown = ", ".join(columns)[:CHARACTERS_SHOWN].replace("\t", r"\t") or "none"
     if not shown.isprintable():
         raise ImportFailed(f"{path} is no table: its first line is not text in UTF-8")
     if "item_id" not in have or not ({"sender", "recipients"} <= have or "participants" in have):

@@ -28,7 +28,7 @@ OWNED = (Kind.QUERY, Kind.VERDICT, Kind.LEASE)
 """What is keyed by query: partition n of each belongs to the owner of its queries."""
 
 
-NOTHING = -1
+NO_OFFSET = -1
 """Noted of a partition of which nothing is."""
 
 

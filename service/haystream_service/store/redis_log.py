@@ -28,7 +28,7 @@ ITEMS_A_SCRIPT = 500
 READ_BYTES = 4 << 20
 """After so many no more entries are read with one answer: most have some 100 bytes, but one may have a million."""
 
-AWAITED = 20
+ENTRIES_AWAITED = 20
 """Entries of an answer that was waited for: what more there is comes with the next."""
 
 LEFT_SECONDS = 3600
@@ -118,7 +118,9 @@ class RedisLogs(RedisPart, Logs):
                 # Answers at once where there is something. A BLOCK of 0 milliseconds would mean: for ever.
                 async with self._answering(log, extra=wait):
                     block = max(1, int(wait * 1000))
-                    streams = await self._redis.xread({log: f"{after}-0"}, count=min(limit, AWAITED), block=block)
+                    streams = await self._redis.xread(
+                        {log: f"{after}-0"}, count=min(limit, ENTRIES_AWAITED), block=block
+                    )
                 entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
             return list(map(read_entry, entries))
 

@@ -51,7 +51,7 @@ CODES: Mapping[str, Meaning] = {
 WRONG_TYPE = "WRONGTYPE"
 """The code where a key holds a value of another type than ours."""
 
-STUMBLED = "@user_script", "is not an integer"
+SCRIPT_ERRORS = "@user_script", "is not an integer"
 """What an error has in its text that a script raises, or a command that counts."""
 
 IN_SCRIPT = "ACL failure in script"
@@ -93,7 +93,7 @@ def is_of_another_type(error: Exception) -> bool:
 
 def is_of_what_was_found(error: Exception) -> bool:
     """Whether a command or a script of ours stumbled over what is under a key: what they write, they can use."""
-    stumbled = isinstance(error, ResponseError) and any(said in str(error) for said in STUMBLED)
+    stumbled = isinstance(error, ResponseError) and any(said in str(error) for said in SCRIPT_ERRORS)
     return stumbled and not is_of_another_type(error) and unavailable(error) is None
 
 

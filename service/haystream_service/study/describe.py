@@ -16,9 +16,9 @@ from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Floats, Network, read_network, read_topics
 
-ENOUGH = 5.0
+ENOUGH_ITEMS = 5.0
 """Items that an edge, or a participant beside it, must have for its rate to be looked at."""
-HIGH = 0.1
+HIGH_SHARE = 0.1
 """A participant is `high` beside an edge if more than this share of the items on its other edges is relevant."""
 
 
@@ -42,7 +42,7 @@ def described(network: Network) -> dict[str, Any]:
 
 def _spread(rates: Floats, items: Floats) -> float:
     """The standard deviation of rates between edges, without what their few items add to it by chance."""
-    enough = items >= ENOUGH
+    enough = items >= ENOUGH_ITEMS
     rates, items = rates[enough], items[enough]
     mean = np.average(rates, weights=items)
     chance = np.average(mean * (1.0 - mean) / items, weights=items)
@@ -50,7 +50,7 @@ def _spread(rates: Floats, items: Floats) -> float:
 
 
 def _by_ends(network: Network) -> dict[str, Any]:
-    """Edges and their rate where neither, one or both ends are `HIGH` on their other edges."""
+    """Edges and their rate where neither, one or both ends are high (`HIGH_SHARE`) on their other edges."""
     items, found = network.items_on, network.items_on * network.rates
     people = len(network.participants)
 
@@ -62,8 +62,8 @@ def _by_ends(network: Network) -> dict[str, Any]:
     high = np.zeros(network.edges, dtype=np.int64)
     for ends in (network.tail, network.head):
         others = elsewhere(items, ends)
-        known &= others >= ENOUGH
-        high += elsewhere(found, ends) > HIGH * others
+        known &= others >= ENOUGH_ITEMS
+        high += elsewhere(found, ends) > HIGH_SHARE * others
     groups = {name: known & (high == count) for count, name in enumerate(("neither", "one", "both"))}
     return {
         name: {"edges": int(of.sum()), "rate": float(found[of].sum() / items[of].sum()) if of.any() else None}

@@ -30,10 +30,10 @@ from haystream_service.study.regret import Floats, Survey, SurveyQuery, by_share
 from haystream_service.study.report import checkpoints, write_csv
 from haystream_service.study.simulation import Searches, check
 
-ENOUGH = 20
+ENOUGH_RELEVANT = 20
 """Relevant items that a query must have: ratios of the counts of fewer are chance."""
 
-OWN = tuple(f"rates:{policy}" for policy in dict.fromkeys((Policy().name, "look-ahead", "greedy")))
+OWN_MODELS = tuple(f"rates:{policy}" for policy in dict.fromkeys((Policy().name, "look-ahead", "greedy")))
 SCRIPTS = tuple(
     f"{script}:{policy}" for script in ("participant-rate", "neighbour-rate") for policy in ("look-ahead", "greedy")
 )
@@ -106,7 +106,7 @@ def read_plan(path: Path) -> list[Table]:
 
 
 def survey(tables: Sequence[Table], effort: Effort, out: Path) -> tuple[Survey, list[SurveyQuery]]:
-    """What was found, and the queries that were left out because they have fewer than `ENOUGH` relevant items.
+    """What was found, and the queries that were left out: they have fewer relevant items than `ENOUGH_RELEVANT`.
 
     Raises:
         UserError: a table cannot be searched, no query is left, or `out` cannot be used.
@@ -121,7 +121,7 @@ def survey(tables: Sequence[Table], effort: Effort, out: Path) -> tuple[Survey, 
                 shown = table.name if single else f"{table.name} {name}"
                 relevant = int(network.relevant.sum())
                 query = SurveyQuery(shown, table.columns[column], relevant, len(network.relevant))
-                if relevant < ENOUGH:
+                if relevant < ENOUGH_RELEVANT:
                     left_out.append(query)
                 else:
                     queries.append(query)
@@ -129,7 +129,7 @@ def survey(tables: Sequence[Table], effort: Effort, out: Path) -> tuple[Survey, 
         if kept:
             founds.append(_found(table, kept, effort, out / table.name))
     if not queries:
-        raise UserError(f"every query of the plan has fewer than {ENOUGH} relevant items")
+        raise UserError(f"every query of the plan has fewer than {ENOUGH_RELEVANT} relevant items")
     return Survey(effort.pairs, tuple(queries), effort.at, np.concatenate(founds, axis=1)), left_out
 
 
@@ -166,7 +166,7 @@ def page(surveyed: Survey, left_out: Sequence[SurveyQuery], against: Sequence[Pa
     ]
     if left_out:
         names = ", ".join(f"{query.name} ({query.relevant})" for query in left_out)
-        parts.append(f"Left out, with fewer than {ENOUGH} relevant items: {names}.\n")
+        parts.append(f"Left out, with fewer than {ENOUGH_RELEVANT} relevant items: {names}.\n")
     return "\n".join(parts)
 
 
@@ -210,7 +210,7 @@ def main() -> None:
     )
     parser.add_argument("plan", type=Path, metavar="PLAN.toml")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for searches and found.csv")
-    parser.add_argument("--pairs", type=_pairs, default=",".join((*OWN, *SCRIPTS)), metavar="MODEL:POLICY,…")
+    parser.add_argument("--pairs", type=_pairs, default=",".join((*OWN_MODELS, *SCRIPTS)), metavar="MODEL:POLICY,…")
     parser.add_argument(
         "--against", type=_pairs, metavar="MODEL:POLICY,…", help="the best of these; default: of all pairs"
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from haystream.scope import Scope
     from haystream_service.wire.records import ItemRecord
 
-DETAIL = 2000
+DETAIL_CHARACTERS = 2000
 """Characters of a dead letter's detail: some say what was sent, and nobody bounds that."""
 
 FEW_ITEMS = 100
@@ -165,7 +165,7 @@ def encode_dead_letter(
     return orjson.dumps(
         {
             "source": {"topic": topic, "partition": partition, "offset": offset},
-            "error": {"code": error.code, "detail": error.detail[:DETAIL]},
+            "error": {"code": error.code, "detail": error.detail[:DETAIL_CHARACTERS]},
             "key_base64": None if key is None else base64.b64encode(key[: limits.KEY_BYTES]).decode("ascii"),
             "key_bytes": len(key or b""),
             "payload_base64": base64.b64encode(payload[: limits.DEAD_LETTER_BYTES]).decode("ascii"),

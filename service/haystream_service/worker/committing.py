@@ -7,7 +7,7 @@ from functools import partial
 from haystream.errors import Code, QueryFailed
 from haystream.events import LeaseFact
 from haystream.query_state import QueryState
-from haystream_service.kafka.records import NOTHING, OWNED, Kind, partition_name
+from haystream_service.kafka.records import NO_OFFSET, OWNED, Kind, partition_name
 from haystream_service.labelled_gauges import QueryNumbers
 from haystream_service.store.base import Change, Deletion, Fenced, Position, StoreDamaged
 from haystream_service.store.claims import publish_outbox
@@ -16,7 +16,7 @@ from haystream_service.worker.batch import NOTHING_READ, Batch, Delivery
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Folded
 from haystream_service.worker.holding import Loaded, query_deleted
-from haystream_service.worker.retry import FREE
+from haystream_service.worker.retry import FREE_PERMIT
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Committing:
             self._acknowledge(batch)
         return left
 
-    async def withdraw(self, *, permit: AbstractAsyncContextManager[object] = FREE) -> None:
+    async def withdraw(self, *, permit: AbstractAsyncContextManager[object] = FREE_PERMIT) -> None:
         """Tell readers that there is no ranking any more, in each try under the permit, and note that they know."""
         shared = self._shared
         await shared.retry(lambda: shared.publisher.withdraw_ranking(self._query_id), permit=permit)
@@ -99,7 +99,7 @@ class Committing:
         numbers = QueryNumbers(state.screened, state.found, state.engine.readings.discrepancy(), state.drift)
         self._shared.metrics.queries.report(self._query_id, numbers)
 
-    async def publish_again(self, *, permit: AbstractAsyncContextManager[object] = FREE) -> None:
+    async def publish_again(self, *, permit: AbstractAsyncContextManager[object] = FREE_PERMIT) -> None:
         """Publish the ranking that was saved last once more, in each try under the permit."""
         shared = self._shared
 
@@ -123,7 +123,7 @@ class Committing:
         seen = zip(OWNED, position.offsets, strict=True)
         ends = {partition_name(kind, self._partition): offset + 1 for kind, offset in seen}
         noted = await shared.retry(lambda: store.read_up_to(ends))
-        moves = {name: (noted.get(name, NOTHING), min(noted.get(name, 0), end)) for name, end in ends.items()}
+        moves = {name: (noted.get(name, NO_OFFSET), min(noted.get(name, 0), end)) for name, end in ends.items()}
         await shared.retry(lambda: store.move_up_to(moves))
         await shared.retry(shared.written.end)
         raise StateBack(f"{fenced}: the store has gone back to an earlier state; reading again from there")

@@ -6,7 +6,7 @@ Where verdicts come one after the other it is better taken in between two of the
 
 from collections.abc import Iterator
 
-SOON = 0.5
+EXPECTED_SECONDS = 0.5
 """Seconds. Where the last two verdicts came within them, another one is expected before as long has passed.
 
 A collection gets a slice every quarter of a second. Where verdicts come less often than that, to take in each slice
@@ -32,10 +32,12 @@ class Expected:
     def queries(self, now: float) -> Iterator[str]:
         """Those for which another one is expected; those that none came for since are forgotten."""
         for query_id, (last, _) in list(self._came.items()):
-            if now - last <= SOON:
+            if now - last <= EXPECTED_SECONDS:
                 break
             del self._came[query_id]
-        return (query_id for query_id, (_, before) in reversed(self._came.items()) if now - before <= SOON)
+        return (
+            query_id for query_id, (_, before) in reversed(self._came.items()) if now - before <= EXPECTED_SECONDS
+        )
 
     def forget(self, query_id: str) -> None:
         """Take that the query is in memory no more."""

@@ -65,7 +65,7 @@ class Pace(NamedTuple):
     """Where they do not."""
 
 
-AT_ONCE = Pace(0.0, 0.0)
+PACE_AT_ONCE = Pace(0.0, 0.0)
 
 
 def fold(loaded: Loaded, batch: Batch, *, partition: int, clock: Clock, pace: Pace) -> Folded | None:

@@ -19,7 +19,7 @@ from haystream_service.worker.shared import Shared
 from haystream_service.worker.slices import Slices
 from haystream_service.worker.snapshots import Snapshots
 
-CHUNK = 1000
+ENTRIES_A_READ = 1000
 """Entries read from a log at once: about 100 kB. The event loop stands still while they are parsed, some 1 ms."""
 ADDED_IN_BULK = 500
 """Entries added at once in a thread, which the event loop may have to wait for: some 2 ms."""
@@ -27,15 +27,15 @@ ASKED_AT_ONCE = 20
 """Queries that are asked in one turn whether what was let in concerns them: a millisecond or two."""
 STUCK_SECONDS = 1.0
 """A query that has not taken in a slice after so long is not waited for: it takes in several at once, later."""
-REST = 3.0
+REST_FACTOR = 3.0
 """What trickles in is let in only after queries had so many times as long for verdicts as they took for what came
 before: a hundred of them take a third of a second."""
 LONGEST_REST_SECONDS = 1.0
 """Where that took so long because the process stood still, or a query is stuck, there is nothing to rest from."""
-TOTALS_REST = 4.0
+TOTALS_REST_FACTOR = 4.0
 """What was no concern of the queries is taken in by one of them after the other, and the next one waits for so many
 times as long as that takes: for all of them a fifth of a core, however many there are."""
-READS = 1000
+READS_REMEMBERED = 1000
 """So many reads of a collection's log are remembered, with their times."""
 WAIT_SECONDS = 2.0
 """How long a read waits for new items. It only bounds how soon a lost connection is noticed."""
@@ -80,7 +80,7 @@ class Follower:
         self._shared = shared
         self._coming: asyncio.Task[list[ItemFact]] | None = None
         """The read of what comes next, where there is more for sure and nobody in memory has to keep up."""
-        self._reads: deque[tuple[int, float]] = deque(maxlen=READS)
+        self._reads: deque[tuple[int, float]] = deque(maxlen=READS_REMEMBERED)
         """How many entries were read after each of the last reads, and when that was."""
         self._grown = asyncio.Event()
         self._slices = Slices(self.collection)
@@ -159,8 +159,8 @@ class Follower:
         items = await (self._coming or self._read(after))
         await self._check_continues(after)  # where nothing came, too: it may be gone
         # Redis takes about as long to find entries as it takes to add them: it looks for the next ones meanwhile.
-        ahead = len(items) == CHUNK and not self.followed_by and not self._closed
-        self._coming = asyncio.create_task(self._read(after + CHUNK)) if ahead else None
+        ahead = len(items) == ENTRIES_A_READ and not self.followed_by and not self._closed
+        self._coming = asyncio.create_task(self._read(after + ENTRIES_A_READ)) if ahead else None
         read_at, left = self._shared.clock.monotonic(), deque(items)
         while left and not self._closed and not self.left_behind:
             known = collection.changed
@@ -176,15 +176,15 @@ class Follower:
                 await self._until_caught_up()
             else:
                 await asyncio.sleep(0)
-        if 0 < len(items) < CHUNK:
+        if 0 < len(items) < ENTRIES_A_READ:
             # Until then a verdict's batch has none to take in.
             took = self._shared.clock.monotonic() - read_at
-            rest = min(REST * took, LONGEST_REST_SECONDS)
+            rest = min(REST_FACTOR * took, LONGEST_REST_SECONDS)
             await asyncio.sleep(max(self._shared.limits.item_publish_seconds, rest))
 
     async def _read(self, after: int) -> list[ItemFact]:
         store, name = self._shared.store, self.collection.name
-        read = partial(store.read_items, name, after, limit=CHUNK, wait=WAIT_SECONDS)
+        read = partial(store.read_items, name, after, limit=ENTRIES_A_READ, wait=WAIT_SECONDS)
         return await self._shared.retry(read, until_mended=True)
 
     async def _check_continues(self, after: int) -> None:
@@ -239,7 +239,7 @@ class Follower:
         self._totals, after = None, 0.0
         for listener in list(self.listeners.values()):
             took = listener.catch_up(after=after)
-            after += (1.0 + TOTALS_REST) * min(took, LONGEST_REST_SECONDS)
+            after += (1.0 + TOTALS_REST_FACTOR) * min(took, LONGEST_REST_SECONDS)
         self._totals_over = asyncio.get_running_loop().time() + after
 
 

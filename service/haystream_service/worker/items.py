@@ -23,14 +23,14 @@ from haystream_service.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
-LINGER = 0.2
+GATHERING_SHARE = 0.2
 """The share of `item_publish_seconds` for which items are gathered: one round trip to the store for many."""
 RECENT_SECONDS = 2.0
 """For so long after a verdict came, more of them are expected."""
 AT_ONCE_AMONG_VERDICTS = 100
 """Then so many records are taken at once: each step of a verdict on its way through the event loop may have to wait
 for such a lot, and it has some thirty steps."""
-REST = 3.0
+REST_FACTOR = 3.0
 """And then reading rests for so many times as long as that took: a flood of items takes a quarter of the time."""
 POLL_SECONDS = 0.2
 """How long a read waits where there is nothing. It bounds how soon stopping is noticed."""
@@ -125,9 +125,9 @@ class ItemsReader:
                 await _commit(consumer)
                 committed, committed_records = loop.time(), records_done
             if 0 < len(records) < most:
-                await asyncio.sleep(LINGER * settings.item_publish_seconds)
+                await asyncio.sleep(GATHERING_SHARE * settings.item_publish_seconds)
             elif records and among_verdicts:
-                await asyncio.sleep(REST * (loop.time() - began))
+                await asyncio.sleep(REST_FACTOR * (loop.time() - began))
         await _commit(consumer)
 
     async def _go_to_begin(self, consumer: AIOKafkaConsumer) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
 """So long nothing was handed over of a partition of which nothing is on its way any more."""
-GAPS = 1000
+MOST_GAPS = 1000
 """Of more between two looks the last ones count as one: transactions leave one each."""
 
 
@@ -54,7 +54,7 @@ class Missed:
         before = self._next.setdefault(tp, offset)
         if offset > before:
             gaps = self._gaps.setdefault(tp, [])
-            if len(gaps) == GAPS:
+            if len(gaps) == MOST_GAPS:
                 before = gaps.pop()[0]
             gaps.append((before, offset))
         self._next[tp] = max(before, offset + 1)

@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """It is looked at most so often whether anything is to be done ahead: many queries come to rest at once."""
-REST = 20.0
+REST_FACTOR = 20.0
 """After a newer original was made ahead none is for so many times as long as that took, and likewise where growth
 was followed: on a graph that grows all the time each takes a twentieth of a core."""
-REST_UNUSED = 200.0
+UNUSED_REST_FACTOR = 200.0
 """The same where nobody has begun with what was done: verdicts go slower meanwhile, and at most one of a hundred
 is to."""
 
@@ -130,4 +130,6 @@ class _Rests:
             yield
         finally:
             now = self._clock.monotonic()
-            self._if_used, self._if_unused = (now + rest * (now - began) for rest in (REST, REST_UNUSED))
+            self._if_used, self._if_unused = (
+                now + rest * (now - began) for rest in (REST_FACTOR, UNUSED_REST_FACTOR)
+            )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from aiokafka import TopicPartition
 
-from haystream_service.kafka.records import NOTHING, SOURCES, Kind, partition_name
+from haystream_service.kafka.records import NO_OFFSET, SOURCES, Kind, partition_name
 from haystream_service.settings import Settings
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.worker.endings import ReadTooFar, StateBack
@@ -27,7 +27,7 @@ class PartitionProgress:
 
     begun: int
     """From where it is read: what lies before is in the store, unless that has gone back."""
-    noted: int = NOTHING
+    noted: int = NO_OFFSET
     """What is noted of it, as far as this process knows, from when it had it before, too."""
     sure: int = 0
     """The same, where all that was written before was there when it was looked for afterwards."""
@@ -145,7 +145,7 @@ class Progress:
     async def _read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         names = {tp: self._name(tp) for tp in partitions}
         found = await self._store.read_up_to(list(names.values()))
-        return {tp: found.get(name, NOTHING) for tp, name in names.items()}
+        return {tp: found.get(name, NO_OFFSET) for tp, name in names.items()}
 
     def _name(self, tp: TopicPartition) -> str:
         kind = next(kind for kind in Kind if self._partitions.topic(kind) == tp.topic)

@@ -15,7 +15,7 @@ from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.committing import Committing
 from haystream_service.worker.endings import ShortOfMemory
 from haystream_service.worker.exclusive import Turn
-from haystream_service.worker.folding import AT_ONCE, Folded, Pace, fold
+from haystream_service.worker.folding import PACE_AT_ONCE, Folded, Pace, fold
 from haystream_service.worker.followers import Followers, Stale
 from haystream_service.worker.gathering import gather
 from haystream_service.worker.holding import (
@@ -400,7 +400,7 @@ class QueryOwner:
         assert follower is not None
         limits, clock = self._shared.limits, self._shared.store_clock
         loaded.worked, loaded.slimmed = clock.monotonic(), False
-        pace = Pace(limits.item_publish_seconds, limits.totals_seconds) if self._stays(loaded) else AT_ONCE
+        pace = Pace(limits.item_publish_seconds, limits.totals_seconds) if self._stays(loaded) else PACE_AT_ONCE
         heavy, turn = loaded.heavy(batch), Turn.ANSWER if batch.deliveries else Turn.GROWTH
 
         def work() -> Folded | None:

@@ -16,7 +16,7 @@ from haystream_service.errors import UserError
 from haystream_service.kafka import admin
 from haystream_service.kafka.connection import consumer_arguments, running
 from haystream_service.kafka.records import (
-    NOTHING,
+    NO_OFFSET,
     OWNED,
     SOURCES,
     BrokerUnavailable,
@@ -157,7 +157,7 @@ class Rebuild:
         await self._retry(lambda: admin.commit(settings, read))
         for query_id in await self._retry(self._store.query_ids):
             await self._retry(partial(self._store.let_claim, query_id, True))
-        noted = {name: (NOTHING, offset) for name, offset in named(read, settings).items()}
+        noted = {name: (NO_OFFSET, offset) for name, offset in named(read, settings).items()}
         await self._retry(lambda: self._store.move_up_to(noted))
         fresh = mark(described(settings.topic(SOURCES[Kind.QUERY]), self._partitions[SOURCES[Kind.QUERY]]))
         await self._retry(lambda: self._store.begin(fresh))

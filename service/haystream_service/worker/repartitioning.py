@@ -36,9 +36,9 @@ from haystream_service.settings import Settings
 from haystream_service.wire import decode_item, decode_query, encode_item
 from haystream_service.worker.rebuilding import Counter
 
-AT_ONCE = 1000
+RECORDS_AT_ONCE = 1000
 """Records under way before their acknowledgement is awaited."""
-GONE = "gone"
+GONE_PLACE = "gone"
 """In place of a place: what a replay has sent stands for a record that was not copied."""
 
 
@@ -157,7 +157,7 @@ class Repartition:
                 under_way.append(sent)
                 copied += 1
                 counter.advance()
-                if len(under_way) == AT_ONCE:
+                if len(under_way) == RECORDS_AT_ONCE:
                     await asyncio.gather(*under_way)
                     under_way.clear()
         await asyncio.gather(*under_way)
@@ -188,7 +188,7 @@ class Repartition:
             headers += [] if moved is None else [(RESTATES, str(moved.offset).encode())]
         for answered in sorted(replays(record.headers)):
             moved = self._moved.get(answered)
-            now = GONE if moved is None else place(moved.topic, moved.partition, moved.offset)
+            now = GONE_PLACE if moved is None else place(moved.topic, moved.partition, moved.offset)
             headers.append((REPLAYS, now.encode()))
         return headers
 

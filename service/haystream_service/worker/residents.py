@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between two looks at who is in memory."""
-REST = 4.0
+REST_FACTOR = 4.0
 """After a query was brought back for new items nobody else is for so many times as long as that took: bringing back
 takes a fifth of a core, unless a server keeps it waiting: then `refresh_seconds` are enough. While there is memory
 enough, nobody is made slim sooner after another either."""
@@ -108,7 +108,7 @@ class Residents:
                     break
                 began = clock.monotonic()
                 await owner.slim(Turn.REST)
-                await asyncio.sleep(REST * (clock.monotonic() - began))
+                await asyncio.sleep(REST_FACTOR * (clock.monotonic() - began))
 
     @property
     def _short(self) -> bool:
@@ -169,4 +169,4 @@ class Residents:
         began = clock.monotonic()
         if isinstance(owner.held, Away):
             await owner.visit()
-            await asyncio.sleep(min(REST * (clock.monotonic() - began), self._shared.limits.refresh_seconds))
+            await asyncio.sleep(min(REST_FACTOR * (clock.monotonic() - began), self._shared.limits.refresh_seconds))

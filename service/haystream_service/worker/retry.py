@@ -19,7 +19,7 @@ LONGEST_SECONDS = 5.0
 
 T = TypeVar("T")
 
-FREE = nullcontext()
+FREE_PERMIT = nullcontext()
 """In place of a permit, for what anybody may do at any time."""
 
 
@@ -51,7 +51,7 @@ class Retry:
         call: Callable[[], Awaitable[T]],
         *,
         until_mended: bool = False,
-        permit: AbstractAsyncContextManager[object] = FREE,
+        permit: AbstractAsyncContextManager[object] = FREE_PERMIT,
     ) -> T:
         """The answer of the first call that gets one. Waits twice as long each time, with full jitter.
 

@@ -56,7 +56,7 @@ SWITCH_SECONDS = 0.0005
 """How long a thread that tends keeps the interpreter while the event loop wants it: a tenth of Python's default,
 which a verdict would wait for several times on its way."""
 
-WALKS = (700, 10, 1000)
+GARBAGE_THRESHOLDS = (700, 10, 1000)
 """Thresholds of Python's garbage collector. A walk through all that is in memory holds up every verdict, for 0.1 s
 and more: what comes and goes is freed without, so it is done a hundred times as seldom as by default."""
 
@@ -206,7 +206,7 @@ def _settle_memory() -> None:
     """Have the garbage collector pass over what is there now, which stays, and seldom walk through all the rest."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*WALKS)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def _data_dir(settings: Settings, stack: AsyncExitStack) -> Path:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 LEAST_EDGES = 1000
 """Below this, computing it again takes less time than asking for it."""
-GROWN = 1.05
+GROWTH_FACTOR = 1.05
 """A new snapshot is taken when the graph has grown by this factor since the last one: a start then has to compute
 what the last twentieth of the edges touch."""
 AGAIN_SECONDS = 60.0
@@ -66,7 +66,7 @@ class Snapshots:
         if not _has_one(settings) or self._collection.graph.edges < LEAST_EDGES:
             return
         name, edges = self._name(settings), self._collection.graph.edges
-        if name in self._keeping or edges < GROWN * self._edges.get(name, 0):
+        if name in self._keeping or edges < GROWTH_FACTOR * self._edges.get(name, 0):
             return
         if not self._precision(settings).waiting and self._shared.clock.monotonic() >= self._next_try:
             self._keeping[name] = asyncio.create_task(self._keep(settings, name), context=Context())

@@ -20,12 +20,12 @@ GROWTH_A_TURN = 2
 """A turn has at most so many times as many as the last one, since solves are not alike."""
 RECENT_SECONDS = 0.25
 """Batches that come closer than this have somebody waiting for them."""
-REST = 5.0
+REST_FACTOR = 5.0
 """Then tending rests for so many times as long as it worked. Else it would take a core from the event loop, the
 broker and the store, through which the next verdict has to go."""
 LATE_SECONDS = 0.002
 """A rest that ends so late says that the event loop is busy: a thread would get into its way."""
-RESTS = 5
+RESTS_IN_A_ROW = 5
 """At most so many in a row, or a loop that is always busy would let drift add up."""
 
 
@@ -55,11 +55,11 @@ class Tending:
             )
             if not more:
                 return True
-            await self._rest(REST * took if busy else 0.0, mailbox)
+            await self._rest(REST_FACTOR * took if busy else 0.0, mailbox)
         return False
 
     async def _rest(self, seconds: float, mailbox: Mailbox[Any]) -> None:
-        for _ in range(RESTS):
+        for _ in range(RESTS_IN_A_ROW):
             began = self._clock.monotonic()
             await mailbox.until_due(seconds)
             if mailbox.due or self._clock.monotonic() - began < seconds + LATE_SECONDS:

@@ -23,12 +23,12 @@ from haystream_service.store.marks import StateLost, StateNewer
 from haystream_service.worker.batch import Batch
 from haystream_service.worker.endings import ShortOfMemory, TopicsReplaced
 from haystream_service.worker.followers import Stale
-from haystream_service.worker.retry import FREE
+from haystream_service.worker.retry import FREE_PERMIT
 from haystream_service.worker.shared import Shared
 
 log = logging.getLogger(__name__)
 
-RAISES = 2
+MOST_RAISES = 2
 """A batch that raises so often, each time from the stored state, stops its query."""
 MEMORY_SECONDS = 1.0
 LONGEST_MEMORY_SECONDS = 60.0
@@ -94,7 +94,7 @@ class Troubles:
 
     @asynccontextmanager
     async def attempt(
-        self, position: Position, *, permit: AbstractAsyncContextManager[object] = FREE
+        self, position: Position, *, permit: AbstractAsyncContextManager[object] = FREE_PERMIT
     ) -> AsyncGenerator[None, None]:
         """Note that what may end the process is begun, and, where it did not, that it came to an end.
 
@@ -165,7 +165,7 @@ class Troubles:
         """Count a bug; the second in a row stops the query."""
         self._raised += 1
         log.error("query %r: %s", self._query_id, bug, exc_info=bug.__cause__)
-        if self._raised >= RAISES:
+        if self._raised >= MOST_RAISES:
             await self.stop(QueryFailed(Code.QUARANTINED, f"computing it raised {bug}"))
 
     async def short_of_memory(self, short: ShortOfMemory) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from haystream.errors import Rejected
 from haystream.query_state import QueryState
-from haystream_service.kafka.records import NOTHING, Kind, Record
+from haystream_service.kafka.records import NO_OFFSET, Kind, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store, StoreUnavailable
 from haystream_service.store.marks import (
@@ -112,7 +112,7 @@ class Worker:
         found = await shared.retry(lambda: shared.store.begin(fresh))
         check_mark(found, topics)
         if committed and not notes_progress(found):
-            from_now = {name: (NOTHING, offset) for name, offset in committed.items()}
+            from_now = {name: (NO_OFFSET, offset) for name, offset in committed.items()}
             await shared.retry(lambda: shared.store.move_up_to(from_now))
         # Workers of an earlier version see this, and end.
         self._generation = await shared.retry(lambda: shared.store.begin(raised(found), instead_of=found))

@@ -19,7 +19,7 @@ from functools import partial
 from haystream.errors import Rejected
 from haystream.events import ItemFact, Status
 from haystream.merging import merge
-from haystream_service.kafka.records import NOTHING, Kind
+from haystream_service.kafka.records import NO_OFFSET, Kind
 from haystream_service.store.base import HISTORY, NONE_SAID, UNREADABLE, Store, StoreDamaged
 from haystream_service.worker.retry import Retry
 
@@ -48,7 +48,7 @@ class Written:
 
     async def _begin(self) -> None:
         new = _new()
-        self.history = (await self._store.move_up_to({HISTORY: (NOTHING, new)})).get(HISTORY, new)
+        self.history = (await self._store.move_up_to({HISTORY: (NO_OFFSET, new)})).get(HISTORY, new)
 
     async def end(self) -> None:
         """Have a new history begin, unless somebody else has begun one. Raises what the store does."""
