@@ -137,7 +137,12 @@ async def found(graphs: Graphs, view: View) -> int | None:
 
 async def test_many_scopes_that_are_asked_for_in_turns_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than are kept, of a log that takes longer to read than anybody waits."""
-    for name, value in {"MOST_GRAPHS": 2, "ITEMS_AT_ONCE": 5, "PATIENCE_SECONDS": 0.0, "FAR": 20}.items():
+    for name, value in {
+        "MOST_GRAPHS": 2,
+        "ITEMS_AT_ONCE": 5,
+        "PATIENCE_SECONDS": 0.0,
+        "FAR_BEHIND_ENTRIES": 20,
+    }.items():
         monkeypatch.setattr(module, name, value)
     graphs, answers = Graphs(await mail()), dict[str, int]()
     for _ in range(100):

@@ -12,6 +12,7 @@ from support.histories import MODELS, item, line, verdict
 from haystream import copies
 from haystream.copies import Template, bring_pages
 from haystream.engines.local.engine import LocalEngine
+from haystream.engines.local.growth import Growth
 from haystream.errors import Code, QueryFailed
 from haystream.events import ModelName, Outcome, Prior, Query, Withdrawal
 from haystream.fold import State, step
@@ -111,7 +112,7 @@ def test_who_opens_amid_growth_equals_one_that_was_there(model: ModelName, state
 
 def test_growth_is_followed_once_for_all_who_open(state: State) -> None:
     grow(state, 0, 4)
-    with mock.patch.object(LocalEngine, "_follow", autospec=True, side_effect=LocalEngine._follow) as followed:
+    with mock.patch.object(Growth, "follow", autospec=True, side_effect=Growth.follow) as followed:
         for number in range(3):
             step(state, Query(f"q{number}"))
             state.queries[f"q{number}"].ranking()
@@ -148,7 +149,7 @@ def test_what_comes_for_nobody_yet_is_taken_in_ahead(state: State) -> None:
         assert kept.lags
         kept.lead()
         assert not kept.lags
-    with mock.patch.object(LocalEngine, "_follow", autospec=True, side_effect=LocalEngine._follow) as followed:
+    with mock.patch.object(Growth, "follow", autospec=True, side_effect=Growth.follow) as followed:
         step(state, Query("late"))
         state.queries["late"].ranking()
         followed.assert_not_called()

@@ -145,7 +145,7 @@ async def test_it_stops_at_so_many_screenings():
 @pytest.mark.asyncio
 @pytest.mark.parametrize("topic", ["queries", "verdicts"])
 async def test_a_ranking_that_does_not_come_is_said(monkeypatch, topic):
-    monkeypatch.setattr(playing, "PATIENCE", 0.01)
+    monkeypatch.setattr(playing, "PATIENCE_SECONDS", 0.01)
     bus = ScriptedBus(tuple(item.item_id for item in TINY), deaf_to=topic)
     with pytest.raises(UserError, match=r"no ranking came for 0\.01 seconds"):
         await played(bus, TINY)

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 from support.world import Process, World
 
-from haystream.engines.local.engine import LocalEngine
+from haystream.engines.local.growth import Growth
 from haystream.events import Event, Item, Query
 from haystream.originals import Original
 from haystream_service.worker import originals
@@ -133,7 +133,7 @@ async def test_what_comes_is_taken_in_ahead_for_who_opens_next(world: World, mad
         world.say(*ring(number, number + 1))
         await process.settled()
         await process.wait(up_to_date(process, "q"))
-    with mock.patch.object(LocalEngine, "_follow", autospec=True, side_effect=LocalEngine._follow) as followed:
+    with mock.patch.object(Growth, "follow", autospec=True, side_effect=Growth.follow) as followed:
         world.say(Query("another"))
         await process.settled()
         followed.assert_not_called()

@@ -119,7 +119,7 @@ def data(tmp_path, monkeypatch) -> Path:
         """
     )
     monkeypatch.setenv("HAYSTREAM_DATA", str(tmp_path))
-    monkeypatch.setattr(command, "ENOUGH", 10)
+    monkeypatch.setattr(command, "ENOUGH_RELEVANT", 10)
     return tmp_path
 
 
@@ -227,7 +227,7 @@ def test_wrong_use_is_said(run, capfdbinary, arguments, said):
 
 
 def test_queries_of_too_few_relevant_items_are_not_searched(run, monkeypatch, capfdbinary):
-    monkeypatch.setattr(command, "ENOUGH", 1000)
+    monkeypatch.setattr(command, "ENOUGH_RELEVANT", 1000)
     with pytest.raises(SystemExit, match="2"):
         run("--runs", 1, "--steps", 5)
     assert "fewer than 1000 relevant items" in capfdbinary.readouterr().err.decode()
@@ -237,4 +237,4 @@ def test_the_plan_of_the_page_is_a_plan():
     """Its tables are data that need not be here."""
     tables = command.File.model_validate(tomllib.loads(SURVEY.read_text())).table
     assert len({table.name for table in tables}) == len(tables)
-    assert Policy().name in {policy.name for _, policy in command._pairs(",".join(command.OWN))}
+    assert Policy().name in {policy.name for _, policy in command._pairs(",".join(command.OWN_MODELS))}
