@@ -7,12 +7,8 @@ from dataclasses import fields, replace
 from haystream.arrays import Floats, Ints
 from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.prior_inverse import (
-    GraphPrecision,
-    PrecisionAsItWas,
-    prior_tolerance,
-    shared_precision,
-)
+from haystream.engines.local.precision import PrecisionAsItWas
+from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
 from haystream.events import Policy, Prior
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.prior_rankings import PriorRankings

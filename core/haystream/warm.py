@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from haystream.engines.local.prior_inverse import LARGELY_NEW, ONE_BY_ONE
+from haystream.engines.local.precision import ONE_BY_ONE
+from haystream.engines.local.prior_inverse import LARGELY_NEW
 from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS

@@ -15,7 +15,7 @@ from haystream import originals
 from haystream.collection import Collection
 from haystream.copies import Template, held_bytes
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
-from haystream.engines.local.engine import LocalEngine
+from haystream.engines.local.growth import Growth
 from haystream.engines.local.prior_inverse import MOST_UNREAD, shared_precisions
 from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
@@ -179,8 +179,8 @@ def test_who_was_not_told_of_too_many_changes_starts_afresh() -> None:
     for query in state.queries.values():
         query.finish()
     with (
-        mock.patch("haystream.engines.local.prior_inverse.MOST_BEHIND", 3),
-        mock.patch.object(LocalEngine, "_rebuild", autospec=True, side_effect=LocalEngine._rebuild) as rebuilt,
+        mock.patch("haystream.engines.local.precision.MOST_BEHIND", 3),
+        mock.patch.object(Growth, "rebuild", autospec=True, side_effect=Growth.rebuild) as rebuilt,
     ):
         for number in range(6):
             step(state, item(f"new{number}", "p000", f"n{number}"))

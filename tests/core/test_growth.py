@@ -14,7 +14,7 @@ from haystream.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
 from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.prior_inverse import ONE_BY_ONE
+from haystream.engines.local.precision import ONE_BY_ONE
 from haystream.events import ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import count_lines, flat

@@ -13,7 +13,7 @@ from support.world import Process, World, item, story, verdict
 from typing_extensions import override
 
 from haystream.collection import Collection
-from haystream.engines.local import prior_inverse
+from haystream.engines.local import precision, prior_inverse
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
@@ -363,7 +363,8 @@ def tended_when(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         return False if mailbox.due else await tend(tending, state, exclusive, mailbox)
 
     monkeypatch.setattr(Tending, "until_due", when_rested)
-    monkeypatch.setattr(prior_inverse, "one_by_one", lambda *_: False)  # as where many pairs come at once
+    for module in (precision, prior_inverse):
+        monkeypatch.setattr(module, "one_by_one", lambda *_: False)  # as where many pairs come at once
     rested.set()
     return rested
 

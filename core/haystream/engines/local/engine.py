@@ -35,7 +35,7 @@ from haystream.engines.local.columns import Arrays, Columns
 from haystream.engines.local.edge_data import EdgeData, tolerances_of
 from haystream.engines.local.growth import Growth
 from haystream.engines.local.healing import heal
-from haystream.engines.local.prior_inverse import Precision
+from haystream.engines.local.precision import Precision
 from haystream.engines.local.push import push_unpushed
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.refer import mark_reached, refer

@@ -15,7 +15,7 @@ from haystream.engines.local.inverse_entries import (
     find_reached,
     take_entries,
 )
-from haystream.engines.local.prior_inverse import Change, Precision, UnreadChanges
+from haystream.engines.local.precision import Change, Precision, UnreadChanges
 from haystream.engines.local.rebuild import rebuild, weigh
 from haystream.engines.local.state import COUNTED, State
 from haystream.engines.local.update_growth import (

@@ -1,15 +1,6 @@
-"""The precision of x in Z = E[Z] + D x, D diagonal, and its inverse on the graph, kept up as the graph grows.
+"""Q of the paper's graph-structured prior and Q⁻¹ on the graph, kept up as the graph grows; queries share them."""
 
-For the paper's graph-structured prior Σ = B Q⁻¹ B (section 5.2.2) D = B and the precision is Q: a diagonal entry
-per participant and one entry per edge. For an explicit Σ, D = I and the precision is Σ⁻¹, which has to have the
-sparsity of the graph (as it has for a Markov random field on a tree).
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +11,13 @@ from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_closeness, prior_entries
 from haystream.engines.local.healing import HEALED_AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
 from haystream.engines.local.inverse_entries import change_entries, change_row
+from haystream.engines.local.precision import ALWAYS_ONE_BY_ONE, ONE_BY_ONE, Change, Changes, one_by_one
 from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state import Workspace
-from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Covariance, Prior
+from haystream.errors import Code, QueryFailed
+from haystream.events import Prior
 from haystream.graph import Graph
 from haystream.models import MODELS
-from haystream.models.graph_prior import dense_covariance
 from haystream.overlay import whole
 
 DEGREE_STEPS = 1024
@@ -34,26 +25,8 @@ DEGREE_STEPS = 1024
 of a participant who has 100,000 then changes nothing, but for every 64th, instead of 100,000 entries. Entries of
 Q are off by less than 1/1024 of themselves there, whatever the order of events."""
 
-ALWAYS_ONE_BY_ONE, ONE_BY_ONE = 2, 8
-"""So many new edges are let in one by one, each with some local solves, half a millisecond; more than the first
-only where the work is small (`ENTRIES_ONE_BY_ONE`). What more of them do to Q⁻¹ is estimated, and healed when there
-is time: in all that takes longer, by twice and more, but a verdict waits for little of it."""
-
-ENTRIES_ONE_BY_ONE = 256
-"""Entries of Q that change in all, at most, where more than ALWAYS_ONE_BY_ONE edges are let in one by one: an edge
-at a hub takes as long as many."""
-
-ROWS_AN_EDGE = 3
-"""Rows of Q that a new edge changes, one after the other: both ends' other entries shrink, then its own comes.
-
-Up to so many for each edge are followed one by one, by the same rule. More of them are summed up; what they do to
-Λ⁻¹ where data have reached is estimated, and healed when there is time."""
-
 LARGELY_NEW = 10
 """Where one edge in so many is new, a pass over all edges costs less than what is near the new ones."""
-
-MOST_BEHIND = 4096
-"""So many changes are kept for who has not been told. Who is further behind starts afresh: that costs less then."""
 
 MOST_UNREAD = 4
 """So many are kept of one collection that no engine has: queries go over to other priors, and end."""
@@ -66,124 +39,6 @@ NO_DELTAS: tuple[Ints, Floats] = np.zeros(0, np.int32), np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Some off-diagonal entries of Q changed by `deltas`; (Q⁻¹) moved at `touched`."""
-
-    row: int | None
-    """The participant at whom all of them are; or the change of Q⁻¹ was estimated."""
-    edges: Ints
-    deltas: Floats
-    touched: Ints
-
-
-class UnreadChanges:
-    """Some changes in a row, and what whoever follows them needs of them: made once for all who do.
-
-    More changed rows than are followed one by one, and rows beside what was estimated, are followed in two: all of
-    Q at once, as if what that does to Q⁻¹ had been estimated; then Q⁻¹, solved afresh wherever it moved. Where it
-    is an estimate still, that is told again once it is solved.
-    """
-
-    def __init__(self, changes: Sequence[Change]) -> None:
-        self.changes = changes
-        of_rows = [len(change.edges) for change in changes if change.row is not None]
-        rows, entries = len(of_rows), sum(of_rows)
-        estimated = any(change.row is None and len(change.edges) for change in changes)
-        self.moves_edges = bool(rows) or estimated
-        """Whether entries of Q change."""
-        self.summed = (rows > 0 and estimated) or not one_by_one(rows / ROWS_AN_EDGE, entries)
-        self.estimated = estimated or self.summed
-        """Whether what entries of Q do to the inverse is estimated, of any that change."""
-
-    def __bool__(self) -> bool:
-        """Whether anything changed."""
-        return bool(self.changes)
-
-    @cached_property
-    def of_edges(self) -> Sequence[Change]:
-        """The changes of Q, in the order in which to follow them."""
-        if not self.summed:
-            return [change for change in self.changes if len(change.edges)]
-        edges, at = np.unique(np.concatenate([change.edges for change in self.changes]), return_inverse=True)
-        deltas = np.zeros(len(edges))
-        np.add.at(deltas, at, np.concatenate([change.deltas for change in self.changes]))
-        return [Change(None, edges, deltas, self.touched)]
-
-    @cached_property
-    def solved(self) -> Ints:
-        """Where Q⁻¹ is to be taken over."""
-        return self.touched if self.summed else union(*(c.touched for c in self.changes if not len(c.edges)))
-
-    @cached_property
-    def touched(self) -> Ints:
-        """Where Q⁻¹ moved at all."""
-        return union(*(change.touched for change in self.changes))
-
-
-def one_by_one(new: float, entries: int) -> bool:
-    """Whether new edges are let in one by one, that change so many entries of Q."""
-    return new <= ALWAYS_ONE_BY_ONE or (new <= ONE_BY_ONE and entries <= ENTRIES_ONE_BY_ONE)
-
-
-class Changes:
-    """What happened to a precision since it last changed throughout, in order; each reader is told once.
-
-    What every reader has been told is forgotten, and so is what is MOST_BEHIND ago; readers that are gone do not
-    count.
-    """
-
-    def __init__(self, log: Sequence[Change] | None = ()) -> None:
-        """`log`: what has happened before anybody is told; None where that is forgotten."""
-        self._log: list[Change] = list(log or ())
-        self._begin = 0 if log is not None else 1
-        self._told: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        self._unread: dict[int, UnreadChanges] = {}
-        """All that happened since some moment, as it was last asked for."""
-
-    def append(self, change: Change) -> None:
-        """Something happened."""
-        self._log.append(change)
-        self._unread.clear()
-
-    def clear(self) -> None:
-        """Everything has changed: what came before does not matter any more."""
-        self._begin += len(self._log)
-        self._log.clear()
-        self._unread.clear()
-
-    def pending(self, reader: object) -> float:
-        """At how many participants (Q⁻¹) moved since this reader last asked, each time counted; inf if that is not
-        known any more.
-        """
-        since = self._told.get(reader, 0) - self._begin
-        return sum(len(change.touched) for change in self._log[since:]) if since >= 0 else np.inf
-
-    @property
-    def followed(self) -> bool:
-        """Whether any reader is there."""
-        return len(self._told) > 0
-
-    def follow(self, reader: object, like: object) -> None:
-        """Count a reader as one who has been told what another has."""
-        self._told[reader] = self._told.get(like, 0)
-
-    def unread(self, reader: object) -> UnreadChanges | None:
-        """What happened since this reader last asked, or None where some of that is forgotten."""
-        since = self._told.get(reader, 0)
-        news = None if since < self._begin else self._unread.get(since)
-        if news is None and since >= self._begin:
-            news = self._unread[since] = UnreadChanges(self._log[since - self._begin :])
-        self._told[reader] = self._begin + len(self._log)
-        if news is not None and not news:
-            return news  # whom it was told before is asked for by whoever is told more: there may be many readers
-        everybody = max(min(self._told.values()) - self._begin, len(self._log) - MOST_BEHIND)
-        if everybody > 0:
-            del self._log[:everybody]
-            self._begin += everybody
-        return news
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Q⁻¹ on the graph, as it was when the graph had so many participants and edges: enough to start from."""
 
@@ -193,54 +48,6 @@ class Snapshot:
     """(Q⁻¹)_uu, shape (participants,)."""
     on_edge: NDArray[np.float32]
     """(Q⁻¹)_uv, shape (edges,)."""
-
-
-class Precision(Protocol):
-    """The prior precision of x, and its inverse on the graph."""
-
-    builds: int
-    """How often it changed throughout; between, `changes` says what happened to it."""
-    changes: Changes
-    workspace: Workspace
-    """The rooms of all engines that have this precision."""
-
-    @property
-    def diagonal(self) -> Floats:
-        """Shape (participants,)."""
-        ...
-
-    @property
-    def off(self) -> Floats:
-        """Shape (edges,)."""
-        ...
-
-    @property
-    def inverse_diagonal(self) -> Floats:
-        """(Q⁻¹)_uu, shape (participants,)."""
-        ...
-
-    @property
-    def inverse_edge(self) -> Floats:
-        """(Q⁻¹)_uv, shape (edges,)."""
-        ...
-
-    def grow(self) -> None:
-        """Follow the graph."""
-        ...
-
-    def tend(self, most: int, stop: Ints) -> None:
-        """Undo drift of the inverse at up to `most` participants that wait for it, until `stop` is set."""
-        ...
-
-    @property
-    def waiting(self) -> bool:
-        """Whether any do."""
-        ...
-
-    @property
-    def given_up(self) -> bool:
-        """Whether a solve took too many steps: the inverse is good for nothing any more."""
-        ...
 
 
 class GraphPrecision:
@@ -457,27 +264,6 @@ class GraphPrecision:
         self.changes.append(Change(participant, edges, deltas, self._touched()))
 
 
-class PrecisionAsItWas:
-    """A precision as it was at some moment, for work on it in another thread while it goes on changing."""
-
-    def __init__(self, precision: Precision, news: UnreadChanges | None) -> None:
-        """`news`: what whoever is to work with this has not been told of it, as `Changes.unread` says it."""
-        self.builds = precision.builds
-        self.changes = Changes(None if news is None else news.changes)
-        self.workspace = Workspace()
-        self.diagonal, self.off = precision.diagonal.copy(), precision.off.copy()
-        self.inverse_diagonal, self.inverse_edge = precision.inverse_diagonal.copy(), precision.inverse_edge.copy()
-        self.given_up = precision.given_up
-        self.waiting = precision.waiting
-        """Whether any did: what they have is an estimate, and so is what is made of it."""
-
-    def grow(self) -> None:
-        """Nothing comes any more."""
-
-    def tend(self, most: int, stop: Ints) -> None:
-        """Nothing is done about drift here."""
-
-
 def shared_precisions(collection: Collection) -> dict[tuple[float, float], GraphPrecision]:
     """Those that the collection's queries have asked for, by (correlation, tolerance)."""
     return collection.shared.setdefault(GraphPrecision, {})
@@ -498,60 +284,6 @@ def shared_precision(collection: Collection, correlation: float, tolerance: floa
             known.pop(oldest, None)
         precision = known[key] = GraphPrecision(collection.graph, correlation, tolerance)
     return precision
-
-
-class ExplicitPrecision:
-    """Σ⁻¹ of a given Σ whose inverse has the sparsity of the graph. Computed anew whenever the graph grows.
-
-    Raises:
-        Rejected: UNSUPPORTED, from `grow`, where the covariance does not name every participant of the graph
-            or its inverse joins two who are not contacts.
-    """
-
-    def __init__(self, graph: Graph, covariance: Covariance) -> None:
-        self.builds = 0
-        self.changes = Changes()
-        self.workspace = Workspace()
-        self.diagonal: Floats = np.zeros(0)
-        self.off: Floats = np.zeros(0)
-        self.inverse_diagonal: Floats = np.zeros(0)
-        self.inverse_edge: Floats = np.zeros(0)
-        self._graph = graph
-        self._covariance = covariance
-
-    def grow(self) -> None:
-        """Follow the graph."""
-        graph = self._graph
-        if len(graph) == len(self.diagonal) and graph.edges == len(self.off):
-            return
-        sigma = dense_covariance(graph, self._covariance)
-        precision: Floats = np.asarray(np.linalg.inv(sigma), dtype=np.float64)
-        tail, head = graph.tail, graph.head
-        rest = precision.copy()
-        rest[tail, head] = rest[head, tail] = 0.0
-        np.fill_diagonal(rest, 0.0)
-        if np.abs(rest).max(initial=0.0) > 1e-9 * np.abs(precision).max(initial=1.0):
-            raise Rejected(
-                Code.UNSUPPORTED,
-                "the inverse of prior.covariance joins participants who are not contacts: "
-                "use the reference engine, or a covariance whose precision has the graph's sparsity",
-            )
-        self.diagonal, self.off = precision.diagonal().copy(), precision[tail, head]
-        self.inverse_diagonal, self.inverse_edge = sigma.diagonal().copy(), sigma[tail, head]
-        self.builds += 1
-
-    def tend(self, most: int, stop: Ints) -> None:
-        """Nothing drifts."""
-
-    @property
-    def waiting(self) -> bool:
-        """Nothing drifts."""
-        return False
-
-    @property
-    def given_up(self) -> bool:
-        """Nothing is solved step by step."""
-        return False
 
 
 def effective_degree(degree: NDArray[np.int64]) -> NDArray[np.int64]:

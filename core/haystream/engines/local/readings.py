@@ -12,7 +12,7 @@ from haystream.engines.local.concentration import Concentrations, fit, fit_varia
 from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.pending.pending import Pending
-from haystream.engines.local.prior_inverse import Precision
+from haystream.engines.local.precision import Precision
 from haystream.engines.local.shares import collect_largest
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import EXCEEDED

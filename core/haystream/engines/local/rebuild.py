@@ -6,7 +6,7 @@ from haystream.arrays import Floats, union, unmark_all
 from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import HEALED_AT_ONCE, heal, healing, let_wait
-from haystream.engines.local.prior_inverse import Precision
+from haystream.engines.local.precision import Precision
 from haystream.engines.local.push import push_everybody
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import ALLOWED, WHOLE_GRAPH_ROUNDS

@@ -7,7 +7,7 @@ from haystream.engines.contract import Moved
 from haystream.engines.local.announce import At, mark_edges_of, tell_edges, tell_people
 from haystream.engines.local.budget import COMMON_SHIFT, LEAST_SCALE
 from haystream.engines.local.columns import Columns
-from haystream.engines.local.prior_inverse import Precision
+from haystream.engines.local.precision import Precision
 from haystream.engines.local.readings import LocalReadings
 from haystream.models.base import Model, without_data
 from haystream.overlay import entries, put_all, put_rows, rows
