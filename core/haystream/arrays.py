@@ -89,13 +89,13 @@ Bits = NDArray[np.uint8]
 
 
 def bits(numbers: int) -> Bits:
-    """No for each."""
+    """No for each of so many numbers."""
     return np.zeros(numbers // 8 + 1, np.uint8)
 
 
 @inlined
 def bit_of(some: Bits, number: int) -> int:
-    """1 or 0."""
+    """1 where yes is said of the number, else 0."""
     return (some[number >> 3] >> (number & 7)) & 1  # type: ignore[no-any-return]
 
 

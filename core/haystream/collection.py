@@ -91,7 +91,7 @@ class Collection:
         return self.members.chains.of.data[places]
 
     def hashes_of(self, begin: int, end: int) -> NDArray[np.uint64]:
-        """`hash_of` those items."""
+        """`hash_of` each of those items, shape (k,)."""
         return self.members.hash.data[begin:end]
 
     def hash_of(self, item: int) -> int:

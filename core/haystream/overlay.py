@@ -116,7 +116,7 @@ def lines(overlay: Overlay) -> Ints:
 
 
 def flattened(overlay: Overlay) -> Overlay:
-    """The same as a whole one."""
+    """A copy that is whole."""
     return _whole(flat(overlay), overlay.own.shape[1])
 
 
@@ -203,7 +203,7 @@ def fetch_own_entry(column: Overlay, number: int) -> None:
 
 @inlined
 def cell(table: Overlay, row: int, column: int) -> float:
-    """One cell."""
+    """The number in one cell of a table."""
     if table.counts[USED] != WHOLE:
         at = place_of(table, row)
         if at > 0:
@@ -316,7 +316,7 @@ def item(table: Overlay, row: int, column: int) -> float:
 
 @inlined
 def entry(column: Overlay, number: int) -> float:
-    """One entry."""
+    """The number in one entry of a column."""
     last = column.own.shape[1] - 1
     return cell(column, number >> last, number & last)
 

@@ -296,7 +296,7 @@ class QueryState:
         return not of_prior or EDGES_PER_VERDICT * verdicts > self.collection.graph.edges
 
     def _among(self, item_ids: set[str] | dict[str, Verdict], begin: int, end: int) -> list[int]:
-        """Those of these items that are at places begin … end − 1 of the collection, ascending."""
+        """The places of these items, as far as they are begin … end − 1 of the collection, ascending."""
         if end - begin < len(item_ids):
             ids = self.collection.item_ids
             return [item for item in range(begin, end) if ids[item] in item_ids]

@@ -23,7 +23,7 @@ class Described(Protocol):
         ...
 
     def people(self) -> tuple[str, ...]:
-        """Everyone on it."""
+        """Everyone on the item."""
         ...
 
 

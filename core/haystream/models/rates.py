@@ -65,7 +65,7 @@ class Rates:
         )
 
     def posteriors(self, ends: Ends, n: Floats, y: Floats, common: Common) -> Posteriors:
-        """By `edge_posteriors`."""
+        """E[P | Y], Var[P | Y] and slope of some edges, shape (k,) each, by `edge_posteriors`."""
         out = Posteriors(*np.empty((3, len(n))))
         edge_posteriors(self._prior.edge, common.base_rate, common.scale, ends, n, y, out)
         return out

@@ -59,14 +59,14 @@ class Relevance:
     def priors(
         self, tail: Ints, head: Ints, which: Ints, mean: Floats, scale: Floats, inverse_edge: Floats
     ) -> Priors:
-        """By `edge_prior`."""
+        """The priors of the edges in `which`, by `edge_prior`."""
         a, b, c, d, e = np.empty((5, len(which)))
         out = Priors(a, b, c, d, e, np.empty(len(which), np.uint8))
         edge_priors(self._table, tail, head, which, mean, scale, inverse_edge, out)
         return out
 
     def posteriors(self, ends: Ends, n: Floats, y: Floats, common: Common) -> Posteriors:
-        """By `edge_posterior`."""
+        """E[P | Y], Var[P | Y] and slope of some edges, shape (k,) each, by `edge_posterior`."""
         out = Posteriors(np.empty(len(n)), np.empty(len(n)), np.zeros(len(n)))
         edge_posteriors(self._table, ends, n, y, out)
         return out

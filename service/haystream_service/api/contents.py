@@ -36,7 +36,7 @@ class Contents(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """Of both."""
+        """Characters of subject and text."""
         return len(self.subject or "") + len(self.text or "")
 
 

@@ -81,7 +81,7 @@ class Producer:
     async def send_all(
         self, topic: str, records: Sequence[Parcel], *, partition: int | None = None
     ) -> list[RecordMetadata]:
-        """The same of several records. Where one raises, others may be there."""
+        """Return when all of several records are there. Where one raises, others may be."""
         began = perf_counter()
         producer: AIOKafkaProducer | None = None
         found: list[RecordMetadata] = []

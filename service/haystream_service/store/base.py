@@ -53,7 +53,7 @@ class Position:
 
     @property
     def offsets(self) -> tuple[int, int, int]:
-        """Those of queries, verdicts and leases."""
+        """The offsets of queries, verdicts and leases."""
         return self.queries_offset, self.verdicts_offset, self.leases_offset
 
     def of_another(self, history: int | None) -> bool:
@@ -243,7 +243,7 @@ class VerdictsLost(StoreDamaged):
 
 
 class SharedDamaged(StoreUnavailable):
-    """The same of a key that all queries need: nothing can be done before a person has mended it."""
+    """A key that all queries need holds what it should not: nothing can be done before a person has mended it."""
 
 
 class Logs(Protocol):
@@ -278,7 +278,7 @@ class Logs(Protocol):
         ...
 
     async def find_items(self, collection: str, item_ids: Sequence[str]) -> list[ItemFact | None]:
-        """The same of several."""
+        """What the log says of each of several items, None of one that is not in it."""
         ...
 
     async def delete_collection(self, collection: str) -> None:
@@ -364,7 +364,7 @@ class Queries(Protocol):
         ...
 
     async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
-        """The same of several queries; UNREADABLE of one whose key holds something else."""
+        """The revisions of several queries, as `read_revision`; UNREADABLE where a key holds something else."""
         ...
 
     async def expect_verdicts(self, query_id: str, count: int) -> None:

@@ -141,7 +141,7 @@ def fetch_reading(state: State, participant: int) -> None:
 
 @inlined
 def fetch_own_reading(state: State, participant: int) -> None:
-    """See `fetch_reading`."""
+    """Have fetched what `tell_people` compares of a participant and is laid over (`fetch_reading`)."""
     people = state.people
     fetch_own_line(people.x, participant)
     fetch_own_line(state.news.told.people, participant)
@@ -162,7 +162,7 @@ def fetch_covariance(state: State, edge: int) -> None:
 
 @inlined
 def fetch_own_covariance(state: State, edge: int) -> None:
-    """See `fetch_covariance`."""
+    """Have fetched what `tell_edges` compares of an edge and is laid over (`fetch_covariance`)."""
     told, on_edge, scale = state.news.told.covariance, state.inverse.on_edge, state.people.scale
     fetch_own_entry(told, edge)
     fetch_own_entry(on_edge, edge)

@@ -244,7 +244,7 @@ class Tolerances(NamedTuple):
 
 
 def entry_tolerances(tolerance: float, column_factor: float) -> EntryTolerances:
-    """Those of an inverse whose columns are corrected to `tolerance` and healed to `column_factor` times it."""
+    """The tolerances of an inverse: columns are corrected to `tolerance`, healed to `column_factor` times it."""
     return EntryTolerances(
         corrected=tolerance,
         healed=column_factor * tolerance,
@@ -277,19 +277,19 @@ def _step_below(ratio: float, steps: int) -> float:
 
 
 def prior_entries(tolerance: float, correlation: float) -> EntryTolerances:
-    """Those of Q⁻¹ (`prior_inverse`) with δ = `correlation`."""
+    """The tolerances of Q⁻¹ (`prior_inverse`) with δ = `correlation`."""
     return entry_tolerances(tolerance * min(1.0, (1.0 - abs(correlation)) / LEAST_DOMINANCE), PRIOR_COLUMN_FACTOR)
 
 
 def posterior_entries(tolerance: float, scale: float) -> EntryTolerances:
-    """Those of Λ⁻¹, `scale` being σ² before data, and `tolerance` as close as `closeness` asks."""
+    """The tolerances of Λ⁻¹, `scale` being σ² before data, and `tolerance` as close as `closeness` asks."""
     return entry_tolerances(tolerance / max(scale, LEAST_SCALE), COLUMN_FACTOR)
 
 
 def tolerances(
     tolerance: float, entries: EntryTolerances, sides: int, *, closely: float = 1.0, of_prior: float = 1.0
 ) -> Tolerances:
-    """Those of an engine with so many right-hand sides, before it knows how many items there are (`for_items`).
+    """The tolerances of an engine with so many right-hand sides, before it knows of any items (`for_items`).
 
     `closely`: as `closeness` says; `of_prior`: as `prior_closeness` does.
     """
@@ -319,7 +319,8 @@ def for_items(of: Tolerances, items: float, form: float) -> None:
 
 
 def seen_tolerances(of: Tolerances, corrected: float, variance: float, remaining: float, size: Floats) -> Floats:
-    """Those of what pending screenings see of the common mean, and of what remains, shape (2,) (`pending.seen`).
+    """The tolerances of what pending screenings see of the common mean, and of what remains, shape (2,)
+    (`pending.seen`).
 
     v_M is `variance`, and is off by no more than `corrected` either; of what remains it is `remaining`. `size`:
     ‖g‖₁ of both.

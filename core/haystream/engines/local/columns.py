@@ -64,7 +64,7 @@ def _grown(array: NDArray[_T], room: int, fill: float = 0.0) -> NDArray[_T]:
 
 
 def _wider(column: Overlay, room: int, fill: float = 0.0) -> Overlay:
-    """The same of a column, which is then whole."""
+    """A column with `room` entries, the new ones holding `fill`: it is whole then."""
     return whole(_grown(flat(column), room, fill), column.own.shape[1])
 
 
@@ -90,7 +90,7 @@ def _longer(rows: NDArray[_T], room: int, fill: Floats | float = 0.0) -> NDArray
 
 
 def _longer_table(table: Overlay, room: int, fill: Floats | float = 0.0) -> Overlay:
-    """The same of a table, which is then whole."""
+    """A table with `room` rows, the new ones holding `fill`: it is whole then."""
     return whole_table(_longer(flat(table).reshape(-1, table.own.shape[1]), room, fill))
 
 
@@ -232,7 +232,7 @@ class Columns:
 
     @property
     def is_slim(self) -> bool:
-        """Whether anything is given up."""
+        """Whether `slim` has given anything up."""
         return self._remains is not None
 
     def solve_to(self, tolerances: Tolerances, entries: EntryTolerances) -> None:

@@ -25,7 +25,7 @@ from haystream.models.base import Model
 
 
 def tolerances_of(model: Model, tolerance: float, closely: float) -> tuple[Tolerances, EntryTolerances]:
-    """Those of an engine's numbers, before it knows how many items there are, and of the entries of Λ⁻¹.
+    """The tolerances of an engine's numbers, before it knows how many items there are, and of the entries of Λ⁻¹.
 
     `closely`: how many times `tolerance` all is solved to (`budget.closeness`).
     """
@@ -59,7 +59,7 @@ class EdgeData:
     """The same of edges where nothing was counted, but items were put on offer or taken off."""
 
     def on(self, columns: Columns, readings: LocalReadings) -> "EdgeData":
-        """The same of columns that are the same, and are settled."""
+        """A copy for columns that say the same and are settled."""
         return replace(self, columns=columns, readings=readings, _counted=[], _offered=[])
 
     def record(self, which: Ints, *, screened: float, relevant: float, offered: float, pending: float) -> None:

@@ -212,7 +212,7 @@ class LocalEngine:
         return tell_all(self._columns, self.readings)
 
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-        """Of one who has not been told of yet, what there is to tell."""
+        """X, O and V of participants, and covariances of edges, as readers were told of them, shape (k,) each."""
         return last_told(self._columns, self.readings, participants, edges)
 
     def leave(self, participants: Ints, edges: Ints) -> tuple[Switches, Switches]:
@@ -300,7 +300,7 @@ class LocalEngine:
 
     @property
     def is_slim(self) -> bool:
-        """Whether anything is given up."""
+        """Whether `slim` has given anything up."""
         return self._columns.is_slim
 
     # ---- copies ----

@@ -57,10 +57,10 @@ class ExplicitPrecision:
 
     @property
     def waiting(self) -> bool:
-        """Nothing drifts."""
+        """Whether anybody waits for `tend`: never, as nothing drifts."""
         return False
 
     @property
     def given_up(self) -> bool:
-        """Nothing is solved step by step."""
+        """Whether a solve took too many steps: never, as none is made step by step."""
         return False

@@ -46,7 +46,7 @@ class Growth:
     """Who waits for healing since something was estimated, as it was of Q⁻¹."""
 
     def on(self, data: EdgeData) -> "Growth":
-        """The same of columns that are the same."""
+        """A copy for columns that say the same."""
         return replace(self, data=data, _doubtful=set(self._doubtful))
 
     def follow(self, changes: UnreadChanges) -> None:
@@ -114,7 +114,7 @@ class Growth:
         self._take_entries(touched, np.zeros(len(touched), np.uint8))
 
     def _follow_inverse(self, changes: UnreadChanges) -> None:
-        """The same where data are in Λ."""
+        """Do to Λ what was done to Q where data are in Λ: its inverse is corrected, or estimated, and healed."""
         columns, precision, solved, touched = self.data.columns, self.precision, changes.solved, changes.touched
         by_data, waited = self._by_data(touched), int(columns.state.inverse.healing.state[1])
         for change in changes.of_edges:

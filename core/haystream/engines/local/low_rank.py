@@ -64,7 +64,7 @@ class Columns(NamedTuple):
         return Columns(self.begin[j : j + 2] - begin, self.who[begin:end], self.value[begin:end])
 
     def some(self, which: Longs) -> "Columns":
-        """Those of these numbers, in that order; of −1 one without entries."""
+        """The columns of these numbers, in that order; of −1 one without entries."""
         first, size = np.append(self.begin[:-1], 0)[which], np.append(np.diff(self.begin), 0)[which]
         begin = np.concatenate([[0], np.cumsum(size)])
         where = np.arange(begin[-1]) + np.repeat(first - begin[:-1], size)

@@ -164,12 +164,12 @@ class Precision(Protocol):
 
     @property
     def diagonal(self) -> Floats:
-        """Shape (participants,)."""
+        """The diagonal of Q, shape (participants,)."""
         ...
 
     @property
     def off(self) -> Floats:
-        """Shape (edges,)."""
+        """Q_uv of each edge's ends, shape (edges,)."""
         ...
 
     @property
@@ -192,7 +192,7 @@ class Precision(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether any do."""
+        """Whether any participants wait for `tend`."""
         ...
 
     @property

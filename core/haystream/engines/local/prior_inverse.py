@@ -77,12 +77,12 @@ class GraphPrecision:
 
     @property
     def diagonal(self) -> Floats:
-        """Shape (participants,)."""
+        """The diagonal of Q, shape (participants,)."""
         return self._diagonal.view()
 
     @property
     def off(self) -> Floats:
-        """Shape (edges,)."""
+        """Q_uv of each edge's ends, shape (edges,)."""
         return self._off.view()
 
     @property
@@ -208,7 +208,7 @@ class GraphPrecision:
 
     @property
     def waiting(self) -> bool:
-        """Whether any do."""
+        """Whether any participants wait for `tend`."""
         return bool(self._healing.state[1])
 
     @property

@@ -43,7 +43,7 @@ class LocalReadings:
         self.use(prior)
 
     def copy(self, columns: Columns) -> "LocalReadings":
-        """The same of columns that are the same, for a query without pending screenings or verdicts."""
+        """A copy for columns that say the same, of a query without pending screenings or verdicts."""
         twin = LocalReadings(columns, self._precision, self._prior)
         twin._rounded = self._rounded
         return twin
@@ -98,7 +98,7 @@ class LocalReadings:
         return mean, reach, D * D * entries(state.inverse.on_participant, participants)
 
     def covariances(self, edges: Ints) -> Floats:
-        """D_u D_v (Λ⁻¹)_uv."""
+        """D_u D_v (Λ⁻¹)_uv of each edge's ends, shape (k,)."""
         state = self._columns.state
         D, of = state.people.scale, state.edges
         D_u, D_v = entries(D, of.tail[edges]), entries(D, of.head[edges])
@@ -117,13 +117,15 @@ class LocalReadings:
         return mean, variance
 
     def scoring(self, edges: Ints, counts: EdgeCounts | None = None) -> Posteriors:
-        """The same and the slope, of what readers were told, at rounded common quantities and without the inflation
-        of the constraint."""
+        """Adjusted mean, variance and slope of P by what readers were told, at rounded common quantities.
+
+        The inflation of the constraint is left out.
+        """
         known = self._rounded if not self.pending else self._round(self.known_common())
         return self._posteriors(edges, counts or self.counts(edges), known, self._rounded, self._told_ends)
 
     def scoring_at(self, edges: Ints, common: Common, counts: EdgeCounts) -> Posteriors:
-        """The same at other common quantities, as if nothing were pending."""
+        """What `scoring` says at other common quantities, as if nothing were pending."""
         return self._model.posteriors(self._told_ends(edges, common), counts[0], counts[1], common)
 
     def as_scored(self) -> AbstractContextManager[None]:
@@ -189,7 +191,7 @@ class LocalReadings:
         return float(self._columns.state.sums.border[MEAN]) - weight * self._reference
 
     def rounded_common(self) -> Common:
-        """As `scoring` takes it."""
+        """What all share, as `scoring` takes it: rounded."""
         return self._rounded
 
     def rounded_after(self, edge: int) -> tuple[Common, Common]:

@@ -110,7 +110,7 @@ def solve_beside(system: System, tolerance: float, room: Scratch, rows: Floats) 
 
 @inlined
 def any_exceeds(rows: Floats, row: int, limit: float) -> bool:
-    """Whether any residual of a row does. All are compared: to stop at the first would take longer."""
+    """Whether any residual of a row is above it. All are compared: to stop at the first would take longer."""
     exceeds = 0
     for k in range(COLUMNS_BESIDE):
         exceeds |= abs(rows[row, k]) > limit

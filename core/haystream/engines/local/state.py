@@ -202,7 +202,7 @@ CLOSELY = COUNTED = 2
 
 
 class State(NamedTuple):
-    """All of it."""
+    """All that the kernels of one engine work on."""
 
     system: System
     """Λ."""

@@ -66,7 +66,7 @@ def regress_edges(state: State, which: Ints, weights: Floats, coefficients: Floa
 
 @allocating
 def let_in(state: State, edges: Ints) -> Ints:
-    """Those of the edges that have a prior already."""
+    """The edges, of these, that have a prior already, shape (k,)."""
     found, count = np.empty(len(edges), np.int32), 0
     for edge in edges:
         if number(state.edges.prior, edge, NOISE) > 0.0:

@@ -105,12 +105,12 @@ class ReferenceEngine:
 
     @property
     def covariance(self) -> Floats:
-        """Likewise."""
+        """Constrained covariance of everyone's R, shape (participants, participants)."""
         return self._all.constrained_covariance
 
     @property
     def readings(self) -> "ReferenceEngine":
-        """Itself."""
+        """The posterior: this engine reads it off itself."""
         return self
 
     def told(self, participants: Ints, edges: Ints) -> tuple[Floats, Floats, Floats, Floats]:
@@ -132,12 +132,12 @@ class ReferenceEngine:
 
     @property
     def participants_left(self) -> int:
-        """Nobody waits."""
+        """How many participants wait for `tend`: none."""
         return 0
 
     @property
     def unfinished(self) -> bool:
-        """Never."""
+        """Whether estimates are left: never."""
         return False
 
     @property
@@ -214,15 +214,15 @@ class ReferenceEngine:
         return known._replace(variance=everything.variance)
 
     def common(self) -> Common:
-        """What all share."""
+        """What all share, pending screenings counted as made."""
         return self._all.common
 
     def known_common(self) -> Common:
-        """Without pending screenings."""
+        """What all share, without pending screenings."""
         return self._known.common
 
     def rounded_common(self) -> Common:
-        """As `scoring` takes it."""
+        """What all share, as `scoring` takes it: rounded."""
         return self._rounded(self._all.common)
 
     def _rounded(self, common: Common) -> Common:

@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """All of them."""
+    """The parts of all pending screenings, one after the other."""
 
     root: Floats
     """G of the first columns, which have a number each, shape (a,)."""

@@ -51,7 +51,7 @@ class Sources(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What they see."""
+    """What pending screenings see of both sums, and what that was made of."""
 
     sources: Sources
     y: Columns
