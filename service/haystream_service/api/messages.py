@@ -275,3 +275,5 @@ class Leases(JsonObject):
 
 Wait = Annotated[float, Field(ge=0, le=30)]
 """Seconds."""
+WAIT_SECONDS = 5.0
+"""So long the worker is waited for where nobody says how long."""

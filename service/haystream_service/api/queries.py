@@ -18,6 +18,7 @@ from haystream_service.api.desk import Desk, Opened, etag, until
 from haystream_service.api.facts import At
 from haystream_service.api.guards import CallerOf, DeskOf, Limit, PathId, QueryOf, answer
 from haystream_service.api.messages import (
+    WAIT_SECONDS,
     Deleted,
     QuarantineRecord,
     QueryAnswer,
@@ -34,7 +35,6 @@ from haystream_service.wire.fields import Id
 
 router = APIRouter(tags=["queries"])
 
-WAIT_SECONDS = 5.0
 HELD_SECONDS = 60.0
 """For how long a change that was made from some settings keeps others out that are made from the same, unless the
 worker takes it in before. It does within milliseconds; but it may be away, or have rejected the change."""

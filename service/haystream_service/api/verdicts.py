@@ -13,14 +13,13 @@ from haystream_service.api import openapi
 from haystream_service.api.access import Caller, Role
 from haystream_service.api.desk import Desk, Opened, until
 from haystream_service.api.guards import CallerOf, DeskOf, PathId, QueryLately, answer, body_of
-from haystream_service.api.messages import VerdictAnswer, VerdictBody, Wait
+from haystream_service.api.messages import WAIT_SECONDS, VerdictAnswer, VerdictBody, Wait
 from haystream_service.api.problems import Problem
 from haystream_service.wire import VerdictRecord, encode_verdict, read_record, to_verdict
 from haystream_service.wire.fields import ID_LENGTH
 
 router = APIRouter(tags=["verdicts"])
 
-WAIT_SECONDS = 5.0
 AHEAD_SECONDS = 300.0
 """By how much an analyst's clock may be ahead: the latest verdict holds, and one from next year would for long."""
 UNDONE = "/undone"
