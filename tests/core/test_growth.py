@@ -15,7 +15,7 @@ from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.precision import ONE_BY_ONE
-from haystream.events import ModelName, Outcome, Query
+from haystream.events import Conditional, ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import count_lines, flat
 from haystream.query_state import QueryState
@@ -59,6 +59,28 @@ def near_data(query: QueryState) -> Floats:
     """How far data have moved each participant's mean, or reach."""
     X, reach, _ = local(query).readings.given_common(np.arange(len(query.collection.graph), dtype=np.int32))
     return np.maximum(np.abs(X - query.settings.prior.mean), 1.0 - reach if reach.any() else 0.0)
+
+
+@pytest.mark.parametrize("people", [12, 16])
+def test_means_of_two_whose_contacts_all_meet_others_are_as_good_as_promised(people: int) -> None:
+    """All know one another, and all but two meet somebody new, many at once, again and again: what these two have
+    in common moves, and nothing else of theirs."""
+    collection = Collection("default")
+    for u in range(people):
+        for v in range(u):
+            collection.add(item(f"i{len(collection)}", f"p{u}", f"p{v}"))
+    for n in range(120):  # so that what comes is not most of the graph
+        collection.add(item(f"i{len(collection)}", f"x{n % 60}", f"x{(7 + 4 * (n // 60)) * n % 60 + 60}"))
+    alike = Conditional(a=(1.0, 9.0, 9.0, 1.0), b=(9.0, 1.0, 1.0, 9.0))
+    prior = replace(DEFAULT_PRIORS["relevance"], mean=0.5, correlation=0.2, conditional=alike)
+    query = QueryState(Query("q", prior=prior), collection)
+    query.finish()
+    for _ in range(6):
+        for u in range(2, people):
+            collection.add(item(f"i{len(collection)}", f"p{u}", f"y{len(collection)}"))
+        query.finish()
+    got = np.array([edge.mean for edge in report(query).edges])
+    np.testing.assert_allclose(got, dense_of(query).edge_mean, atol=PROMISE)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -121,9 +121,11 @@ def change_entries(
     """Add `deltas` to the off-diagonal entries of many edges, old ones before new, and estimate what moves.
 
     At an edge and its ends as if there were nobody else: with V the block of Λ⁻¹ there and E the change of Λ,
-    V' = V (I + E V)⁻¹. That costs no solve. Whom an estimate misses too much of waits for healing, and if
-    `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by more than what is
-    negligible, are `touched`.
+    V' = V (I + E V)⁻¹. That costs no solve. What two contacts s and t of somebody u have in common is left out, and
+    moves by V_us E_ut V_tt + V_ut E_us V_ss to first order: by as much, about, as the edges with u move s and t
+    themselves, 2 V_us E_us V_ss. So what moves an end counts as missed there. Whom estimates miss too much of waits
+    for healing, and if `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by
+    more than what is negligible, are `touched`.
     """
     unmark_all(touched)
     on_participant, on_edge, tolerances = inverse.on_participant, inverse.on_edge, inverse.tolerances
@@ -142,9 +144,10 @@ def change_entries(
         add_off_diagonal(system, e, delta)
         missed = 2.0 * abs(delta) * shared * shared
         for t, before in ((u, a), (v, b)):
-            add_strain(inverse.healing, t, np.inf if new and ends_wait else missed, tolerances.strain)
             now = entry(on_participant, t)
             change = now - before
+            strain = np.inf if new and ends_wait else max(missed, abs(change))
+            add_strain(inverse.healing, t, strain, tolerances.strain)
             if new or abs(change) > tolerances.negligible:
                 mark(touched, t)
             if abs(change) > tolerances.corrected * before:
