@@ -12,6 +12,9 @@ from support.seeds import faults
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
+from haystream_service.store.base import Quarantine
+from haystream_service.store.redis import RedisStore
+from haystream_service.worker.listing import LOOK_SECONDS
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -127,3 +130,46 @@ async def test_ids_of_a_collection_that_are_gone_from_redis_are_made_anew(
     await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
     assert f"lacks {key}, which is made anew" in worker.log.read_text()
     assert len(await pipeline.records("dead-letters")) == 1  # of what contradicts
+
+
+@pytest.mark.parametrize("meanwhile", ["it runs", "it is stopped"])
+@pytest.mark.parametrize("deleted", faults(["partition", "leased", "*"], "*"))
+async def test_lists_of_queries_that_are_gone_from_redis_are_made_anew(
+    pipeline: Pipeline, own_valkey: ValkeyServer, deleted: str, meanwhile: str
+) -> None:
+    """Else nobody would load a query after a restart, and no lease would run out."""
+    stopped = Query("stopped")
+    worker = await pipeline.worker_after([*BEFORE, stopped])
+    store = pipeline.store
+    why = Quarantine("quarantined", "it was", 1.0)
+    await store.quarantine("stopped", (await store.read_heads(["stopped"]))[0].partition, why)  # type: ignore[union-attr]
+    await store.claims.claim("q", "kim", 1, 30.0)
+    await asyncio.sleep(LOOK_SECONDS + 1.0)  # until it has seen that there are such
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.stop)
+    before = await lists(store)
+    prefix = pipeline.settings.redis_prefix
+    async with Redis.from_url(own_valkey.url) as redis:
+        names = ("partition", "leased", "quarantined") if deleted == "*" else (deleted,)
+        for name in names:
+            await redis.delete(*(f"{prefix}:{name}:{number}" for number in range(2)))
+        if deleted == "*":
+            await redis.delete(f"{prefix}:partitions")
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.start)
+
+    async def there() -> bool:
+        return await lists(store) == before
+
+    await until(there, "they are there again")
+    assert "entries in its lists of queries: they are made anew" in worker.log.read_text()
+
+    async def run_out() -> bool:
+        return not await store.claims.live("q")
+
+    await until(run_out, "the lease runs out")
+
+
+async def lists(store: RedisStore) -> list[object]:
+    """Which queries there are, and how many are in each list."""
+    return [await store.query_ids(), *[await store.list_sizes(number) for number in range(2)]]

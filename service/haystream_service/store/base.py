@@ -76,6 +76,8 @@ class Head:
     """As of `Change`."""
     withdrawn: bool = False
     """Whether the query was deleted and readers were told that there is no ranking any more."""
+    leased: bool = False
+    """Whether it is in its partition's list of those that ever had leases, or ought to be."""
 
     @classmethod
     def unreadable(cls) -> "Head":
@@ -303,6 +305,16 @@ class Queries(Protocol):
 
     async def query_ids(self, partition: int | None = None) -> set[str]:
         """The queries saved from that partition of the queries topic, or all."""
+        ...
+
+    async def list_sizes(self, partition: int) -> tuple[int, ...]:
+        """How many queries the lists of that partition have: of those saved, that ever had leases, that are stopped
+        or were."""
+        ...
+
+    async def list_anew(self, partitions: Collection[int]) -> int:
+        """Find the queries of those partitions without these lists, and put each into those that it belongs to; how
+        often one was not there. It looks at every key that there is."""
         ...
 
     async def load_query(self, query_id: str) -> StoredQuery | None:

@@ -57,6 +57,7 @@ P is the prefix. A hash tag ends at the first `}`, so names and ids have `%`, `{
 """
 
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _GLOB_ESCAPES = str.maketrans({c: f"\\{c}" for c in "*?[]\\^-"})
@@ -118,6 +119,15 @@ class Keys:
     def query(self, query_id: str, part: str) -> str:
         """One of a query's keys, by the last part of its name."""
         return f"{self.prefix}:{{q:{query_id.translate(_ESCAPES)}}}:{part}"
+
+    @property
+    def every_meta(self) -> str:
+        """A pattern for SCAN that matches the `meta` of every query."""
+        return f"{self.prefix.translate(_GLOB_ESCAPES)}:{{q:*}}:meta"
+
+    def query_of(self, meta: str) -> str:
+        """The id of the query whose `meta` that key is."""
+        return unquote(meta.removeprefix(f"{self.prefix}:{{q:").removesuffix("}:meta"))
 
     def partition(self, partition: int) -> str:
         """The set of queries of a partition."""

@@ -158,6 +158,16 @@ class MemoryStore(Store):
         }
 
     @override
+    async def list_sizes(self, partition: int) -> tuple[int, ...]:
+        leased = await self.claims.leased(partition)
+        stopped = sum(of == partition for of in self._quarantined.values())
+        return len(await self.query_ids(partition)), len(leased), stopped
+
+    @override
+    async def list_anew(self, partitions: Collection[int]) -> int:
+        return 0  # the lists are made of what there is
+
+    @override
     async def load_query(self, query_id: str) -> StoredQuery | None:
         saved = self._saved.get(query_id)
         if saved is None:

@@ -111,6 +111,15 @@ class RedisCalls:
 
     async def unlink(self, pattern: str) -> None:
         """Take away every key that matches, in the background of the server."""
+        async for batch in self.matching(pattern):
+            # One key a command: a cluster takes no two keys of different slots in one.
+            async with self.answering(), self.redis.pipeline(transaction=False) as pipeline:
+                for key in batch:
+                    pipeline.execute_command("UNLINK", key)
+                await answers_of(pipeline)
+
+    async def matching(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Every key that matches, some at a time. It takes as long as there are keys of anybody's."""
         # One timeout a batch: how long the whole takes depends on how much there is.
         keys = self.redis.scan_iter(match=pattern, count=KEYS_A_SCAN)
         more = True
@@ -123,11 +132,7 @@ class RedisCalls:
                         break
                 else:
                     more = False
-                # One key a command: a cluster takes no two keys of different slots in one.
-                async with self.redis.pipeline(transaction=False) as pipeline:
-                    for key in batch:
-                        pipeline.execute_command("UNLINK", key)
-                    await answers_of(pipeline)
+            yield batch
 
 
 class RedisPart:
@@ -136,7 +141,7 @@ class RedisPart:
     def __init__(self, calls: RedisCalls) -> None:
         self._redis, self._keys = calls.redis, calls.keys
         self._run, self._answering, self._unlink = calls.run, calls.answering, calls.unlink
-        self._reading = calls.reading
+        self._reading, self._matching = calls.reading, calls.matching
 
 
 async def answers_of(pipeline: Any, *, of_another_type: bool = False) -> list[Any]:

@@ -1,5 +1,9 @@
 """Lists of queries in Redis or Valkey, by partition: who is saved, has leases, is stopped, or not opened."""
 
+from collections import defaultdict
+from collections.abc import Collection
+from itertools import compress
+
 from haystream_service.store.redis_calls import RedisPart, answers_of
 
 
@@ -22,6 +26,42 @@ class RedisLists(RedisPart):
         async with self._answering(key, self._keys.partitions):
             await self._redis.sadd(key, query_id)
             await self._redis.sadd(self._keys.partitions, partition)
+
+    async def list_sizes(self, partition: int) -> tuple[int, ...]:
+        """As `Queries.list_sizes`."""
+        keys = self._lists(partition)
+        async with self._answering(*keys), self._redis.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.scard(key)
+            return tuple(await answers_of(pipeline))
+
+    async def list_anew(self, partitions: Collection[int]) -> int:
+        """As `Queries.list_anew`."""
+        listed = 0
+        async for metas in self._matching(self._keys.every_meta):
+            query_ids = [self._keys.query_of(meta.decode()) for meta in metas]
+            async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+                for query_id in query_ids:
+                    pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased")
+                    pipeline.hget(self._keys.query(query_id, "note"), "quarantine")
+                said = await answers_of(pipeline, of_another_type=True)
+            members = defaultdict[tuple[int, str], list[str]](list)
+            for query_id, meta, stopped in zip(query_ids, said[::2], said[1::2], strict=True):
+                for partition in partitions:
+                    # A query of which nothing can be read is in all of them: whoever loads it is told why.
+                    if isinstance(meta, Exception) or meta[0] == b"%d" % partition:
+                        belongs = True, isinstance(meta, Exception) or meta[1] is not None, stopped is not None
+                        for key in compress(self._lists(partition), belongs):
+                            members[partition, key].append(query_id)
+            for (partition, key), some in members.items():
+                async with self._answering(key, self._keys.partitions):
+                    listed += await self._redis.sadd(key, *some)
+                    await self._redis.sadd(self._keys.partitions, partition)
+        return listed
+
+    def _lists(self, partition: int) -> tuple[str, str, str]:
+        """The lists of queries that are saved, ever had leases, are stopped or were."""
+        return self._keys.partition(partition), self._keys.leased(partition), self._keys.quarantined(partition)
 
     async def _forget(self, query_id: str, partition: int) -> None:
         """Take the query out of the lists of those that are stopped, or not opened."""

@@ -321,7 +321,7 @@ def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None
     with suppress(ValueError, LookupError):
         with suppress(Rejected):
             settings = decode_stored_query(meta[b"settings"], query_id.encode())
-        return Head(settings, *read_meta(meta), withdrawn=b"withdrawn" in meta)
+        return Head(settings, *read_meta(meta), withdrawn=b"withdrawn" in meta, leased=b"leased" in meta)
     return Head.unreadable()
 
 

@@ -31,6 +31,7 @@ from haystream_service.worker.clock import SystemClock
 from haystream_service.worker.items import ItemsReader
 from haystream_service.worker.kafka_publisher import KafkaPublisher
 from haystream_service.worker.leasing import Leasing
+from haystream_service.worker.listing import Listing
 from haystream_service.worker.missed import told
 from haystream_service.worker.partitions import Partitions
 from haystream_service.worker.progress import Progress, named
@@ -120,6 +121,7 @@ class Server:
             behind=self.partitions.behind,
             load_again=self.worker.load_again,
         )
+        self.listing = Listing(self.store, lambda: self.worker.partitions, self.retry)
         self.rankings = OwnRankings(settings, self.worker, self.retry)
         self.agents: set[Kind] = set()
         self.progress = Progress(self.store, self.partitions, self.worker.written)
@@ -184,6 +186,7 @@ async def serve(settings: Settings) -> int:
             in_background(server.items.run(), worker) as reading,
             in_background(server.rankings.run(), worker),
             in_background(server.leasing.run(), worker),
+            in_background(server.listing.run(), worker),
             in_background(_look(server), worker),
             in_background(_count(server), worker),
             in_background(_listen(server.metrics), worker),

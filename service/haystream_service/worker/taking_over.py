@@ -8,6 +8,7 @@ from functools import partial
 from haystream.events import Status
 from haystream_service.store.base import Head, Span, Spans
 from haystream_service.worker.endings import shorter
+from haystream_service.worker.listing import list_anew
 from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.shared import Shared
 
@@ -50,10 +51,8 @@ async def _heads(
     long_ago = 1000 * (shared.store_clock.now() - shared.limits.withdrawn_seconds)
     found: Heads = []
     gone: dict[str, int] = {}
-    for partition in partitions:
-        query_ids = sorted(await shared.retry(partial(shared.store.query_ids, partition)))
-        heads = await shared.retry(partial(shared.store.read_heads, query_ids))
-        for query_id, head in zip(query_ids, heads, strict=True):
+    for partition, listed in (await _listed(partitions, shared)).items():
+        for query_id, head in listed.items():
             if head is None:
                 gone[query_id] = partition
             elif head.partition in {partition, -1}:
@@ -61,6 +60,26 @@ async def _heads(
                 if not (head.withdrawn and head.touched < long_ago):
                     found.append((owner_of(query_id, partition), head))
     return found, gone
+
+
+async def _listed(partitions: Collection[int], shared: Shared) -> dict[int, dict[str, Head | None]]:
+    """What is saved of the queries in the lists of these partitions. Where lists are gone they are made anew."""
+    store, retry = shared.store, shared.retry
+
+    async def read(partition: int) -> dict[str, Head | None]:
+        query_ids = sorted(await retry(partial(store.query_ids, partition)))
+        return dict(zip(query_ids, await retry(partial(store.read_heads, query_ids)), strict=True))
+
+    found = {partition: await read(partition) for partition in partitions}
+    suspect = set()
+    for partition, heads in found.items():
+        _, leased, _ = await retry(partial(store.list_sizes, partition))
+        if not heads or (not leased and any(head is not None and head.leased for head in heads.values())):
+            suspect.add(partition)
+    if suspect:
+        await list_anew(suspect, store, retry)
+        found |= {partition: await read(partition) for partition in suspect}
+    return found
 
 
 async def _note_to_be_read_again(gone: Mapping[str, int], shared: Shared) -> None:

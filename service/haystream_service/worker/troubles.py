@@ -52,6 +52,8 @@ def computing() -> Iterator[None]:
         yield
     except (QueryFailed, Fenced, Stale, StateLost, StateNewer, TopicsReplaced, StoreUnavailable, StoreDamaged):
         raise
+    except ShortOfMemory:
+        raise
     except Rejected as rejected:
         raise QueryFailed(rejected.code, rejected.detail) from rejected
     except MemoryError as error:
