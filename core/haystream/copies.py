@@ -119,7 +119,11 @@ def bring_pages(here: Array, there: Array) -> bool:
 
 def zeros_as_needed(*shape: int) -> NDArray[np.float64]:
     """Zeros, which take memory only as far as they are written to, by the page."""
-    memory = mmap.mmap(-1, max(8 * prod(shape), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    nbytes = max(8 * prod(shape), 1)
+    try:
+        memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"mmap of {nbytes:,} bytes: {error.strerror}") from None
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, np.float64, count=prod(shape)).reshape(shape)

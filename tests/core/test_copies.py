@@ -13,7 +13,7 @@ from support.histories import MODELS, facts, item, line, priors, priors_in_range
 
 from haystream import originals
 from haystream.collection import Collection
-from haystream.copies import Template, held_bytes
+from haystream.copies import Template, held_bytes, zeros_as_needed
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.growth import Growth
 from haystream.engines.local.prior_inverse import MOST_UNREAD, shared_precisions
@@ -261,3 +261,9 @@ def test_of_priors_that_no_query_has_any_more_few_are_kept() -> None:
     kept = shared_precisions(collection).values()
     assert mine in kept
     assert len(kept) <= 2 + MOST_PRIORS + MOST_UNREAD
+
+
+def test_memory_that_cannot_be_had_is_a_memory_error() -> None:
+    """The system's error says that of a file; whoever asks for memory waits for it (`worker.troubles`)."""
+    with pytest.raises(MemoryError, match="mmap of 2,305,843,009,213,693,952 bytes: Cannot allocate memory"):
+        zeros_as_needed(1 << 58)
