@@ -83,6 +83,29 @@ def test_means_of_two_whose_contacts_all_meet_others_are_as_good_as_promised(peo
     np.testing.assert_allclose(got, dense_of(query).edge_mean, atol=PROMISE)
 
 
+@pytest.mark.parametrize(("correlation", "grown", "seed"), [(0.05, 30, 2), (0.05, 15, 3)])
+def test_means_near_pairs_screened_often_are_as_good_as_promised(correlation: float, grown: int, seed: int) -> None:
+    """Five pairs were screened often. Contacts of who is in one meet others, many at once: that moves what they
+    have in common with the other in the pair, by data alone."""
+    people, rng, collection = 60, np.random.default_rng(seed), Collection("default")
+    for _ in range(4 * people):
+        grow(collection, rng, people)
+    prior = replace(DEFAULT_PRIORS["relevance"], mean=0.5, correlation=correlation)
+    query = QueryState(Query("q", prior=prior), collection)
+    query.finish()
+    for n in range(150):
+        if n % 30 == 0:
+            u, v = rng.choice(people, 2, replace=False)
+        collection.add(item(f"s{n}", f"p{u}", f"p{v}"))
+        query.apply_verdict(verdict(n, f"s{n}", Outcome.RELEVANT if n % 3 else Outcome.IRRELEVANT))
+    query.finish()
+    for _ in range(grown):
+        grow(collection, rng, people)
+    query.finish()
+    got = np.array([edge.mean for edge in report(query).edges])
+    np.testing.assert_allclose(got, dense_of(query).edge_mean, atol=PROMISE)
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("at_once", [1, 7])
 def test_after_much_growth_means_are_as_good_as_promised(model: ModelName, at_once: int) -> None:

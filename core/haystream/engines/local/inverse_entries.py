@@ -205,9 +205,8 @@ def take_entries(
     """Take over to Λ⁻¹ what was solved afresh of Q⁻¹ at these participants: the same, where no data have reached.
 
     `on_participant`, `on_edge`: the entries of Q⁻¹ on the graph. Whom data have `reached`, row by row, waits for
-    healing. So does whoever has an edge to such a one whose entry is farther from that of Q⁻¹ than data have made
-    it: Q⁻¹ − Λ⁻¹ is positive semidefinite, so that none of its entries is above the geometric mean of the
-    diagonal's, of which the one is within the tolerance here."""
+    healing. So does whoever has an edge to such a one whose entry is not about that of Q⁻¹: data have made it so,
+    and it may have been estimated since, when nobody's own entry tells by how much it is off."""
     tolerance, least = inverse.tolerances.corrected, inverse.tolerances.taken
     last_row = len(which) - 1
     for row in range(len(which)):
@@ -233,7 +232,7 @@ def take_entries(
             if by_data <= tolerance:
                 if off > least:
                     put(inverse.on_edge, e, on_edge[e])
-            elif off > inverse.tolerances.strain + np.sqrt(tolerance * by_data):
+            elif off > inverse.tolerances.strain:
                 add_strain(inverse.healing, u, np.inf, 0.0)
 
 
