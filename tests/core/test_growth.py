@@ -83,10 +83,10 @@ def test_means_of_two_whose_contacts_all_meet_others_are_as_good_as_promised(peo
     np.testing.assert_allclose(got, dense_of(query).edge_mean, atol=PROMISE)
 
 
-@pytest.mark.parametrize(("correlation", "grown", "seed"), [(0.05, 30, 2), (0.05, 15, 3)])
+@pytest.mark.parametrize(("correlation", "grown", "seed"), [(0.05, 30, 2), (0.05, 15, 3), (0.1, 15, 1)])
 def test_means_near_pairs_screened_often_are_as_good_as_promised(correlation: float, grown: int, seed: int) -> None:
-    """Five pairs were screened often. Contacts of who is in one meet others, many at once: that moves what they
-    have in common with the other in the pair, by data alone."""
+    """Five pairs were screened often. Contacts of who is in one meet others, many at once, or meet who is in
+    another: that moves what they have in common with the other in the pair, by data alone."""
     people, rng, collection = 60, np.random.default_rng(seed), Collection("default")
     for _ in range(4 * people):
         grow(collection, rng, people)

@@ -123,9 +123,10 @@ def change_entries(
     At an edge and its ends as if there were nobody else: with V the block of Λ⁻¹ there and E the change of Λ,
     V' = V (I + E V)⁻¹. That costs no solve. What two contacts s and t of somebody u have in common is left out, and
     moves by V_us E_ut V_tt + V_ut E_us V_ss to first order: by as much, about, as the edges with u move s and t
-    themselves, 2 V_us E_us V_ss. So what moves an end counts as missed there. Whom estimates miss too much of waits
-    for healing, and if `ends_wait` so do the ends of new edges. These, and the participants whose entry moved by
-    more than what is negligible, are `touched`.
+    themselves, 2 V_us E_us V_ss. So what moves an end counts as missed there. So does, where ends do not wait, what
+    a new edge of u and v moves between a contact s of u and one t of v, V_su E_uv V_vt: much, where data have made
+    that much of either. Whom estimates miss too much of waits for healing, and if `ends_wait` so do the ends of new
+    edges. These, and the participants whose entry moved by more than what is negligible, are `touched`.
     """
     unmark_all(touched)
     on_participant, on_edge, tolerances = inverse.on_participant, inverse.on_edge, inverse.tolerances
@@ -142,6 +143,9 @@ def change_entries(
         put(on_participant, u, max(a / less, 1.0 / diagonal_of(system, u)))
         put(on_participant, v, max(b / less, 1.0 / diagonal_of(system, v)))
         add_off_diagonal(system, e, delta)
+        if new and not ends_wait and abs(delta) > tolerances.strain:  # no entry is above 1, about
+            strain_contacts(system, inverse, u, abs(delta) * largest_shared(system, inverse, v))
+            strain_contacts(system, inverse, v, abs(delta) * largest_shared(system, inverse, u))
         missed = 2.0 * abs(delta) * shared * shared
         for t, before in ((u, a), (v, b)):
             now = entry(on_participant, t)
@@ -155,6 +159,24 @@ def change_entries(
                 for j in range(first, first + system.degree[t]):
                     part = entry(on_edge, system.incident[j]) / now
                     add_strain(inverse.healing, system.contact[j], part * part * abs(change), tolerances.strain)
+
+
+@compiled
+def largest_shared(system: System, inverse: Inverse, u: int) -> float:
+    """The largest entry that somebody has with a contact."""
+    largest = 0.0
+    for i in range(system.start[u], system.start[u] + system.degree[u]):
+        largest = max(largest, abs(entry(inverse.on_edge, system.incident[i])))
+    return largest
+
+
+@compiled
+def strain_contacts(system: System, inverse: Inverse, u: int, moved: float) -> None:
+    """Strain contacts of somebody whose column has moved by so much somewhere, by what they have of it."""
+    for i in range(system.start[u], system.start[u] + system.degree[u]):
+        strain = abs(entry(inverse.on_edge, system.incident[i])) * moved
+        if strain > inverse.tolerances.corrected:  # memory that is written to is the query's own from then on
+            add_strain(inverse.healing, system.contact[i], strain, inverse.tolerances.strain)
 
 
 @compiled
