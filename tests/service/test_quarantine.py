@@ -1,9 +1,11 @@
 """A query that cannot be computed is stopped and says so; nothing else is, and nothing of it is lost."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Collection
 from typing import Any
+from weakref import ref
 
 import pytest
 from support.pipeline import until
@@ -470,3 +472,62 @@ async def test_a_process_that_gets_no_memory_for_what_cannot_wait_says_so(world:
     assert process.worker.troubles()[0].startswith("the process gets no more memory: allow it more")
     with pytest.raises(ShortOfMemory):
         process.worker.failed.result()
+
+
+@pytest.mark.parametrize("at", ["settle", "tend"])
+async def test_a_query_that_waits_for_memory_holds_none(
+    world: World, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Nor does what says where memory was wanted: that holds all that was being worked on there."""
+    refused: list[ref[QueryState]] = []
+
+    def short(state: QueryState, *_: object, **__: object) -> None:
+        refused.append(ref(state))
+        raise MemoryError("Unable to allocate 1.00 GiB")
+
+    process = await world.process()
+    monkeypatch.setattr(QueryState, at, short)
+    gc.disable()  # which is seldom done on what is old, and only then would find what holds itself
+    try:
+        world.say(Query("q"), *ITEMS, *facts("q", range(3)))
+        await until(lambda: _waits(process), "the query waits")
+        assert [state() for state in refused] == [None] * len(refused)
+    finally:
+        gc.enable()
+
+
+async def test_a_query_that_gets_no_memory_when_nobody_waits_waits_longer_each_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each time it is loaded, and a batch goes well, before memory is wanted again: loading is work."""
+    monkeypatch.setattr(troubles, "MEMORY_SECONDS", 0.01)
+    refused = 0
+
+    def short(state: QueryState, *_: object, **__: object) -> None:
+        nonlocal refused
+        refused += 1
+        raise MemoryError
+
+    process = await world.process()
+    with monkeypatch.context() as patched:
+        patched.setattr(QueryState, "tend", short)
+        world.say(Query("q"), *ITEMS, *facts("q", range(3)))
+
+        async def four_times() -> bool:
+            return refused >= 4
+
+        await until(four_times, "it was refused some times")
+        [owner] = process.worker._owners.values()
+        assert owner._troubles._memory_seconds >= 0.08
+    await process.settled()
+    await until(lambda: _calm(process), "it is as before")
+    assert owner._troubles._memory_seconds == 0.01
+
+
+async def _calm(process: Any) -> bool:
+    [owner] = process.worker._owners.values()
+    return bool(owner.loaded is not None and owner.idle())
+
+
+async def _waits(process: Any) -> bool:
+    return any(why.startswith("query 'q' waits: ") for why in process.worker.troubles())

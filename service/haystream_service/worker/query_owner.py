@@ -78,7 +78,7 @@ class QueryOwner:
         self._lacking = False
         """Whether the store has less of the query than the state in memory."""
         self._trouble: Broken | QueryFailed | ShortOfMemory | None = None
-        """What was raised as the query was made slim."""
+        """What was raised as the query was tended, or made slim."""
         self.mailbox: Mailbox[Delivery] = Mailbox(
             self._handle, rest=self._tend, max_batch=shared.limits.max_batch, on_bug=shared.on_bug
         )
@@ -446,7 +446,8 @@ class QueryOwner:
             with computing():
                 done = await self._tending.until_due(state, follower.exclusive, self.mailbox)
         except (Broken, QueryFailed, ShortOfMemory) as trouble:
-            await self._stop_tending(trouble)
+            self._trouble = trouble  # the mailbox deals with it: here is what holds the state
+            self.mailbox.poke()
             return
         if not done:
             return

@@ -149,7 +149,7 @@ class Troubles:
 
     async def went_well(self, position: Position) -> None:
         """A batch was computed and saved: deaths before it, or a while ago, are not held against the query."""
-        self._raised, self._memory_seconds = 0, MEMORY_SECONDS
+        self._raised = 0
         if self._left:
             where = f"{position.queries_offset},{position.verdicts_offset} "
             calm = self._shared.clock.monotonic() - self._read_at >= CALM_SECONDS
@@ -172,6 +172,9 @@ class Troubles:
 
     async def short_of_memory(self, short: ShortOfMemory) -> None:
         """Wait, longer each time, for others to give memory back; the query is to have let go of its own."""
+        held: BaseException | None = short
+        while held is not None:  # its traceback holds what was being worked on
+            held = held.with_traceback(None).__context__
         said = f"query {self._query_id!r} waits: {short}"
         log.error("%s", said)
         with self._shared.retry.told(said):
@@ -193,8 +196,8 @@ class Troubles:
         self._tending_raised = True
 
     def tending_went_well(self) -> None:
-        """It came to its end: what it raised before is not held against the query."""
-        self._tending_raised = False
+        """It came to its end: what it raised before is not held against the query, and there is memory."""
+        self._tending_raised, self._memory_seconds = False, MEMORY_SECONDS
 
     async def damaged(self, damaged: StoreDamaged) -> None:
         """Put the query into quarantine as what the store has of it cannot be used."""
