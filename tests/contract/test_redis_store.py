@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -20,6 +21,7 @@ from support.in_a_row import InARow
 from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, Verdict, Withdrawal
 from haystream.posterior_tables import Rows, Size
 from haystream_service.local import ValkeyServer
+from haystream_service.metrics import Metrics
 from haystream_service.store import redis_queries
 from haystream_service.store.base import (
     UNREADABLE,
@@ -35,6 +37,8 @@ from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.redis_log import ITEMS_A_SCRIPT, _Known
 from haystream_service.wire import decode_lease
+from haystream_service.worker.listing import Listing
+from haystream_service.worker.retry import Retry
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
@@ -185,6 +189,42 @@ async def test_ids_that_somebody_deleted_are_made_anew_of_the_log(
     await client.delete(key)
     assert await asyncio.gather(*(store.item_count("c") for _ in range(5))) == [len(ids)] * 5
     assert await client.keys(f"{redis_prefix}:{{c:c}}:ids*") == [key.encode()]
+
+
+async def test_ids_that_are_made_anew_are_put_there_as_a_whole_or_not_at_all(
+    store: RedisStore, client: Any, redis_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is short of memory may drop what is not to stay, and one that takes over may lack some."""
+    key = Keys(redis_prefix).ids("c")
+    await store.append_items("c", [Item(f"m{n}", "c", "ann", (f"p{n}",)) for n in range(ITEMS_A_SCRIPT + 2)])
+    ids, reads, read_items = await client.hgetall(key), 0, RedisStore.read_items
+
+    async def dropped_meanwhile(self: RedisStore, *asked: Any, **how: Any) -> list[ItemFact]:
+        nonlocal reads
+        reads += 1
+        if reads in {2, 6}:  # before the last entries are read, and when all were
+            await client.delete(*await client.keys(f"{key}:*"))
+        return await read_items(self, *asked, **how)
+
+    monkeypatch.setattr(RedisStore, "read_items", dropped_meanwhile)
+    await client.delete(key)
+    assert await store.find_items("c", ["nobody"]) == [None]
+    assert await client.hgetall(key) == ids
+    assert reads == 9
+
+
+async def test_a_list_of_queries_that_is_gone_is_made_anew_though_others_are_listed_since(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    retry = Retry(Metrics(CollectorRegistry(), labelled_queries=0))
+    listing = Listing(store, lambda: [0], retry)
+    for query_id in "pqr":
+        await store.save_query(change(query_id))
+    await listing.look()
+    await client.delete(Keys(redis_prefix).partition(0))
+    await store.save_query(change("s"))
+    await listing.look()
+    assert await store.query_ids(0) == {"p", "q", "r", "s"}
 
 
 async def test_a_log_that_is_gone_takes_along_what_is_known_of_its_entries(

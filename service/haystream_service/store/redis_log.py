@@ -188,18 +188,18 @@ class RedisLogs(RedisPart, Logs):
         log_key, ids = self._log_keys(collection)
         made = f"{ids}:{token_hex(8)}"
         log.error("Redis has %s and lacks %s, which is made anew", log_key, ids)
-        after = 0
+        after = items = 0
         while entries := await self.read_items(collection, after, limit=ITEMS_A_SCRIPT):
             said = {
                 entry.item_id: digest(entry) + b"%d" % number
                 for number, entry in enumerate(entries, start=after + 1)
             }
             async with self._answering(made):
-                await self._redis.hset(made, mapping=said)
+                items += await self._redis.hset(made, mapping=said)
                 await self._redis.expire(made, LEFT_SECONDS)
             after += len(entries)
         if after:
-            await self._run(self._put_ids, [ids, made], [])
+            await self._run(self._put_ids, [ids, made], [items])
 
     def _log_keys(self, collection: str) -> tuple[str, str]:
         return self._keys.log(collection), self._keys.ids(collection)

@@ -37,9 +37,7 @@ class Listing:
         """Make anew what is gone since the last look."""
         before, self._sizes = self._sizes, await self._ask()
         gone = {
-            partition
-            for partition, sizes in self._sizes.items()
-            if any(was and not size for was, size in zip(before.get(partition, sizes), sizes, strict=True))
+            partition for partition, sizes in self._sizes.items() if _is_less(before.get(partition, sizes), sizes)
         }
         if gone:
             await list_anew(gone, self._store, self._retry)
@@ -48,6 +46,12 @@ class Listing:
     async def _ask(self) -> dict[int, tuple[int, ...]]:
         ask = self._store.list_sizes
         return {number: await self._retry(partial(ask, number)) for number in sorted(self._partitions())}
+
+
+def _is_less(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
+    """Whether lists that had so many queries lack some now: one is empty, or that of all has fewer than it had, as
+    those that are deleted stay in it."""
+    return now[0] < before[0] or any(was and not size for was, size in zip(before, now, strict=True))
 
 
 async def list_anew(partitions: Collection[int], store: Store, retry: Retry) -> None:
