@@ -1,5 +1,6 @@
 """A query follows growth as closely as its own data ask for: near them at once, elsewhere when it counts."""
 
+from contextlib import suppress
 from dataclasses import replace
 from unittest import mock
 
@@ -15,6 +16,7 @@ from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.precision import ONE_BY_ONE
+from haystream.engines.local.prior_inverse import GraphPrecision
 from haystream.events import Conditional, ModelName, Outcome, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.overlay import count_lines, flat
@@ -104,6 +106,30 @@ def test_means_near_pairs_screened_often_are_as_good_as_promised(correlation: fl
     query.finish()
     got = np.array([edge.mean for edge in report(query).edges])
     np.testing.assert_allclose(got, dense_of(query).edge_mean, atol=PROMISE)
+
+
+@pytest.mark.parametrize("new", [1, 20, 200])
+@pytest.mark.parametrize("at", ["union", "effective_degree", "take_all"])
+def test_growth_that_was_broken_off_is_taken_in_by_whoever_comes_next(new: int, at: str) -> None:
+    """A query that got no memory is made anew, and what it shares with others it leaves half done."""
+    rng = np.random.default_rng(new)
+    collection = collection_of(400, rng)
+    one, other = (settled(collection, "relevance", name) for name in ("one", "other"))
+    for _ in range(new):
+        grow(collection, rng)
+    with (
+        mock.patch(f"haystream.engines.local.prior_inverse.{at}", side_effect=MemoryError) as wanted,
+        suppress(MemoryError),
+    ):
+        one.finish()
+    precision = local(other)._precision
+    assert isinstance(precision, GraphPrecision)
+    assert precision.amiss == wanted.called == ((new, at) != (1, "union"))  # which one pair does without
+    other.finish()
+    for query in (other, settled(collection, "relevance", "one")):
+        got = np.array([edge.mean for edge in report(query).edges])
+        np.testing.assert_allclose(got, dense_of(query).edge_mean, atol=PROMISE)
+    assert not precision.amiss
 
 
 @pytest.mark.parametrize("model", MODELS)

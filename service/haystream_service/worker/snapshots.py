@@ -68,7 +68,8 @@ class Snapshots:
         name, edges = self._name(settings), self._collection.graph.edges
         if name in self._keeping or edges < GROWTH_FACTOR * self._edges.get(name, 0):
             return
-        if not self._precision(settings).waiting and self._shared.clock.monotonic() >= self._next_try:
+        precision = self._precision(settings)
+        if not (precision.waiting or precision.amiss) and self._shared.clock.monotonic() >= self._next_try:
             self._keeping[name] = asyncio.create_task(self._keep(settings, name), context=Context())
 
     async def _keep(self, settings: Query, name: str) -> None:

@@ -64,16 +64,23 @@ class GraphPrecision:
         self.correlation = correlation
         self.tolerance = tolerance
         self._graph = graph
+        self._steps = fresh_steps()
+        self._rooms = self.workspace.rooms(graph, self._steps)
+        self._tolerances = prior_entries(tolerance, correlation)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing of the graph."""
         self._degree = Growing(np.int64)
         """The degree of each participant as it stands in Q."""
         self._diagonal = Growing(np.float64, fill=1.0)
         self._off = Growing(np.float64)
         self._inverse_diagonal = Growing(np.float64, fill=1.0)
         self._inverse_edge = Growing(np.float64)
-        self._steps = fresh_steps()
-        self._rooms = self.workspace.rooms(graph, self._steps)
         self._healing = healing(0)
-        self._tolerances = prior_entries(tolerance, correlation)
+        self.amiss = False
+        """Whether something was begun that has not come to its end, for want of memory: the next `grow` computes
+        everything."""
 
     @property
     def diagonal(self) -> Floats:
@@ -97,9 +104,13 @@ class GraphPrecision:
 
     def grow(self) -> None:
         """Follow the graph."""
+        from_scratch = self.amiss or not self.builds
+        if self.amiss:
+            self._begin()
         graph, known_people, known = self._graph, self._degree.size, self._off.size
-        if self.builds and known_people == len(graph) and known == graph.edges:
+        if not from_scratch and known_people == len(graph) and known == graph.edges:
             return
+        self.amiss = True
         for of_people in (self._degree, self._diagonal, self._inverse_diagonal):
             of_people.resize(len(graph))
         for of_edges in (self._off, self._inverse_edge):
@@ -109,13 +120,14 @@ class GraphPrecision:
         if len(self._healing.ring) < len(graph):
             self._healing = healing(room_for(len(graph)), self._healing)
         new = graph.edges - known
-        if not self.builds or (new > ALWAYS_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
+        if from_scratch or (new > ALWAYS_ONE_BY_ONE and LARGELY_NEW * new > graph.edges):
             self._join_all(known_people, known)
         elif not one_by_one(new, self._entries(known)):
             self._join_many(known)
         else:
             for edge in range(known, graph.edges):
                 self._join(edge)
+        self.amiss = False
 
     def _entries(self, known: int) -> int:
         """How many entries of Q the edges from `known` on may change."""
@@ -204,7 +216,9 @@ class GraphPrecision:
 
     def tend(self, most: int, stop: Ints) -> None:
         """Solve the entries of Q⁻¹ afresh at up to `most` participants, until `stop` is set."""
+        was, self.amiss = self.amiss, True
         self.changes.append(Change(None, *NO_DELTAS, self._heal(most, stop)))
+        self.amiss = was
 
     @property
     def waiting(self) -> bool:
