@@ -1,7 +1,9 @@
 """Queries start as copies of one that nobody has judged anything in, and are each as if it were alone."""
 
 import gc
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,6 +14,7 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
 
 from haystream import originals
+from haystream.arrays import Ints, Switches
 from haystream.collection import Collection
 from haystream.copies import Template, held_bytes, zeros_as_needed
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
@@ -246,6 +249,41 @@ def test_a_ranking_by_the_prior_that_is_made_in_parts_leads_with_the_best(sets: 
         assert ranking.leaders(sets, owned.__getitem__).sets.tolist() == free
     np.testing.assert_allclose(ranking.totals, terms.sum(axis=0))
     np.testing.assert_allclose(ranking.terms(np.array(best[:2])), terms[best[:2]].sum(axis=0))
+
+
+@pytest.mark.parametrize("at", ["with_more", "best", "ordered"])
+def test_a_ranking_by_the_prior_whose_making_is_broken_off_is_as_good_as_another(at: str) -> None:
+    """All queries share it: one that got no memory is made anew, and the others go on with the ranking."""
+    sets, rng, asks = 300, np.random.default_rng(0), 0
+    rankings = mock.Mock(sets=sets, tie=rng.integers(0, 2**63, sets).astype(np.uint64))
+    score, terms = rng.random(sets), rng.random((sets, 3))
+    rankings.scored = lambda policy, common, which: Scored(score[which], terms[which])
+    best = np.argsort(-score).tolist()
+    does = getattr(prior_rankings.Leaders, at)
+
+    def refuses(*asked: Any) -> Any:
+        nonlocal asks
+        asks += 1
+        if asks % 3 == 1:
+            raise MemoryError
+        return does(*asked)
+
+    def none(which: Ints) -> Switches:
+        return np.zeros(len(which), np.bool_)
+
+    with mock.patch.multiple(prior_rankings, LEADERS=7, MADE_AT_ONCE=50):
+        ranking = prior_rankings.PriorRanking(rankings, Policy(), Common(0.1))
+        with mock.patch.object(prior_rankings.Leaders, at, refuses):
+            while not ranking.complete:
+                with suppress(MemoryError):
+                    ranking.make()
+            asks = 0
+            with pytest.raises(MemoryError):
+                ranking.leaders(20, none)
+        assert ranking.complete
+        assert ranking.leaders(3, none).sets.tolist() == best[:3]
+        assert ranking.leaders(20, none).sets.tolist() == best[:20]
+    np.testing.assert_allclose(ranking.totals, terms.sum(axis=0))
 
 
 def test_of_priors_that_no_query_has_any_more_few_are_kept() -> None:

@@ -199,17 +199,18 @@ class PriorRanking:
         rankings, begin = self._rankings, self._made
         if begin == rankings.sets:
             return False
-        end = self._made = min(begin + MADE_AT_ONCE, rankings.sets)
+        end, least, last_tie = min(begin + MADE_AT_ONCE, rankings.sets), self._least, self._last_tie
         score, terms = rankings.scored(self._policy, self._common, slice(begin, end))
-        self.totals += terms.sum(axis=0)
-        tie = rankings.tie[begin:end]
-        good = np.flatnonzero((score > self._least) | ((score == self._least) & (tie <= self._last_tie)))
+        totals, tie = self.totals + terms.sum(axis=0), rankings.tie[begin:end]
+        good = np.flatnonzero((score > least) | ((score == least) & (tie <= last_tie)))
         known = self._leaders.with_more(Leaders((begin + good).astype(np.int32), score[good], tie[good]))
         if len(known.sets) > 2 * self._most:
             known = known.best(self._most)
-            self._least = float(known.score.min())
-            self._last_tie = known.tie[known.score == self._least].max()
-        self._leaders = known.best(self._most).ordered() if end == rankings.sets else known
+            least = float(known.score.min())
+            last_tie = known.tie[known.score == least].max()
+        leaders = known.best(self._most).ordered() if end == rankings.sets else known
+        # At last, as all queries share it: one that gets no memory above leaves it as it was.
+        self._made, self.totals, self._least, self._last_tie, self._leaders = end, totals, least, last_tie, leaders
         return end < rankings.sets
 
     def finished(self) -> "PriorRanking":
@@ -224,8 +225,9 @@ class PriorRanking:
             free = self._leaders.free(most, owned)
             if len(free.sets) == most or self.bound == -np.inf:
                 return free
-            self._begin(max(4 * self._most, most))
-            self.finished()
+            more = PriorRanking(self._rankings, self._policy, self._common)
+            more._begin(max(4 * self._most, most))
+            vars(self).update(vars(more.finished()))
 
     def known_leaders(self, most: int, owned: Owned) -> Leaders:
         """Those of them that are kept in order: who is not among these scores `bound` at most."""
