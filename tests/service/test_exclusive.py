@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -112,6 +113,21 @@ def items(begin: int, end: int) -> list[Item]:
 
 def verdict(number: int) -> Verdict:
     return Verdict(f"v{number}", "q", f"m{number}", "zoe", Outcome.RELEVANT, 1_700_000_000_000_000 + number)
+
+
+async def test_who_gets_no_thread_is_told_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under `ulimit -v`, or where a process may have no more of them."""
+    exclusive, done = Exclusive(), list[str]()
+    with monkeypatch.context() as patched:
+        none = RuntimeError("can't start new thread")
+        patched.setattr(threading.Thread, "start", mock.Mock(side_effect=none))
+        with pytest.raises(MemoryError, match="can't start new thread"):
+            await exclusive(partial(done.append, "lost"), in_thread=True)
+    async with asyncio.timeout(30):
+        await exclusive(partial(done.append, "in the loop"), in_thread=False)
+        await exclusive(partial(done.append, "in a thread"), in_thread=True)
+    assert done == ["in the loop", "in a thread"]
+    exclusive.close()
 
 
 async def test_a_long_settle_stops_neither_the_loop_nor_intake_and_the_collection_stands_still(

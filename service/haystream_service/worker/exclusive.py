@@ -66,7 +66,7 @@ class Exclusive:
         self._timer: asyncio.TimerHandle | None = None
         """The end of a pause that somebody waits for."""
         self._numbers = count()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="collection")
+        self._thread = _one_thread()
         self._closed = False
 
     async def __call__(
@@ -76,6 +76,9 @@ class Exclusive:
 
         Cancelled, this returns at once; work that is in a thread by then goes on to its end, and nobody else
         gets a turn before that. Its result is lost.
+
+        Raises:
+            MemoryError: the process gets no thread.
         """
         await self._acquire(turn, who)
         self._turn, self._began = turn, asyncio.get_running_loop().time()
@@ -85,7 +88,13 @@ class Exclusive:
                 return work()
             finally:
                 self._release()
-        working = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            working = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError as error:  # the system gives no thread: what waits for one would be done later
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = _one_thread()
+            self._release()
+            raise MemoryError(str(error)) from error
         working.add_done_callback(self._done)
         return await asyncio.shield(working)
 
@@ -175,3 +184,7 @@ class Exclusive:
         self._release()
         if not working.cancelled():
             working.exception()  # where the caller was cancelled, nobody else asks for it
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="collection")
