@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream.posterior_tables import Changes, laid_over, settled_inverse
 from haystream.query_state import QueryState
 from haystream.scope import Scope
-from haystream_service.store.base import HISTORY
+from haystream_service.store.base import HISTORY, StoreDamaged
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import expected, followers
 from haystream_service.worker.endings import StateBack
@@ -642,6 +643,22 @@ async def test_who_read_of_a_log_what_is_there_no_more_ends(world: World) -> Non
     with pytest.raises(StateBack, match=r"number 2 in the log of 'default'\. Reading all items again"):
         await process.wait(asyncio.Event().wait())
     assert (await world.store.read_up_to([HISTORY]))[HISTORY] != history
+
+
+async def test_a_query_that_has_gone_back_need_not_be_whole_to_be_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process()
+    world.say(Query("q"), *(item(n) for n in range(3)), verdict(0))
+    await process.settled()
+    then = StoreCopy(world.store)
+    world.say(verdict(1))
+    await process.settled()
+    then.put_back()
+    monkeypatch.setattr(world.store, "load_query", mock.Mock(side_effect=StoreDamaged("its verdicts are gone")))
+    world.say(verdict(2))
+    with pytest.raises(StateBack, match=r"query 'q': .*gone back to an earlier state"):
+        await process.wait(asyncio.Event().wait())
 
 
 async def test_of_a_log_that_is_gone_no_query_says_that_it_saw_more(world: World) -> None:

@@ -124,6 +124,26 @@ async def test_where_it_cannot_be_made_the_worker_goes_on(
     await world.check_equals_fold([Query("q"), *ring(0, 150)])
 
 
+async def test_where_there_is_no_memory_for_it_it_is_made_later(
+    world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = await world.process()
+    world.say(*ring(0, 100))
+    world.say(Query("q"))
+    await process.settled()
+    with monkeypatch.context() as full:
+        full.setattr(Original, "make", mock.Mock(side_effect=MemoryError("none for an array")))
+        world.say(*ring(100, 140))
+        await process.settled()
+        while "none for an array" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    world.say(*ring(140, 150))
+    await process.settled()
+    await process.wait(up_to_date(process, "q"))
+    assert len(made) == 2
+    await world.check_equals_fold([Query("q"), *ring(0, 150)])
+
+
 async def test_what_comes_is_taken_in_ahead_for_who_opens_next(world: World, made: list[Original]) -> None:
     process = await world.process()
     world.say(*ring(0, 100))

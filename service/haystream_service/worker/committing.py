@@ -118,8 +118,8 @@ class Committing:
         """Have records of the query read again from where the store has gone back to. Raises `StateBack`."""
         shared, store = self._shared, self._shared.store
         await shared.check_not_lost()
-        stored = await shared.retry(lambda: store.load_query(self._query_id), until_mended=True)
-        position = stored.position if stored is not None else Position()
+        [head] = await shared.retry(lambda: store.read_heads([self._query_id]))  # its verdicts may be gone, too
+        position = head.position if head is not None else Position()
         seen = zip(OWNED, position.offsets, strict=True)
         ends = {partition_name(kind, self._partition): offset + 1 for kind, offset in seen}
         noted = await shared.retry(lambda: store.read_up_to(ends))

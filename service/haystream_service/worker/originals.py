@@ -86,6 +86,10 @@ class OriginalMaker:
             await work()
         except QueryFailed as failure:  # so will who opens, and tells of it
             log.warning("what queries with the prior of %r begin with: %s", state.settings.query_id, failure)
+        except MemoryError as lack:  # later there may be some
+            log.warning(
+                "what queries with the prior of %r begin with: no memory: %s", state.settings.query_id, lack
+            )
         except Exception:
             # Other queries are none the worse for it; it is who opens, and is made one for, that may be stopped.
             log.exception("what queries with the prior of %r begin with", state.settings.query_id)
