@@ -55,9 +55,9 @@ class Flaky(MemoryStore):
         super().__init__()
         self.failed: set[str] = set()
 
-    async def save_query(self, change: Any, *, claimable: bool = True) -> None:
+    async def save_query(self, change: Any, *, claimable: bool = True) -> bool:
         self._fail_once(f"saving {change.query_id}")
-        await super().save_query(change, claimable=claimable)
+        return await super().save_query(change, claimable=claimable)
 
     async def read_items(self, collection: str, after: int, *, limit: int, wait: float = 0.0) -> Any:
         self._fail_once(f"reading {collection}")
