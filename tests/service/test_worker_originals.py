@@ -46,6 +46,13 @@ async def up_to_date(process: Process, query_id: str) -> None:
         await asyncio.sleep(0.001)
 
 
+async def told(process: Process, caplog: pytest.LogCaptureFixture, what: str) -> None:
+    """Return when all that was said is folded in, and the log says that."""
+    await process.settled()
+    while what not in caplog.text:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
 async def test_it_is_made_ahead_as_the_collection_grows(world: World, made: list[Original]) -> None:
     process = await world.process()
     world.say(*ring(0, 100))
@@ -102,22 +109,16 @@ async def test_who_opens_begins_with_one_that_is_a_little_old(
 
 
 async def test_where_it_cannot_be_made_the_worker_goes_on(
-    world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, made: list[Original], caplog: pytest.LogCaptureFixture
 ) -> None:
     process = await world.process()
     world.say(*ring(0, 100))
     world.say(Query("q"))
     await process.settled()
 
-    def fail(*_: object) -> None:
-        raise ArithmeticError("no such thing")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Original, "make", fail)
+    with mock.patch.object(Original, "make", side_effect=ArithmeticError("no such thing")):
         world.say(*ring(100, 140))
-        await process.settled()
-        while "no such thing" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await told(process, caplog, "no such thing")
         world.say(*ring(140, 150))
         await process.settled()
     assert caplog.text.count("ArithmeticError: no such thing") == 1
@@ -125,18 +126,15 @@ async def test_where_it_cannot_be_made_the_worker_goes_on(
 
 
 async def test_where_there_is_no_memory_for_it_it_is_made_later(
-    world: World, made: list[Original], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, made: list[Original], caplog: pytest.LogCaptureFixture
 ) -> None:
     process = await world.process()
     world.say(*ring(0, 100))
     world.say(Query("q"))
     await process.settled()
-    with monkeypatch.context() as full:
-        full.setattr(Original, "make", mock.Mock(side_effect=MemoryError("none for an array")))
+    with mock.patch.object(Original, "make", side_effect=MemoryError("none for an array")):
         world.say(*ring(100, 140))
-        await process.settled()
-        while "none for an array" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await told(process, caplog, "none for an array")
     world.say(*ring(140, 150))
     await process.settled()
     await process.wait(up_to_date(process, "q"))
