@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.errors import Code, Rejected
-from haystream.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
-from haystream.leases import Leases
-from haystream.merging import ItemLog
-from haystream.query_state import QueryState, check_same
-from haystream.scope import Scope
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
+from haystream.facts.leases import Leases
+from haystream.facts.merging import ItemLog
+from haystream.facts.scope import Scope
+from haystream.query.state import QueryState, check_same
 
 
 @dataclass(slots=True)

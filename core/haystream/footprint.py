@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from haystream.arrays import Growing
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.prior_inverse import GraphPrecision
-from haystream.originals import Original
+from haystream.memory.arrays import Growing
+from haystream.query.originals import Original
 
 SAMPLE_OBJECTS = 64
 """Of many Python objects of a kind, so many are looked at."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haystream.events import Pair
-from haystream.query_state import QueryState
+from haystream.facts.events import Pair
+from haystream.query.state import QueryState
 from haystream.ranking.ranked import Estimate
 
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from haystream.engines.local.precision import ONE_BY_ONE
 from haystream.engines.local.prior_inverse import LARGELY_NEW
-from haystream.events import Item, Outcome, Policy, Query, Verdict
+from haystream.facts.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
+from haystream.memory.places import in_runs
 from haystream.models import DEFAULT_PRIORS
-from haystream.places import in_runs
 from haystream.ranking.own_sets import OwnSets
 from haystream.ranking.tournament import TERMS, Tournament
 from haystream.report import report

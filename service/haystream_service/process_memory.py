@@ -7,7 +7,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from haystream.copies import held_bytes
+from haystream.memory.copies import held_bytes
 
 STATUS = Path("/proc/self/status")
 RESIDENT = "process_resident_memory_bytes"

@@ -7,11 +7,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from haystream.arrays import Floats
+from haystream.collection.graph import Graph
 from haystream.engines.local.prior_inverse import GraphPrecision
-from haystream.events import Prior, View
-from haystream.graph import Graph
-from haystream.posterior_tables import settled_inverse
+from haystream.facts.events import Prior, View
+from haystream.memory.arrays import Floats
+from haystream.posterior.tables import settled_inverse
 from haystream_service.api import priors as module
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import Problem

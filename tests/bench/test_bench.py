@@ -10,11 +10,11 @@ from support.compiled import callable_here
 from support.data import DATA
 
 from haystream.engines.local.sides import MEAN
-from haystream.events import Conditional, Outcome, Prior, Query
+from haystream.facts.events import Conditional, Outcome, Prior, Query
 from haystream.fold import State, step
+from haystream.memory.overlay import add_to, add_to_cell
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
-from haystream.overlay import add_to, add_to_cell
 from haystream_service import cli
 from haystream_service.bench import audit, baselines, chart, graphs, report
 from haystream_service.bench.baselines import Counts, Row

@@ -9,16 +9,16 @@ from support.dense import dense_of
 from support.histories import MODELS, fold, item, verdict
 from support.told import Stored
 
-from haystream.arrays import Ints
 from haystream.engines.local import LocalEngine, budget
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
 from haystream.engines.local.state import AT_MEAN, AT_REACH
-from haystream.events import ModelName, Outcome, Query
+from haystream.facts.events import ModelName, Outcome, Query
 from haystream.fold import State, step
+from haystream.memory.arrays import Ints
+from haystream.memory.overlay import rows
 from haystream.models import DEFAULT_PRIORS
 from haystream.models import MODELS as KNOWN
-from haystream.overlay import rows
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 SLACK = 1.0 + 1e-12
 

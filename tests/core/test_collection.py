@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.collection import Collection
-from haystream.events import Item, ItemFact, Withdrawal
-from haystream.graph import stable_hashes
-from haystream.scope import scope
+from haystream.collection.collection import Collection
+from haystream.collection.graph import stable_hashes
+from haystream.facts.events import Item, ItemFact, Withdrawal
+from haystream.facts.scope import scope
 
 PEOPLE = [f"p{number}" for number in range(9)]
 LEFT_OUT = frozenset({"i3", "i5"})

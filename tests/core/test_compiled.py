@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from haystream import compiled as module
-from haystream.overlay import size_of
+from haystream.memory import compiled as module
+from haystream.memory.overlay import size_of
 
 # Two edits in one second and of one size are the same to the bytecode cache, which is not what this is about.
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
-CALLEE = "from haystream.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x {sign} 1.0\n"
+CALLEE = "from haystream.memory.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x {sign} 1.0\n"
 CALLER = (
-    "from haystream.compiled import compiled\nfrom haystream.callee import inner\n\n"
+    "from haystream.memory.compiled import compiled\nfrom haystream.callee import inner\n\n"
     "@compiled\ndef outer(x):\n    return 10.0 * inner(x)\n"
 )
 
@@ -31,9 +31,10 @@ def run(
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     package = tmp_path / "haystream"
-    package.mkdir()
-    shutil.copy(module.__file__, package / "compiled.py")
-    (package / "__init__.py").touch()
+    (package / "memory").mkdir(parents=True)
+    shutil.copy(module.__file__, package / "memory" / "compiled.py")
+    for folder in (package, package / "memory"):
+        (folder / "__init__.py").touch()
     (package / "caller.py").write_text(CALLER)
     (package / "callee.py").write_text(CALLEE.format(sign="+"))
     return package
@@ -71,7 +72,7 @@ def test_without_a_folder_that_can_be_written_to_it_is_compiled_all_the_same(pac
     assert run(package.parent, HOME="/dev/null") == 30.0
     assert run(package.parent, HOME="/dev/null", NUMBA_CACHE_DIR="/dev/null") == 30.0
     assert not machine_code(package)
-    told = "from haystream.caller import outer; from haystream.compiled import cached; print(int(cached()))"
+    told = "from haystream.caller import outer; from haystream.memory.compiled import cached; print(int(cached()))"
     assert run(package.parent, told, HOME="/dev/null") == 0
     assert run(package.parent, told, HOME="/dev/null", NUMBA_CACHE_DIR=str(package)) == 1
 

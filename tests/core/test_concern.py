@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from support.seeds import seeds
 
-from haystream.collection import Collection
-from haystream.concern import MOST_ENTRIES, MOST_PAIRS
-from haystream.events import (
+from haystream.collection.collection import Collection
+from haystream.facts.events import (
     Action,
     Item,
     LeaseFact,
@@ -22,7 +21,8 @@ from haystream.events import (
     Withdrawal,
 )
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.concern import MOST_ENTRIES, MOST_PAIRS
+from haystream.query.state import QueryState
 from haystream.ranking.set_scores import RESOLUTION
 from haystream.report import report
 

@@ -7,11 +7,11 @@ import pytest
 from support.seeds import seeds
 from tests.core.test_concern import PEOPLE, STILL, TOP, Twins, World, judged, settings
 
-from haystream.concern import News
 from haystream.engines.local import LocalEngine
-from haystream.events import Policy, Query
+from haystream.facts.events import Policy, Query
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.concern import News
+from haystream.query.state import QueryState
 
 LISTED = {"p1": 0.5, "p2": 0.01, "p310": 0.6}
 

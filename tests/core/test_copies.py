@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
 
-from haystream import originals
-from haystream.arrays import Ints, Switches
-from haystream.collection import Collection
-from haystream.copies import Template, held_bytes, zeros_as_needed
+from haystream.collection.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.growth import Growth
 from haystream.engines.local.prior_inverse import MOST_UNREAD, shared_precisions
-from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.facts.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
+from haystream.memory.arrays import Ints, Switches
+from haystream.memory.copies import Template, held_bytes, zeros_as_needed
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.common import Common
-from haystream.originals import MOST_PRIORS
-from haystream.query_state import QueryState
+from haystream.query import originals
+from haystream.query.originals import MOST_PRIORS
+from haystream.query.state import QueryState
 from haystream.ranking import prior_rankings
 from haystream.ranking.prior_rankings import PriorRankings
 from haystream.ranking.scoring import Scored

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from support.seeds import alike
 
-from haystream.collection import Collection
-from haystream.events import Item, Query
+from haystream.collection.collection import Collection
+from haystream.facts.events import Item, Query
 from haystream.footprint import bytes_of
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 
 def filled(items: int, people: int, recipients: int) -> Collection:

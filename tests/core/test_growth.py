@@ -9,18 +9,18 @@ import pytest
 from support.dense import dense_of
 from support.histories import MODELS, item, verdict
 
-from haystream import originals
-from haystream.arrays import Floats
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.precision import ONE_BY_ONE
 from haystream.engines.local.prior_inverse import GraphPrecision
-from haystream.events import Conditional, ModelName, Outcome, Query
+from haystream.facts.events import Conditional, ModelName, Outcome, Query
+from haystream.memory.arrays import Floats
+from haystream.memory.overlay import count_lines, flat
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import count_lines, flat
-from haystream.query_state import QueryState
+from haystream.query import originals
+from haystream.query.state import QueryState
 from haystream.report import report
 
 PEOPLE = 300

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from support.histories import item, verdict
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.prior_inverse import GraphPrecision
-from haystream.events import ModelName, Outcome, Query
+from haystream.facts.events import ModelName, Outcome, Query
+from haystream.memory.overlay import flat
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import flat
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 TOLERANCE = 1e-5
 

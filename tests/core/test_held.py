@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import allocating, compiled
-from haystream.held import held
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import allocating, compiled
+from haystream.memory.held import held
 
 
 class Part(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from support.compiled import callable_here
 from support.seeds import seeds
 
-from haystream.arrays import bits
+from haystream.collection.graph import Graph
 from haystream.engines.local.edge_priors import (
     NOISE,
     PRIOR_COLUMNS,
@@ -25,8 +25,8 @@ from haystream.engines.local.solve import (
     solve,
     system,
 )
-from haystream.graph import Graph
-from haystream.overlay import BITS, LINE_ENTRIES, flat, over, whole
+from haystream.memory.arrays import bits
+from haystream.memory.overlay import BITS, LINE_ENTRIES, flat, over, whole
 
 add_to_entry, put_into_row = callable_here(add_off_diagonal), callable_here(put_number)
 

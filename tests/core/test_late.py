@@ -9,10 +9,10 @@ import pytest
 from support.histories import MODELS, item
 
 from haystream.engines.local.budget import PROMISE
-from haystream.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.facts.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.ranking import set_ranking
 
 ITEMS, PEOPLE, VERDICTS, FIRST = 1200, 150, 60, 5

@@ -9,15 +9,15 @@ import pytest
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
-from haystream import copies
-from haystream.copies import Template, bring_pages
 from haystream.engines.local.engine import LocalEngine
 from haystream.engines.local.growth import Growth
-from haystream.errors import Code, QueryFailed
-from haystream.events import ModelName, Outcome, Prior, Query, Withdrawal
+from haystream.facts.errors import Code, QueryFailed
+from haystream.facts.events import ModelName, Outcome, Prior, Query, Withdrawal
 from haystream.fold import State, step
+from haystream.memory import copies
+from haystream.memory.copies import Template, bring_pages
 from haystream.models import DEFAULT_PRIORS
-from haystream.originals import Original
+from haystream.query.originals import Original
 from haystream.report import report
 
 
@@ -73,7 +73,7 @@ def state() -> Iterator[State]:
         step(state, each)
     step(state, Query("first"))
     state.queries["first"].finish()
-    with mock.patch("haystream.originals.MOST_MOVED", np.inf):
+    with mock.patch("haystream.query.originals.MOST_MOVED", np.inf):
         yield state
 
 
@@ -142,7 +142,7 @@ def test_what_one_of_them_learns_no_other_knows(state: State) -> None:
 def test_what_comes_for_nobody_yet_is_taken_in_ahead(state: State) -> None:
     kept = state.queries["first"].kept_original()
     assert kept is not None
-    with mock.patch("haystream.originals.MOST_ITEMS", 64):
+    with mock.patch("haystream.query.originals.MOST_ITEMS", 64):
         assert not kept.lags
         grow(state, 0, 8)
         state.queries["first"].finish()
@@ -161,7 +161,7 @@ def test_what_comes_for_nobody_yet_is_taken_in_ahead(state: State) -> None:
 def test_nobody_follows_what_is_so_much_that_who_opens_waits_for_a_newer_one(state: State) -> None:
     kept = state.queries["first"].kept_original()
     assert kept is not None
-    with mock.patch("haystream.originals.MOST_ITEMS", 2):
+    with mock.patch("haystream.query.originals.MOST_ITEMS", 2):
         grow(state, 0, 15)
         assert kept.due
         assert not kept.lags

@@ -10,7 +10,6 @@ from hypothesis import given
 from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, fold, histories, item, line, verdict
 
-from haystream.arrays import take_all
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import COMMON_SHIFT, DEFAULT_TOLERANCE
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, rows_of
@@ -18,11 +17,12 @@ from haystream.engines.local.prior_inverse import shared_precision, shared_preci
 from haystream.engines.local.refer import refer
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import SQUARE
-from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
+from haystream.facts.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
+from haystream.memory.arrays import take_all
+from haystream.memory.overlay import entries, rows
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import entries, rows
-from haystream.query_state import MOST_UNTOLD, QueryState
+from haystream.query.state import MOST_UNTOLD, QueryState
 from haystream.report import report
 
 

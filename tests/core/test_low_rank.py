@@ -10,7 +10,6 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, fold, item, line, verdict
 from support.solves import Solves
 
-from haystream.arrays import Floats
 from haystream.engines.local import update_item
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.low_rank import LowRank, at_people, low_rank
@@ -19,10 +18,11 @@ from haystream.engines.local.pending.light import screenings
 from haystream.engines.local.pending.parts import Parts, parts_of
 from haystream.engines.local.solve import ALLOWED
 from haystream.engines.local.state import Edges
-from haystream.errors import QueryFailed
-from haystream.events import Event, Item, ModelName, Outcome, Query
+from haystream.facts.errors import QueryFailed
+from haystream.facts.events import Event, Item, ModelName, Outcome, Query
+from haystream.memory.arrays import Floats
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 both_models = pytest.mark.parametrize("model", MODELS)
 

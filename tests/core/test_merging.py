@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.errors import Code, Rejected
-from haystream.events import MOST_LABELS, Item, ItemFact, RecordPlace, Withdrawal
-from haystream.merging import merge
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import MOST_LABELS, Item, ItemFact, RecordPlace, Withdrawal
+from haystream.facts.merging import merge
 
 ITEM = Item("m", "c", "ann", ("bo", "cy"))
 places = st.none() | st.builds(RecordPlace, st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 1))

@@ -8,11 +8,11 @@ import pytest
 from support.dense import TIGHT
 from support.seeds import seeds
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.precision import PrecisionAsItWas
 from haystream.engines.local.prior_inverse import shared_precision
-from haystream.events import Item, Outcome, Policy, Prior, Query, Verdict, Withdrawal
-from haystream.query_state import QueryState
+from haystream.facts.events import Item, Outcome, Policy, Prior, Query, Verdict, Withdrawal
+from haystream.query.state import QueryState
 from haystream.ranking.prior_rankings import PriorRanking
 from haystream.report import report
 
@@ -84,7 +84,7 @@ def computed_at_once(others: Others) -> QueryState:
 def test_it_is_what_it_would_be_if_nobody_else_were_there(
     seed: int, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:
-    monkeypatch.setattr("haystream.originals.MOST_ITEMS", 10)
+    monkeypatch.setattr("haystream.query.originals.MOST_ITEMS", 10)
     others = Others(seed)
     others.grow(50)
     prior = Prior(mean=0.3) if first else Prior()  # the other query's is that of most queries

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.compiled import callable_here
 
-from haystream import overlay
-from haystream.overlay import (
+from haystream.memory import overlay
+from haystream.memory.overlay import (
     BITS,
     GROUP_LINES,
     LINE_ENTRIES,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.seeds import seeds
 
-from haystream.arrays import Bits, Ints
-from haystream.item_sets import ItemSets
+from haystream.collection.item_sets import ItemSets
+from haystream.memory.arrays import Bits, Ints
 from haystream.ranking.own_sets import OwnSets, next_bits, put_bits
 
 SETS = 3000

@@ -27,10 +27,10 @@ from support.told import Stored
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.engines.local.pending import seen
 from haystream.engines.local.pending.inverse import inverse_of
-from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
+from haystream.facts.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.report import Report, report
 
 EngineName = Literal["local", "reference"]

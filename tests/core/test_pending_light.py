@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.dense import TIGHT, Floats
 from support.histories import fold, item, verdict
 
-from haystream.arrays import Ints
 from haystream.engines.local.budget import AMPLIFIED, DEFAULT_TOLERANCE, LIGHT_FACTOR, NEGLECTED_SHARE, PROMISE
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.low_rank import Columns
@@ -17,10 +16,11 @@ from haystream.engines.local.pending.inverse import between_columns
 from haystream.engines.local.pending.light import LEAST_PER_COLUMN, Lot, light_of, screenings
 from haystream.engines.local.pending.parts import Parts, parts_of
 from haystream.engines.local.state import Edges
-from haystream.events import Item, ModelName, Outcome, Query
+from haystream.facts.events import Item, ModelName, Outcome, Query
+from haystream.memory.arrays import Ints
+from haystream.memory.overlay import entries
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import entries
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 PEOPLE = [f"p{k:03d}" for k in range(120)]
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.places import FEWEST_SLOTS, Places
+from haystream.memory.places import FEWEST_SLOTS, Places
 
 numbers = st.one_of(
     st.integers(0, 300), st.integers(0, 2**31 - 1), st.integers(0, 2**20 - 1).map(lambda n: n << 11)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import compiled
-from haystream.prefetch import prefetch
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import compiled
+from haystream.memory.prefetch import prefetch
 
 
 @compiled

@@ -11,14 +11,14 @@ from support.histories import facts, fold, histories, item, line, verdict
 
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.telling import told_at
-from haystream.errors import Code, Rejected
-from haystream.events import Covariance, Event, Outcome, Query
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import Covariance, Event, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.base import Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
 from haystream.models.rates import Rates
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 RATES = DEFAULT_PRIORS["rates"]
 MODEL = Rates(RATES)

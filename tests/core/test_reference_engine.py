@@ -11,8 +11,9 @@ from scipy.optimize import minimize
 from support.dense import assert_agrees
 from support.histories import ASYMMETRIC, MODELS, fold, histories, item, line, verdict
 
+from haystream.collection.graph import Graph
 from haystream.engines.reference import ReferenceEngine
-from haystream.events import (
+from haystream.facts.events import (
     TABLE_1,
     TABLE_2,
     Conditional,
@@ -24,7 +25,6 @@ from haystream.events import (
     Query,
 )
 from haystream.fold import State, step
-from haystream.graph import Graph
 from haystream.models import DEFAULT_PRIORS
 from haystream.report import report
 

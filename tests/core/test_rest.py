@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.seeds import seeds
 
-from haystream import query_state
-from haystream.collection import Collection
-from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
+from haystream.collection.collection import Collection
+from haystream.facts.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query import state as query_state
+from haystream.query.state import QueryState
 from haystream.ranking import set_ranking
 from haystream.ranking.ranked import Ranking
 from haystream.ranking.set_scores import RESOLUTION

@@ -9,13 +9,13 @@ from core.test_local_engine import assert_sums
 from support.dense import TIGHT, assert_agrees
 from support.seeds import alike, seeds
 
-from haystream.collection import Collection
-from haystream.copies import Template, give_back
+from haystream.collection.collection import Collection
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.events import Item, ModelName, Outcome, Query, Verdict, Withdrawal
+from haystream.facts.events import Item, ModelName, Outcome, Query, Verdict, Withdrawal
+from haystream.memory.copies import Template, give_back
+from haystream.memory.overlay import rows
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import rows
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.report import report
 
 PEOPLE, AT_FIRST, EVENTS = 250, 500, 60

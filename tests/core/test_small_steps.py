@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.arrays import Ints, Switches, among
-from haystream.item_sets import ItemSets, share_of
+from haystream.collection.item_sets import ItemSets, share_of
+from haystream.memory.arrays import Ints, Switches, among
 from haystream.ranking.prior_rankings import Leaders
 
 

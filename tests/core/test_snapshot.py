@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.dense import assert_agrees
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.prior_inverse import Snapshot, shared_precision
-from haystream.events import Item, ModelName, Outcome, Query, Verdict
+from haystream.facts.events import Item, ModelName, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 CORRELATION, TOLERANCE = 0.9, 1e-7  # a snapshot holds float32
 

@@ -5,7 +5,6 @@ import pytest
 from support.dense import TIGHT
 from support.histories import MODELS, fold, item, line, verdict
 
-from haystream.arrays import Floats
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.shares import count_near
 from haystream.engines.local.solve import ALLOWED, EXCEEDED, MARK, RESIDUAL, VALUE, Scratch, System, scratch
@@ -16,10 +15,11 @@ from haystream.engines.local.solve_beside import (
     solve_beside,
     take_solution,
 )
-from haystream.events import Event, ModelName, Outcome, Query
+from haystream.facts.events import Event, ModelName, Outcome, Query
+from haystream.memory.arrays import Floats
+from haystream.memory.overlay import flat, is_whole
 from haystream.models import DEFAULT_PRIORS
-from haystream.overlay import flat, is_whole
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 COUNT = 120
 PAIRS: list[Event] = [*line(COUNT), *(item(f"h{n}", "hub", f"p{n:03d}") for n in range(0, COUNT, 3))]

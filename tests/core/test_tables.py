@@ -13,11 +13,11 @@ from support.told import Stored
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.engines.local.prior_inverse import prior_tolerance, shared_precision
-from haystream.events import Covariance, Event, ModelName, Outcome, Query
+from haystream.facts.events import Covariance, Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
-from haystream.unsaved_rows import MOST_OCCASIONS
+from haystream.posterior.unsaved_rows import MOST_OCCASIONS
+from haystream.query.state import QueryState
 
 
 def stale(stored: Stored) -> float:
@@ -63,7 +63,7 @@ def test_a_reader_has_the_posterior_after_any_history(engine: str, history: list
 def test_a_reader_has_it_whatever_was_left_for_later(most_unasked: int, history: list[Event]) -> None:
     """Beside growth every row is asked whether it is as the prior says, or none is."""
     state, stored = State(tolerance=TIGHT), None
-    with mock.patch("haystream.unsaved_rows.MOST_UNASKED", most_unasked):
+    with mock.patch("haystream.posterior.unsaved_rows.MOST_UNASKED", most_unasked):
         for event in history:
             step(state, event)
             if "q" in state.queries:
@@ -348,7 +348,7 @@ def test_a_verdict_does_not_write_what_growth_moved_with_the_prior(
         return written
 
     alone, beside_growth = written_with_a_verdict(0), written_with_a_verdict(60)
-    monkeypatch.setattr("haystream.unsaved_rows.MOST_UNASKED", 10**9)
+    monkeypatch.setattr("haystream.posterior.unsaved_rows.MOST_UNASKED", 10**9)
     assert beside_growth <= alone < written_with_a_verdict(60) - 60
 
 

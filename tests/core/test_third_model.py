@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from support.dense import CLOSE, Floats
 from support.histories import facts, fold, item, verdict
 
-from haystream.arrays import Ints
-from haystream.errors import Code, Rejected
-from haystream.events import Event, Outcome, Prior, Query
+from haystream.collection.graph import Graph
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import Event, Outcome, Prior, Query
 from haystream.fold import State, step
-from haystream.graph import Graph
+from haystream.memory.arrays import Ints
 from haystream.models import MODELS
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.common import Common
 from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.models.rates_dense import LinearMoments
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.report import report
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.arrays import Ints
+from haystream.memory.arrays import Ints
 from haystream.ranking.tournament import BLOCK, Hashes, Ties, Tournament
 
 entry = st.tuples(

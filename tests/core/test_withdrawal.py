@@ -10,11 +10,11 @@ from support.dense import TIGHT, assert_agrees
 from support.equality import assert_same
 from support.histories import MODELS, facts, fold, item, items, line, more_of, queries, verdict
 
-from haystream.collection import Collection
-from haystream.events import Event, Item, ModelName, Outcome, Query, Withdrawal
+from haystream.collection.collection import Collection
+from haystream.facts.events import Event, Item, ModelName, Outcome, Query, Withdrawal
 from haystream.fold import State, step
-from haystream.originals import KeptOriginal
-from haystream.query_state import QueryState
+from haystream.query.originals import KeptOriginal
+from haystream.query.state import QueryState
 from haystream.ranking.policies import POLICIES
 from haystream.report import report
 
@@ -97,8 +97,8 @@ def test_a_lease_on_what_is_withdrawn_holds_nothing() -> None:
 def test_the_original_that_queries_share_takes_in_what_was_withdrawn(
     news: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haystream.originals.MOST_ITEMS", 100)
-    monkeypatch.setattr("haystream.originals.MOST_FOLLOWED", 1.0)
+    monkeypatch.setattr("haystream.query.originals.MOST_ITEMS", 100)
+    monkeypatch.setattr("haystream.query.originals.MOST_FOLLOWED", 1.0)
     collection, settings = Collection("default"), Query("q")
     for each in line(2000):
         collection.add(each)

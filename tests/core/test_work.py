@@ -10,14 +10,14 @@ import pytest
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
-from haystream.engine_choice import MOST_FOR_REFERENCE
 from haystream.engines.local import solve
-from haystream.errors import Code, QueryFailed
-from haystream.events import Item, ModelName, Outcome, Query
+from haystream.facts.errors import Code, QueryFailed
+from haystream.facts.events import Item, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models import MODELS as KNOWN
 from haystream.models.ranges import Range
+from haystream.query.engine_choice import MOST_FOR_REFERENCE
 
 
 def regular(people: int) -> list[Item]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support.histories import fold, item, verdict
 
-from haystream.events import Outcome, Policy, Prior, Query
-from haystream.query_state import QueryState
+from haystream.facts.events import Outcome, Policy, Prior, Query
+from haystream.query.state import QueryState
 
 METHOD = (Path(__file__).parents[2] / "docs" / "method.md").read_text()
 PRIOR = Prior(model="rates", mean=0.2, correlation=0.8, weight=2.0, participant=4.0, edge=4.0)

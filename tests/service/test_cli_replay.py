@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from haystream.errors import Code, QueryFailed
-from haystream.query_state import QueryState
+from haystream.facts.errors import Code, QueryFailed
+from haystream.query.state import QueryState
 from haystream.report import report
 from haystream_service.commands import replay
 from haystream_service.commands.replay import fold

@@ -16,9 +16,9 @@ from support.equality import EXACT, assert_is_the_fold
 from support.held_work import HeldWork
 from support.world import say
 
-from haystream.collection import Collection
-from haystream.events import Event, Item, Outcome, Query, Verdict
-from haystream.query_state import QueryState
+from haystream.collection.collection import Collection
+from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.query.state import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_ranking

@@ -7,8 +7,8 @@ import pytest
 from support.pipeline import until
 from support.world import World, item, verdict
 
-from haystream.errors import Code
-from haystream.events import Policy, Prior, Query
+from haystream.facts.errors import Code
+from haystream.facts.events import Policy, Prior, Query
 from haystream.models import MODELS
 from haystream.models.ranges import Range
 
@@ -63,7 +63,7 @@ async def test_settings_that_an_earlier_version_took_stop_their_query_until_it_h
 
 
 async def test_a_graph_that_outgrows_the_dense_engine_stops_its_query_alone(world: World) -> None:
-    with mock.patch("haystream.engine_choice.MOST_FOR_REFERENCE", 3):
+    with mock.patch("haystream.query.engine_choice.MOST_FOR_REFERENCE", 3):
         process = await world.process()
         world.say(Query("q", policy=Policy("greedy")), Query("dense", engine="reference"), *ITEMS, verdict(1))
         await process.settled()

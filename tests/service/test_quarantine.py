@@ -11,9 +11,9 @@ import pytest
 from support.pipeline import until
 from support.world import DayAhead, World, item, verdict
 
-from haystream.errors import Code, QueryFailed
-from haystream.events import Event, Outcome, Query, Verdict
-from haystream.query_state import QueryState
+from haystream.facts.errors import Code, QueryFailed
+from haystream.facts.events import Event, Outcome, Query, Verdict
+from haystream.query.state import QueryState
 from haystream_service.store.base import Note, Position, Span, StoreDamaged
 from haystream_service.wire import decode_ranking
 from haystream_service.worker import troubles

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from haystream.collection import Collection
-from haystream.errors import Code, QueryFailed
-from haystream.events import Item, Outcome, Prior, Query, Verdict
-from haystream.query_state import QueryState
+from haystream.collection.collection import Collection
+from haystream.facts.errors import Code, QueryFailed
+from haystream.facts.events import Item, Outcome, Prior, Query, Verdict
+from haystream.query.state import QueryState
 from haystream.report import report
 from haystream_service.worker.folding import JUDGED_AT_ONCE, restore
 from haystream_service.worker.troubles import computing

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from support.world import Process, World, item, verdict
 
-from haystream.collection import Collection
-from haystream.events import Event, Item, Query, Status
-from haystream.scope import Scope, scope
+from haystream.collection.collection import Collection
+from haystream.facts.events import Event, Item, Query, Status
+from haystream.facts.scope import Scope, scope
 from haystream_service.worker import residents, slices
 from haystream_service.worker.committing import Committing
 

@@ -5,8 +5,8 @@ from collections import deque
 import pytest
 from support.world import World
 
-from haystream.collection import Collection
-from haystream.events import Event, Item, ItemFact, Outcome, Query, Verdict
+from haystream.collection.collection import Collection
+from haystream.facts.events import Event, Item, ItemFact, Outcome, Query, Verdict
 from haystream_service.wire import decode_ranking
 from haystream_service.worker import followers, slices
 from haystream_service.worker.slices import ADDED_AT_ONCE, KNOWN_COST, LEAST_COST, MOST_COST, Slices

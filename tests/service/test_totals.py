@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from support.world import World
 
-from haystream.collection import Collection
-from haystream.events import Item
+from haystream.collection.collection import Collection
+from haystream.facts.events import Item
 from haystream_service.worker.followers import LONGEST_REST_SECONDS, TOTALS_REST_FACTOR, Follower
 
 pytestmark = pytest.mark.asyncio

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, make_topic, page, until
 
-from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.facts.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings
@@ -43,7 +43,7 @@ def fatal_worker(settings: dict[str, str], until_there: Path) -> ForkedWorker:
     """A worker whose process ends at once where it settles the query `bad` with its verdict `bad-v3`."""
     poison = f"""
 import os
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 settle = QueryState.settle
 def fatal(state):
     if "bad-v3" in state.verdicts and not os.path.exists({str(until_there)!r}):

@@ -13,14 +13,14 @@ from support.simulated.store_copy import StoreCopy
 from support.world import Process, World, item, story, verdict
 from typing_extensions import override
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local import precision, prior_inverse
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
-from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
+from haystream.facts.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
+from haystream.facts.scope import Scope
 from haystream.models import DEFAULT_PRIORS
-from haystream.posterior_tables import Changes, laid_over, settled_inverse
-from haystream.query_state import QueryState
-from haystream.scope import Scope
+from haystream.posterior.tables import Changes, laid_over, settled_inverse
+from haystream.query.state import QueryState
 from haystream_service.store.base import HISTORY, StoreDamaged
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import expected, followers

@@ -7,8 +7,8 @@ import pytest
 from support.world import Process, World
 
 from haystream.engines.local.growth import Growth
-from haystream.events import Event, Item, Query
-from haystream.originals import Original
+from haystream.facts.events import Event, Item, Query
+from haystream.query.originals import Original
 from haystream_service.worker import originals
 
 pytestmark = pytest.mark.asyncio
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Original]:
     """All that were made; one is outdated by ten items, and it is looked for one all the time."""
-    monkeypatch.setattr("haystream.originals.MOST_ITEMS", 10)
+    monkeypatch.setattr("haystream.query.originals.MOST_ITEMS", 10)
     monkeypatch.setattr(originals, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(originals, "REST_FACTOR", 0.0)
     monkeypatch.setattr(originals, "UNUSED_REST_FACTOR", 0.0)

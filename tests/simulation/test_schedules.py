@@ -24,7 +24,7 @@ from support.simulated.loop import VirtualLoop
 from support.simulated.process import Process
 from support.simulated.schedule import ScheduleFailed
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream_service.kafka.records import Record
 from haystream_service.store.base import Change
 from haystream_service.store.memory import MemoryStore

@@ -6,10 +6,10 @@ from bayesianbandits import NormalRegressor
 from scipy.integrate import quad
 from scipy.stats import beta
 
-from haystream.events import TABLE_1, TABLE_2, Query
-from haystream.item_sets import share_of
+from haystream.collection.item_sets import share_of
+from haystream.facts.events import TABLE_1, TABLE_2, Query
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS
 from haystream_service.study.network import Network

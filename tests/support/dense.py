@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.events import Outcome, Pair, Query
-from haystream.query_state import QueryState
+from haystream.facts.events import Outcome, Pair, Query
+from haystream.query.state import QueryState
 from haystream.report import report
 
 Floats = NDArray[np.float64]

@@ -6,13 +6,13 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from haystream.collection import Collection
-from haystream.events import Event, ItemFact, Status, View
+from haystream.collection.collection import Collection
+from haystream.facts.events import Event, ItemFact, Status, View
+from haystream.facts.leases import Leases
 from haystream.fold import State, step
-from haystream.leases import Leases
-from haystream.posterior_tables import read as tables_read
-from haystream.posterior_tables import settled_inverse
-from haystream.query_state import QueryState
+from haystream.posterior.tables import read as tables_read
+from haystream.posterior.tables import settled_inverse
+from haystream.query.state import QueryState
 from haystream.ranking.ranked import Share
 from haystream.report import Report
 from haystream_service.store.base import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from haystream.events import (
+from haystream.facts.events import (
     Conditional,
     Event,
     Item,

@@ -3,8 +3,8 @@
 from typing import Any
 from unittest import mock
 
-from haystream.arrays import Floats
 from haystream.engines.local.low_rank import Columns
+from haystream.memory.arrays import Floats
 
 
 class Solves:

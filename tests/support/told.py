@@ -3,7 +3,7 @@
 import numpy as np
 
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.posterior_tables import (
+from haystream.posterior.tables import (
     EDGE_COLUMNS,
     NOBODY,
     PARTICIPANT_COLUMNS,
@@ -15,7 +15,7 @@ from haystream.posterior_tables import (
     read,
     settled_inverse,
 )
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 
 
 class Stored:

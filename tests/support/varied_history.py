@@ -7,15 +7,15 @@ from unittest import mock
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from haystream.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.facts.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
+from haystream.query.watchers import Watchers
 from haystream.ranking import prior_rankings, set_ranking
 from haystream.ranking.policies import POLICIES
 from haystream.report import report
 from haystream.warm import warm
-from haystream.watchers import Watchers
 
 PEOPLE, AT_FIRST, EVENTS = 150, 500, 150
 small = (  # so that it goes the ways of a large graph, too

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches, union
-from haystream.events import Prior
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
 
@@ -61,7 +61,7 @@ class Readings(Protocol):
         ...
 
     def given_common(self, participants: Ints) -> tuple[Floats, Floats, Floats]:
-        """What does not move when the common mean does: X, O and V, of which `posterior_tables.read` is made.
+        """What does not move when the common mean does: X, O and V, of which `posterior.tables.read` is made.
 
         X: adjusted mean of R at the prior's common mean, unconstrained. O: its reach, d mean / d Δ. V: its variance
         given the common mean, in units of σ².

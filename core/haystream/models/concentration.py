@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from haystream.arrays import Floats
-from haystream.compiled import compiled
+from haystream.memory.arrays import Floats
+from haystream.memory.compiled import compiled
 
 LOG_FACTOR_SD = math.log(2.0)
 """The prior sd of log c. Searches hardly tell concentrations of 2 from those of 8 (docs/method.md), so neither can

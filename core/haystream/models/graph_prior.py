@@ -3,10 +3,10 @@
 import numpy as np
 from scipy import sparse
 
-from haystream.arrays import Floats
-from haystream.errors import Code, Rejected
-from haystream.events import Covariance, Prior
-from haystream.graph import Graph
+from haystream.collection.graph import Graph
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import Covariance, Prior
+from haystream.memory.arrays import Floats
 
 
 def dense_covariance(graph: Graph, covariance: Covariance) -> Floats:

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import compiled
-from haystream.events import Prior
-from haystream.graph import Graph
+from haystream.collection.graph import Graph
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import compiled
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.common import Common
 from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import compiled
-from haystream.events import Conditional, Prior
-from haystream.graph import Graph
+from haystream.collection.graph import Graph
+from haystream.facts.events import Conditional, Prior
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import compiled
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.common import Common
 from haystream.models.graph_prior import dense_covariance, dense_precision, prior_means

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Longs
+from haystream.memory.arrays import Flags, Floats, Longs
 
 ROWS_AT_ONCE = 20_000
 

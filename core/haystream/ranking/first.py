@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, among
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
+from haystream.memory.arrays import Floats, Ints, among
 
 
 class First:

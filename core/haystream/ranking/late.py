@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from haystream.arrays import Floats
 from haystream.engines.contract import Engine
+from haystream.memory.arrays import Floats
 from haystream.models.common import Common
 from haystream.ranking.prior_rankings import PriorRanking
 from haystream.ranking.tournament import TERMS

@@ -8,11 +8,11 @@ counted that the query did not begin with. The others are its *rest* (`set_ranki
 
 import numpy as np
 
-from haystream.arrays import Flags, Growing, Ints, Longs, Switches
-from haystream.compiled import allocating, compiled, inlined
-from haystream.item_sets import ItemSets
-from haystream.places import NOWHERE, Places
-from haystream.prefetch import SOON, prefetch
+from haystream.collection.item_sets import ItemSets
+from haystream.memory.arrays import Flags, Growing, Ints, Longs, Switches
+from haystream.memory.compiled import allocating, compiled, inlined
+from haystream.memory.places import NOWHERE, Places
+from haystream.memory.prefetch import SOON, prefetch
 from haystream.ranking.set_scores import SetCounts, counts_of, numbers_of
 from haystream.ranking.tournament import LAST_HASH, Hashes, Ties
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from haystream.arrays import Floats
-from haystream.events import Policy
+from haystream.facts.events import Policy
+from haystream.memory.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)

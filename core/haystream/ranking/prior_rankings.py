@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
-from haystream.collection import Collection
-from haystream.events import Policy
-from haystream.item_sets import SetEdges
+from haystream.collection.collection import Collection
+from haystream.collection.item_sets import SetEdges
+from haystream.facts.events import Policy
+from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common
 from haystream.ranking.scoring import Scored, Source, score_all, terms_of

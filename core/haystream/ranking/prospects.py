@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.ahead import Ahead
-from haystream.places import NOWHERE
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.places import NOWHERE
 from haystream.ranking.scoring import Source, score_all
 from haystream.ranking.set_ranking import SetRanking
 from haystream.ranking.set_scores import ONE_MATTER, OPTIMISM, SetCounts

@@ -7,10 +7,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
-from haystream.events import Policy
+from haystream.facts.events import Policy
+from haystream.memory.arrays import Floats, Ints
 from haystream.models.common import is_beyond
 from haystream.ranking.first import First
 from haystream.ranking.policies import POLICIES

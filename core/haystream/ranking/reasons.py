@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, among, put_largest
-from haystream.collection import Collection
-from haystream.compiled import allocating
+from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
+from haystream.memory.arrays import Floats, Ints, Longs, among, put_largest
+from haystream.memory.compiled import allocating
 from haystream.ranking.ranked import Share
 
 SHARES_NAMED = 5

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Ints
-from haystream.events import Policy
-from haystream.item_sets import SetEdges
+from haystream.collection.item_sets import SetEdges
+from haystream.facts.events import Policy
+from haystream.memory.arrays import Floats, Ints
 from haystream.models.base import EdgeCounts
 from haystream.models.base import Posteriors as Moments
 from haystream.ranking.policies import POLICIES, Posteriors

@@ -15,13 +15,13 @@ from heapq import merge
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches, union
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
-from haystream.events import Policy
+from haystream.facts.events import Policy
+from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
+from haystream.memory.places import NOWHERE
 from haystream.models.common import Common
-from haystream.places import NOWHERE
 from haystream.ranking.first import First
 from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, LateSets
 from haystream.ranking.own_sets import DUE, LATE, NOTHING, OwnSets, sets_on

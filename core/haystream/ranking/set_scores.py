@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs
-from haystream.compiled import allocating, compiled, inlined
-from haystream.item_sets import SetEdges
+from haystream.collection.item_sets import SetEdges
+from haystream.memory.arrays import Floats, Ints, Longs
+from haystream.memory.compiled import allocating, compiled, inlined
 
 SET_CONCENTRATION = 3.0
 """How many screenings of a set what its edges say is worth: κ's default, since a set of one edge is that edge."""

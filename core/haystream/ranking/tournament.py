@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import SPARE, Floats, Ints, Longs
-from haystream.compiled import allocating, compiled, inlined
-from haystream.prefetch import SOON, prefetch
+from haystream.memory.arrays import SPARE, Floats, Ints, Longs
+from haystream.memory.compiled import allocating, compiled, inlined
+from haystream.memory.prefetch import SOON, prefetch
 
 Hashes = NDArray[np.uint64]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Ints
+from haystream.memory.arrays import Ints
 from haystream.ranking.policies import lap_of
 
 

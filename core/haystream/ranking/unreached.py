@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats
+from haystream.collection.item_sets import SetEdges
 from haystream.engines.local.budget import TOLD_FACTOR
-from haystream.events import Policy, Prior
-from haystream.item_sets import SetEdges
+from haystream.facts.events import Policy, Prior
+from haystream.memory.arrays import Flags, Floats
 from haystream.models import MODELS
 from haystream.models.base import Ends
 from haystream.models.common import Common

@@ -6,8 +6,8 @@ from itertools import islice
 
 import numpy as np
 
-from haystream.arrays import Ints
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
+from haystream.memory.arrays import Ints
 from haystream.ranking.tournament import LAST_HASH
 
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from haystream.arrays import Floats
-from haystream.graph import Graph
-from haystream.posterior_tables import Posterior
+from haystream.collection.graph import Graph
+from haystream.memory.arrays import Floats
+from haystream.posterior.tables import Posterior
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.guards import DeskOf, Limit, PathId, QueryOf, answer
 from haystream_service.api.items import as_answer, find_item

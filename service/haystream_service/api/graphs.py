@@ -4,12 +4,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
+from haystream.collection.graph import Graph
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.errors import Code
-from haystream.events import Item, ItemFact, Query, View
-from haystream.graph import Graph
-from haystream.posterior_tables import Posterior, read
+from haystream.facts.errors import Code
+from haystream.facts.events import Item, ItemFact, Query, View
+from haystream.posterior.tables import Posterior, read
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import Problem, unavailable
 from haystream_service.store.base import HISTORY, Position, Store

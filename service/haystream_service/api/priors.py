@@ -3,11 +3,11 @@
 import asyncio
 from collections import OrderedDict
 
-from haystream.arrays import Floats
+from haystream.collection.graph import Graph
 from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance
-from haystream.errors import QueryFailed
-from haystream.events import Prior, View
-from haystream.graph import Graph
+from haystream.facts.errors import QueryFailed
+from haystream.facts.events import Prior, View
+from haystream.memory.arrays import Floats
 from haystream_service.api.problems import Problem, unavailable
 from haystream_service.store.base import Store
 from haystream_service.store.snapshots import inverse_name, read_snapshot

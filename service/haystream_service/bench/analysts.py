@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.collection import Collection
-from haystream.events import Outcome, Query, Verdict
-from haystream.query_state import QueryState
+from haystream.collection.collection import Collection
+from haystream.facts.events import Outcome, Query, Verdict
+from haystream.query.state import QueryState
 from haystream_service.sources import Source
 
 QUERY = "q"

@@ -10,9 +10,9 @@ from scipy import sparse
 from scipy.sparse.linalg import cg
 
 from haystream.engines.local.prior_inverse import shared_precisions
-from haystream.events import Outcome, Query, Verdict
+from haystream.facts.events import Outcome, Query, Verdict
 from haystream.fold import State, step
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.warm import warm
 from haystream_service.bench import graphs
 from haystream_service.bench.linear import Floats, LinearForm, linear_form

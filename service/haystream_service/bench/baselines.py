@@ -8,12 +8,12 @@ from typing import Self
 
 import numpy as np
 
+from haystream.collection.item_sets import share_of
 from haystream.engines.local.prior_inverse import shared_precisions
-from haystream.events import Query
+from haystream.facts.events import Query
 from haystream.fold import State, step
-from haystream.item_sets import share_of
 from haystream.models import DEFAULT_PRIORS
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.warm import warm
 from haystream_service.bench import graphs
 from haystream_service.bench.linear import Floats, LinearForm, linear_form

@@ -13,11 +13,11 @@ from time import perf_counter
 
 import numpy as np
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
-from haystream.events import Event, Policy, Query, Verdict, View
+from haystream.facts.events import Event, Policy, Query, Verdict, View
 from haystream.fold import State, step
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.ranking.ranked import Ranking
 from haystream.warm import warm
 from haystream_service.bench import baselines, graphs

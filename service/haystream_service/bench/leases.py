@@ -16,9 +16,9 @@ from typing import Any, cast
 import orjson
 import redis
 
-from haystream.collection import Collection
-from haystream.events import Action, LeaseFact, Outcome, Query, Verdict
-from haystream.query_state import QueryState
+from haystream.collection.collection import Collection
+from haystream.facts.events import Action, LeaseFact, Outcome, Query, Verdict
+from haystream.query.state import QueryState
 from haystream_service.local import ValkeyServer
 from haystream_service.store.base import Change, Position
 from haystream_service.store.redis import RedisStore

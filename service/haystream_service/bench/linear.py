@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.prior_inverse import GraphPrecision
-from haystream.events import Prior
+from haystream.facts.events import Prior
 from haystream.models import MODELS
 from haystream.models.graph_prior import prior_means
 

@@ -14,15 +14,15 @@ from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
-from haystream.arrays import Floats
-from haystream.copies import held_bytes
-from haystream.events import Event, Query
+from haystream.facts.events import Event, Query
 from haystream.fold import State, step
-from haystream.posterior_tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
-from haystream.query_state import QueryState
+from haystream.memory.arrays import Floats
+from haystream.memory.copies import held_bytes
+from haystream.posterior.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
+from haystream.query.state import QueryState
+from haystream.query.watchers import Watchers
 from haystream.ranking.ranked import RankedItem
 from haystream.warm import warm
-from haystream.watchers import Watchers
 from haystream_service.bench import graphs
 from haystream_service.bench.names import GraphName
 from haystream_service.bench.search import Arrivals, Search

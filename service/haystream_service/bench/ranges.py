@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haystream.events import Conditional, Item, ModelName, Outcome, Prior, Query, Verdict
+from haystream.facts.events import Conditional, Item, ModelName, Outcome, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import MODELS
 from haystream.models.ranges import CORRELATION, Range
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.report import Report, report
 from haystream.warm import warm
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from haystream.events import Item, Outcome, Query, Verdict
+from haystream.facts.events import Item, Outcome, Query, Verdict
 from haystream.fold import State, step
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream.warm import warm
 from haystream_service.bench import graphs
 from haystream_service.bench.names import GraphName

@@ -10,9 +10,9 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.linalg import cg
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.reference import ReferenceEngine
-from haystream.events import Prior
+from haystream.facts.events import Prior
 from haystream_service.bench.linear import Floats, Ints, LinearForm
 
 Edges = tuple[int, ...]

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haystream.events import Item, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.facts.events import Item, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.concentration import LOG_FACTOR_SD
 from haystream.models.graph_prior import dense_precision
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream_service.experiments import calibration_figure, caveman, enron
 from haystream_service.experiments.parallel import workers
 from haystream_service.experiments.summary import mean_se

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.arrays import Longs
+from haystream.collection.graph import Graph
+from haystream.collection.item_sets import share_of
 from haystream.engines.reference import ReferenceEngine
-from haystream.events import Conditional, Covariance, Prior
-from haystream.graph import Graph
-from haystream.item_sets import share_of
+from haystream.facts.events import Conditional, Covariance, Prior
+from haystream.memory.arrays import Longs
 from haystream_service.study.models import mrf
 from haystream_service.study.models.base import Floats
 from haystream_service.study.network import Network

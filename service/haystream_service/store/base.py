@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from haystream.events import ItemFact, LeaseFact, Query, Verdict
-from haystream.posterior_tables import Changes, Tables
+from haystream.facts.events import ItemFact, LeaseFact, Query, Verdict
+from haystream.posterior.tables import Changes, Tables
 from haystream_service.store.claims import Claims, Offers
 
 
@@ -254,7 +254,7 @@ class Logs(Protocol):
     async def append_items(self, collection: str, facts: Sequence[ItemFact]) -> list[Appended]:
         """Take what records say of items; one answer for each. Idempotent.
 
-        Where it is new, all that is known of the item then (`haystream.merging`) becomes an entry of the
+        Where it is new, all that is known of the item then (`haystream.facts.merging`) becomes an entry of the
         collection's log.
         """
         ...
@@ -400,7 +400,7 @@ class Queries(Protocol):
         ...
 
     async def read_tables(self, query_id: str) -> Tables | None:
-        """The saved posterior, read in one consistent step: `posterior_tables.read` says what it means.
+        """The saved posterior, read in one consistent step: `posterior.tables.read` says what it means.
 
         What earlier versions wrote has every row. Raises `Rejected` where this one cannot read the settings.
         """

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import orjson
 
-from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
+from haystream.facts.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
 from haystream.models.common import Common
-from haystream.posterior_tables import Changes
+from haystream.posterior.tables import Changes
 from haystream_service.store.base import Note, Position, Quarantine, Span, Spans
 from haystream_service.wire import finite, times, who_is_on
 

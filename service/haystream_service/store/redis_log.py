@@ -1,7 +1,7 @@
 """Collections' logs in Redis or Valkey: a stream of what is known of items, and where each item's last entry is.
 
-Records of one item are put together in Python, by the one rule that there is (`haystream.merging`): the script
-answers what is known, and takes what was made from that only while it still is.
+Records of one item are put together in Python, by the one rule that there is (`haystream.facts.merging`): the
+script answers what is known, and takes what was made from that only while it still is.
 """
 
 import logging
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
-from haystream.errors import Rejected
-from haystream.events import ItemFact
-from haystream.merging import merge
+from haystream.facts.errors import Rejected
+from haystream.facts.events import ItemFact
+from haystream.facts.merging import merge
 from haystream_service.store.base import Appended, Logs, StoreDamaged
 from haystream_service.store.facts import encode_entry, read_entry
 from haystream_service.store.redis_calls import RedisPart, Script

@@ -10,10 +10,10 @@ from hashlib import blake2b
 import numpy as np
 import orjson
 
-from haystream.events import ItemFact, Withdrawal
-from haystream.places import in_runs
-from haystream.posterior_tables import NOBODY as NO_ROW
-from haystream.posterior_tables import Rows
+from haystream.facts.events import ItemFact, Withdrawal
+from haystream.memory.places import in_runs
+from haystream.posterior.tables import NOBODY as NO_ROW
+from haystream.posterior.tables import Rows
 from haystream_service.store.base import Change
 
 DIGEST_BYTES = 16

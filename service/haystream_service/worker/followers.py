@@ -8,9 +8,9 @@ from contextvars import Context
 from functools import partial
 from typing import Protocol
 
-from haystream.collection import Collection
-from haystream.events import ItemFact, View
-from haystream.watchers import Watchers
+from haystream.collection.collection import Collection
+from haystream.facts.events import ItemFact, View
+from haystream.query.watchers import Watchers
 from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.expected import Expected

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from haystream.footprint import bytes_of
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream_service.labelled_gauges import LABELLED_COLLECTIONS, show_largest
 from haystream_service.metrics import Metrics
 from haystream_service.worker.followers import Followers

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from haystream.engine_choice import check_supported
-from haystream.errors import QueryFailed, Rejected
-from haystream.events import Query, Status, Verdict
-from haystream.query_state import QueryState
+from haystream.facts.errors import QueryFailed, Rejected
+from haystream.facts.events import Query, Status, Verdict
+from haystream.query.engine_choice import check_supported
+from haystream.query.state import QueryState
 from haystream_service.kafka.records import OWNED, Kind, Offsets
 from haystream_service.store.base import Fenced, Note, Position, Span, Spans, StoredQuery, VerdictsLost
 from haystream_service.worker.batch import Batch, Delivery, decode

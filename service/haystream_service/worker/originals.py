@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 
-from haystream.errors import QueryFailed
-from haystream.originals import KeptOriginal, Original
-from haystream.query_state import QueryState
+from haystream.facts.errors import QueryFailed
+from haystream.query.originals import KeptOriginal, Original
+from haystream.query.state import QueryState
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.shared import Shared

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from haystream.errors import QueryFailed, Rejected
-from haystream.events import LeaseFact, Query, Status, Verdict
-from haystream.query_state import QueryState
+from haystream.facts.errors import QueryFailed, Rejected
+from haystream.facts.events import LeaseFact, Query, Status, Verdict
+from haystream.query.state import QueryState
 from haystream_service.kafka.records import Kind, Record
 from haystream_service.logs import ABOUT
 from haystream_service.store.base import Fenced, Head, Note, StoreDamaged

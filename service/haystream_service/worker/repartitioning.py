@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.structs import RecordMetadata
 
-from haystream.errors import Rejected
-from haystream.events import ItemFact, Status
-from haystream.merging import merge
+from haystream.facts.errors import Rejected
+from haystream.facts.events import ItemFact, Status
+from haystream.facts.merging import merge
 from haystream_service.errors import UserError
 from haystream_service.kafka import admin
 from haystream_service.kafka.connection import client_arguments, running

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import faust
 
-from haystream.compiled import cached
+from haystream.memory.compiled import cached
 from haystream.warm import warm
 from haystream_service.errors import UserError
 from haystream_service.kafka.admin import committed_offsets, ensure_topics, partitions_of

@@ -5,9 +5,9 @@ import logging
 from contextvars import Context
 from functools import partial
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
-from haystream.events import Query
+from haystream.facts.events import Query
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.store.snapshots import inverse_name, read_snapshot, write_snapshot
 from haystream_service.worker.exclusive import Exclusive, Turn

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from haystream.query_state import QueryState
+from haystream.query.state import QueryState
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.exclusive import Exclusive, Turn
 from haystream_service.worker.mailbox import Mailbox

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from haystream.merging import ItemLog
+from haystream.facts.merging import ItemLog
 from haystream_service.store.memory import MemoryStore
 
 BY_ITSELF = {"_claims", "_logs"}

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints
+from haystream.collection.graph import Graph
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.edge_priors import NOISE, numbers
 from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.sides import COMMON, MEAN
-from haystream.events import Prior
-from haystream.graph import Graph
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Flags, Floats, Ints
+from haystream.memory.overlay import item
 from haystream.models.base import Ends, Model, Posteriors
-from haystream.overlay import item
 
 
 class Ahead:

@@ -6,8 +6,6 @@ that, too.
 
 from typing import NamedTuple
 
-from haystream.arrays import Ints, flag_of, mark, mark_as, members_of, unmark_all
-from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import HUB_CONTACTS
 from haystream.engines.local.edge_ends import adjusted
 from haystream.engines.local.healing import Inverse
@@ -23,8 +21,19 @@ from haystream.engines.local.state import (
     State,
     Told,
 )
-from haystream.overlay import cell, entry, fetch_entry, fetch_line, fetch_own_entry, fetch_own_line, put, put_cell
-from haystream.prefetch import SOON, prefetch
+from haystream.memory.arrays import Ints, flag_of, mark, mark_as, members_of, unmark_all
+from haystream.memory.compiled import compiled, inlined
+from haystream.memory.overlay import (
+    cell,
+    entry,
+    fetch_entry,
+    fetch_line,
+    fetch_own_entry,
+    fetch_own_line,
+    put,
+    put_cell,
+)
+from haystream.memory.prefetch import SOON, prefetch
 
 
 class At(NamedTuple):

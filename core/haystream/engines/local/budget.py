@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats
 from haystream.engines.local.sides import COMMON, MEAN, REMAINING
+from haystream.memory.arrays import Floats
 
 PROMISE = 1e-4
 """No adjusted mean, of an R or a P, is farther than this from a dense solve of the same data once nobody waits for

@@ -8,8 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Flags, Floats, Ints, Marked, bits, mark_as, marked, members_of, room_for, unmark_all
-from haystream.copies import Template, bring_pages, give_back
+from haystream.collection.graph import Graph
 from haystream.engines.local.budget import EntryTolerances, Tolerances
 from haystream.engines.local.edge_priors import rows_of, whole_priors
 from haystream.engines.local.healing import Inverse, healing
@@ -29,9 +28,21 @@ from haystream.engines.local.state import (
     Told,
     Workspace,
 )
-from haystream.graph import Graph
-from haystream.held import held
-from haystream.overlay import (
+from haystream.memory.arrays import (
+    Flags,
+    Floats,
+    Ints,
+    Marked,
+    bits,
+    mark_as,
+    marked,
+    members_of,
+    room_for,
+    unmark_all,
+)
+from haystream.memory.copies import Template, bring_pages, give_back
+from haystream.memory.held import held
+from haystream.memory.overlay import (
     MOST_SPARE,
     Overlay,
     flat,

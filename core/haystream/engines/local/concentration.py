@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, Growing, Ints
-from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.sides import MEAN, REMAINING
 from haystream.engines.local.state import Edges, People, State
+from haystream.memory.arrays import Floats, Growing, Ints
+from haystream.memory.compiled import compiled
+from haystream.memory.overlay import entry
 from haystream.models.common import Common
 from haystream.models.concentration import (
     LEAST_DIVISOR,
@@ -17,7 +18,6 @@ from haystream.models.concentration import (
     log_likelihood,
     no_likelihood,
 )
-from haystream.overlay import entry
 
 LEARNED_AT_ONCE = 256
 """Up to so many screened edges the concentration is learned anew for every ranking: a tenth of a millisecond. With

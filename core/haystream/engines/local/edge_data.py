@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, change_flags, union
 from haystream.engines.local.budget import (
     EntryTolerances,
     Tolerances,
@@ -21,6 +20,7 @@ from haystream.engines.local.sides import REMAINING
 from haystream.engines.local.state import COUNTED
 from haystream.engines.local.update_item import change_edges, offer_items
 from haystream.engines.local.update_verdict import change_edge, heaviest, let_in, regress_edges
+from haystream.memory.arrays import Floats, Ints, change_flags, union
 from haystream.models.base import Model
 
 

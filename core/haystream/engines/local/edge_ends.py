@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import allocating, compiled, inlined
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State, Told
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import allocating, compiled, inlined
+from haystream.memory.overlay import cell, entry, fetch_entry, fetch_line, fetch_own_entry, fetch_own_line
+from haystream.memory.prefetch import SOON, prefetch
 from haystream.models.base import Ends
 from haystream.models.common import Common
-from haystream.overlay import cell, entry, fetch_entry, fetch_line, fetch_own_entry, fetch_own_line
-from haystream.prefetch import SOON, prefetch
 
 
 @compiled

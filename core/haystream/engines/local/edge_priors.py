@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import allocating, compiled, inlined
-from haystream.overlay import GROUP_POWER, LINE_ENTRIES, Overlay, cell, flat, put_cell, whole_table
-from haystream.prefetch import prefetch
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import allocating, compiled, inlined
+from haystream.memory.overlay import GROUP_POWER, LINE_ENTRIES, Overlay, cell, flat, put_cell, whole_table
+from haystream.memory.prefetch import prefetch
 
 
 class EdgePrior(NamedTuple):

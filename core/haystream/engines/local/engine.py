@@ -10,18 +10,7 @@ from copy import copy
 
 import numpy as np
 
-from haystream.arrays import (
-    Floats,
-    Ints,
-    Switches,
-    mark_all,
-    members_of,
-    take_all,
-    take_last,
-    union,
-    unmark_all,
-)
-from haystream.copies import Template
+from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.ahead import Ahead
 from haystream.engines.local.announce import look_closely
@@ -41,11 +30,22 @@ from haystream.engines.local.readings import LocalReadings
 from haystream.engines.local.refer import mark_reached, refer
 from haystream.engines.local.telling import last_told, leave, tell_all, tell_moved
 from haystream.engines.local.update_verdict import let_in
-from haystream.events import Prior
-from haystream.graph import Graph
+from haystream.facts.events import Prior
+from haystream.memory.arrays import (
+    Floats,
+    Ints,
+    Switches,
+    mark_all,
+    members_of,
+    take_all,
+    take_last,
+    union,
+    unmark_all,
+)
+from haystream.memory.copies import Template
+from haystream.memory.overlay import put_all
 from haystream.models import MODELS
 from haystream.models.graph_prior import prior_means
-from haystream.overlay import put_all
 
 
 class LocalEngine:

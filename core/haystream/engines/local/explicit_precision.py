@@ -3,12 +3,12 @@ on a tree)."""
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
+from haystream.collection.graph import Graph
 from haystream.engines.local.precision import Changes
 from haystream.engines.local.state import Workspace
-from haystream.errors import Code, Rejected
-from haystream.events import Covariance
-from haystream.graph import Graph
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import Covariance
+from haystream.memory.arrays import Floats, Ints
 from haystream.models.graph_prior import dense_covariance
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, mark_all_as, members_by_bit, take_all
 from haystream.engines.local.budget import LEAST_SCALE
 from haystream.engines.local.edge_data import EdgeData
 from haystream.engines.local.healing import forget_fresh, last_to_wait, let_go
@@ -27,9 +26,10 @@ from haystream.engines.local.update_growth import (
     rescale,
     take_prior,
 )
-from haystream.held import held
+from haystream.memory.arrays import Flags, Floats, Ints, mark_all_as, members_by_bit, take_all
+from haystream.memory.held import held
+from haystream.memory.overlay import entries, put_all
 from haystream.models.base import Priors
-from haystream.overlay import entries, put_all
 
 
 @dataclass(slots=True)

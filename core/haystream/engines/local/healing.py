@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Longs, Marked, mark, unmark_all
-from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import EntryTolerances
 from haystream.engines.local.solve import (
     DIAGONAL,
@@ -22,7 +20,9 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
-from haystream.overlay import Overlay, add_to, entry, flat, put, whole
+from haystream.memory.arrays import Flags, Floats, Ints, Longs, Marked, mark, unmark_all
+from haystream.memory.compiled import compiled, inlined
+from haystream.memory.overlay import Overlay, add_to, entry, flat, put, whole
 
 HEALED_AT_ONCE = 64
 """Where much is new, so many participants' entries are solved at once (some milliseconds); the others start

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from haystream.arrays import Flags, Floats, Ints, Marked, mark, unmark_all
-from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.healing import Inverse, add_strain, left_out, lower
 from haystream.engines.local.solve import (
@@ -20,8 +18,10 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
-from haystream.overlay import Overlay, add_to, entry, fetch_entry, put
-from haystream.prefetch import prefetch
+from haystream.memory.arrays import Flags, Floats, Ints, Marked, mark, unmark_all
+from haystream.memory.compiled import compiled, inlined
+from haystream.memory.overlay import Overlay, add_to, entry, fetch_entry, put
+from haystream.memory.prefetch import prefetch
 
 LEAST_DETERMINANT = 0.2
 """Of a change that is estimated: entries that are estimates themselves must not make a variance endless."""

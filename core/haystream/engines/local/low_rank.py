@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, mark
-from haystream.compiled import allocating, compiled
 from haystream.engines.local.budget import LOOSEST_COLUMN
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.healing import add_strain, lower
@@ -33,7 +31,9 @@ from haystream.engines.local.solve import (
     touched_by,
 )
 from haystream.engines.local.state import Edges, State
-from haystream.overlay import add_to
+from haystream.memory.arrays import Floats, Ints, Longs, mark
+from haystream.memory.compiled import allocating, compiled
+from haystream.memory.overlay import add_to
 
 ENTRIES_AT_FIRST = 1024
 """So many entries new columns have room for before they need more."""

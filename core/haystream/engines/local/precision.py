@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, union
 from haystream.engines.local.state import Workspace
+from haystream.memory.arrays import Floats, Ints, union
 
 ALWAYS_ONE_BY_ONE, ONE_BY_ONE = 2, 8
 """So many new edges are let in one by one, each with some local solves, half a millisecond; more than the first

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Growing, Ints, room_for, take_all, union
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
+from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER
 from haystream.engines.local.budget import prior_closeness, prior_entries
 from haystream.engines.local.healing import HEALED_AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
@@ -14,11 +14,11 @@ from haystream.engines.local.inverse_entries import change_entries, change_row
 from haystream.engines.local.precision import ALWAYS_ONE_BY_ONE, ONE_BY_ONE, Change, Changes, one_by_one
 from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state import Workspace
-from haystream.errors import Code, QueryFailed
-from haystream.events import Prior
-from haystream.graph import Graph
+from haystream.facts.errors import Code, QueryFailed
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Floats, Growing, Ints, room_for, take_all, union
+from haystream.memory.overlay import whole
 from haystream.models import MODELS
-from haystream.overlay import whole
 
 DEGREE_STEPS = 1024
 """A degree enters Q rounded down to so many steps to an octave (so below 2,048 it enters as it is): a contact more

@@ -5,8 +5,6 @@ its solution and its residuals already, so that a push only adds to them: to cop
 and back, would take longer than the pushes.
 """
 
-from haystream.arrays import Floats, Marked, bit_of, mark, members_of, unmark_all
-from haystream.compiled import compiled, inlined
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import (
     ALLOWED,
@@ -22,7 +20,9 @@ from haystream.engines.local.solve import (
     fetch_row,
 )
 from haystream.engines.local.state import People, State
-from haystream.overlay import USED, WHOLE, add_to_cell, entry
+from haystream.memory.arrays import Floats, Marked, bit_of, mark, members_of, unmark_all
+from haystream.memory.compiled import compiled, inlined
+from haystream.memory.overlay import USED, WHOLE, add_to_cell, entry
 
 
 @inlined

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.engines.contract import LargestShares
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.concentration import Concentrations, fit, fit_variance
@@ -18,12 +17,13 @@ from haystream.engines.local.sides import COMMON, MEAN, REMAINING
 from haystream.engines.local.solve import EXCEEDED
 from haystream.engines.local.state import OWN, SQUARE
 from haystream.engines.local.told_before import ToldBefore
-from haystream.errors import Code, QueryFailed
-from haystream.events import Prior
+from haystream.facts.errors import Code, QueryFailed
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Floats, Ints, Longs, Switches
+from haystream.memory.overlay import entries, rows
 from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
-from haystream.overlay import entries, rows
 
 EndsAt = Callable[[Ints, Common], Ends]
 """The ends of some edges at common quantities."""

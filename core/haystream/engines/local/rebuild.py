@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, union, unmark_all
 from haystream.engines.contract import NEVER
 from haystream.engines.local.columns import Columns
 from haystream.engines.local.healing import HEALED_AT_ONCE, heal, healing, let_wait
@@ -11,8 +10,9 @@ from haystream.engines.local.push import push_everybody
 from haystream.engines.local.sides import COMMON
 from haystream.engines.local.solve import ALLOWED, WHOLE_GRAPH_ROUNDS
 from haystream.engines.local.state import OWN, SQUARE
+from haystream.memory.arrays import Floats, union, unmark_all
+from haystream.memory.overlay import flattened, whole
 from haystream.models.base import Priors
-from haystream.overlay import flattened, whole
 
 
 def weigh(columns: Columns, precision: Precision, priors: Priors) -> None:

@@ -1,11 +1,11 @@
 """Another reference Δ₀ for side MEAN (`sides`), which says the same."""
 
-from haystream.arrays import Ints, mark
-from haystream.compiled import compiled
 from haystream.engines.local.push import exceeds
 from haystream.engines.local.sides import COMMON, MEAN
 from haystream.engines.local.state import SQUARE, State
-from haystream.overlay import add_to_cell, cell
+from haystream.memory.arrays import Ints, mark
+from haystream.memory.compiled import compiled
+from haystream.memory.overlay import add_to_cell, cell
 
 
 @compiled

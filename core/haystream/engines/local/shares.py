@@ -1,7 +1,5 @@
 """What each screened edge adds to an expectation: its additive share, from one local solve for all of them."""
 
-from haystream.arrays import Floats, Ints, Longs, Marked, flag_of, mark, put_largest, unmark_all
-from haystream.compiled import compiled, inlined
 from haystream.engines.contract import LargestShares
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.sides import MEAN
@@ -14,6 +12,8 @@ from haystream.engines.local.solve_beside import (
     take_solution,
 )
 from haystream.engines.local.state import Edges, State
+from haystream.memory.arrays import Floats, Ints, Longs, Marked, flag_of, mark, put_largest, unmark_all
+from haystream.memory.compiled import compiled, inlined
 
 
 @compiled

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints
-from haystream.compiled import compiled
-from haystream.copies import give_back
 from haystream.engines.local.solve import CONTACTS_AHEAD, System, fetch_contact, fetch_contacts, fetch_slabs
 from haystream.engines.local.state import People, State
-from haystream.overlay import cell, entry, is_whole, lines, place_of
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.compiled import compiled
+from haystream.memory.copies import give_back
+from haystream.memory.overlay import cell, entry, is_whole, lines, place_of
 
 ROUNDING_SHARE = 1e-9
 """A part of its tolerance by which a residual that was kept up by difference may be off from b − Λx."""

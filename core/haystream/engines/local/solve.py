@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Bits, Floats, Ints, Longs, bit_of, put_bit
-from haystream.compiled import compiled, inlined, viewing
-from haystream.graph import Graph
-from haystream.overlay import USED, WHOLE, Overlay, add_to, entry
-from haystream.prefetch import prefetch
+from haystream.collection.graph import Graph
+from haystream.memory.arrays import Bits, Floats, Ints, Longs, bit_of, put_bit
+from haystream.memory.compiled import compiled, inlined, viewing
+from haystream.memory.overlay import USED, WHOLE, Overlay, add_to, entry
+from haystream.memory.prefetch import prefetch
 
 VALUE, RESIDUAL, DIAGONAL, MARK = 0, 1, 2, 3
 """Columns of a participant's cell: x, r, Λ_uu, and whether the participant waits in the ring or is listed. They lie
@@ -44,7 +44,8 @@ ALLOWED, EXCEEDED = 0, 1
 class System(NamedTuple):
     """A matrix on the graph.
 
-    The contacts of u are contact[start[u] … start[u] + degree[u] − 1], over the edges incident[…] (`graph.Graph`).
+    The contacts of u are contact[start[u] … start[u] + degree[u] − 1], over the edges incident[…]
+    (`collection.graph.Graph`).
     """
 
     start: Longs

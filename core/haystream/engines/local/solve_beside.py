@@ -4,8 +4,6 @@ Solves of sources that are near one another push the same participants, by the s
 the residuals of all of them, which lie in a row of memory: to find the contacts is most of what it costs.
 """
 
-from haystream.arrays import Floats, bit_of
-from haystream.compiled import compiled, inlined
 from haystream.engines.local.solve import (
     ALLOWED,
     CONTACTS_AHEAD,
@@ -27,7 +25,9 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
-from haystream.overlay import USED, WHOLE, entry
+from haystream.memory.arrays import Floats, bit_of
+from haystream.memory.compiled import compiled, inlined
+from haystream.memory.overlay import USED, WHOLE, entry
 
 COLUMNS_BESIDE = 8
 """So many right-hand sides lie side by side: their residuals are a line of the cache."""

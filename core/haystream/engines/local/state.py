@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Bits, Floats, Ints, Longs, Marked, marked, room_for
-from haystream.copies import zeros_as_needed
+from haystream.collection.graph import Graph
 from haystream.engines.local.budget import Tolerances
 from haystream.engines.local.edge_priors import PRIOR_COLUMNS, whole_priors
 from haystream.engines.local.healing import Inverse
 from haystream.engines.local.solve import Scratch, System, scratch
 from haystream.engines.local.solve_beside import COLUMNS_BESIDE
-from haystream.graph import Graph
-from haystream.overlay import Overlay
+from haystream.memory.arrays import Bits, Floats, Ints, Longs, Marked, marked, room_for
+from haystream.memory.copies import zeros_as_needed
+from haystream.memory.overlay import Overlay
 
 
 class Edges(NamedTuple):

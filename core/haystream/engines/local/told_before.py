@@ -4,9 +4,9 @@ once more, and no score of those that do not lead has to be kept."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from haystream.arrays import Floats, Ints
 from haystream.engines.local.state import Data, Told
-from haystream.overlay import entries, put_all, put_rows, rows
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.overlay import entries, put_all, put_rows, rows
 
 
 class ToldBefore:

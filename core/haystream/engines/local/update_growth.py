@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from haystream.arrays import Flags, Floats, Ints, Marked, bit_of, mark, members_of, put_bit, unmark_all
-from haystream.compiled import compiled, inlined
 from haystream.engines.local.budget import MOVED_FAR
 from haystream.engines.local.edge_priors import (
     NOISE,
@@ -30,9 +28,11 @@ from haystream.engines.local.solve import (
 )
 from haystream.engines.local.state import OWN, SQUARE, People, State
 from haystream.engines.local.update_verdict import coefficient_of, regress
+from haystream.memory.arrays import Flags, Floats, Ints, Marked, bit_of, mark, members_of, put_bit, unmark_all
+from haystream.memory.compiled import compiled, inlined
+from haystream.memory.overlay import Overlay, add_to, cell, entry, fetch_entry, fetch_line, put
+from haystream.memory.prefetch import SOON, prefetch
 from haystream.models.base import Priors
-from haystream.overlay import Overlay, add_to, cell, entry, fetch_entry, fetch_line, put
-from haystream.prefetch import SOON, prefetch
 
 
 class Rescaling(NamedTuple):

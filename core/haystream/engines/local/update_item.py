@@ -5,8 +5,6 @@ Edge by edge (`update_verdict`) that would be as many changes, each with a colum
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark, union, unmark_all
-from haystream.compiled import compiled
 from haystream.engines.local.edge_ends import at_ends, edge_reach
 from haystream.engines.local.edge_priors import edge_prior
 from haystream.engines.local.low_rank import (
@@ -25,7 +23,9 @@ from haystream.engines.local.push import add_residual, push_side, push_unpushed
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import EXCEEDED, add_off_diagonal, add_on_diagonal
 from haystream.engines.local.state import OWN, State
-from haystream.overlay import cell
+from haystream.memory.arrays import Floats, Ints, mark, union, unmark_all
+from haystream.memory.compiled import compiled
+from haystream.memory.overlay import cell
 
 MOST_COLUMNS = 64
 """So many edges are changed at once, or all of them where they are between so many people, as those of an item

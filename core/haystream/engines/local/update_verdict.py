@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, mark
-from haystream.compiled import allocating, compiled
 from haystream.engines.local.edge_priors import NOISE, edge_prior, number
 from haystream.engines.local.healing import add_strain, lower
 from haystream.engines.local.push import push_unpushed
@@ -22,8 +20,10 @@ from haystream.engines.local.solve import (
     touched_by,
 )
 from haystream.engines.local.state import OWN, SQUARE, Data, State
-from haystream.overlay import add_to, add_to_cell, cell
-from haystream.prefetch import prefetch
+from haystream.memory.arrays import Floats, Ints, mark
+from haystream.memory.compiled import allocating, compiled
+from haystream.memory.overlay import add_to, add_to_cell, cell
+from haystream.memory.prefetch import prefetch
 
 
 @compiled

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Longs
+from haystream.memory.arrays import Floats, Longs
 from haystream.models.base import Moments
 from haystream.models.common import Common
 

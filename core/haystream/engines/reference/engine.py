@@ -13,11 +13,11 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
+from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER, LargestShares, Moved
 from haystream.engines.reference.adjustment import Adjustment, Observations, adjust, adjusted_common
-from haystream.events import Prior
-from haystream.graph import Graph
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Moments, Posteriors
 from haystream.models.common import Common, learned, rounded

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.item_sets import share_of
+from haystream.collection.item_sets import share_of
 from haystream_service.errors import UserError
 from haystream_service.study.network import Network
 

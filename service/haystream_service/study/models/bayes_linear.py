@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from haystream.engine_choice import make_engine
+from haystream.collection.item_sets import share_of
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.events import Prior, Query
-from haystream.item_sets import share_of
+from haystream.facts.events import Prior, Query
 from haystream.models import DEFAULT_PRIORS
+from haystream.query.engine_choice import make_engine
 from haystream_service.study.models.base import Build, Floats, Model, Options
 from haystream_service.study.models.tables import table
 from haystream_service.study.network import Network

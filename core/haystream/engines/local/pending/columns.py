@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches, union
-from haystream.compiled import allocating, inlined
 from haystream.engines.local.low_rank import (
     NO_COLUMNS,
     NOWHERE,
@@ -25,7 +23,9 @@ from haystream.engines.local.low_rank import (
 from haystream.engines.local.pending.parts import Parts
 from haystream.engines.local.solve import System, diagonal_of
 from haystream.engines.local.state import State
-from haystream.overlay import entry
+from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
+from haystream.memory.compiled import allocating, inlined
+from haystream.memory.overlay import entry
 
 LOOSER_FACTOR = 2.0
 """A column that was solved by less than so many times more loosely than it should be stays: as a part grows by an

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from haystream.arrays import Floats
 from haystream.engines.local.pending.parts import Parts
+from haystream.memory.arrays import Floats
 
 MOST_ON_DIAGONAL = 1.01
 """On the diagonal of such an inverse (`inverse_of`) nothing is above 1. Where more is, under extreme settings, an

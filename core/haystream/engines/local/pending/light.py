@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
 from haystream.engines.local.budget import AMPLIFIED, LIGHT_FACTOR, NEGLECTED_SHARE
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.low_rank import Columns, OnDiagonal, columns_of
 from haystream.engines.local.state import Edges
+from haystream.memory.arrays import Floats, Ints, Longs, Switches
 
 LEAST_PER_COLUMN = 4
 """So many people a crowd has for each of its columns, or more; and more edges than that a star."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, Longs, Switches
-from haystream.compiled import compiled
 from haystream.engines.local.budget import LIGHT_COLUMN_FACTOR
 from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.low_rank import NO_COLUMNS, NOWHERE, Columns, OnDiagonal, joined, loosened
 from haystream.engines.local.pending.light import Lot, Screenings, light_of, squared
 from haystream.engines.local.state import Edges
+from haystream.memory.arrays import Floats, Ints, Longs, Switches
+from haystream.memory.compiled import compiled
 
 LEAST_SHARE = 1e-10
 """What adds less to Λ than that share of what adds most there is along no column. An edge of whose screenings less

@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Ints, union
-from haystream.compiled import compiled
 from haystream.engines.local.budget import seen_tolerances
 from haystream.engines.local.edge_priors import OWN_VARIANCE, numbers
 from haystream.engines.local.low_rank import NO_COLUMNS, Columns, by_rows, columns_of, solve_columns
@@ -32,7 +30,9 @@ from haystream.engines.local.pending.squares import Taken
 from haystream.engines.local.sides import COMMON, REMAINING
 from haystream.engines.local.solve import System, diagonal_of
 from haystream.engines.local.state import OWN, State
-from haystream.overlay import entries, entry, rows
+from haystream.memory.arrays import Floats, Ints, union
+from haystream.memory.compiled import compiled
+from haystream.memory.overlay import entries, entry, rows
 
 
 class Sources(NamedTuple):

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Ints, Longs, Switches
-from haystream.compiled import allocating, compiled, inlined
+from haystream.memory.arrays import Ints, Longs, Switches
+from haystream.memory.compiled import allocating, compiled, inlined
 
 FREE, NOWHERE = -1, -1
 """Instead of a number, in a slot that nobody has; instead of a place."""

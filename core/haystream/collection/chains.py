@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from haystream.arrays import Growing, Ints
-from haystream.compiled import compiled
+from haystream.memory.arrays import Growing, Ints
+from haystream.memory.compiled import compiled
 
 
 class Chains:

@@ -3,8 +3,8 @@ nothing, and none has an object of its own."""
 
 import numpy as np
 
-from haystream.arrays import Growing
-from haystream.events import Item
+from haystream.facts.events import Item
+from haystream.memory.arrays import Growing
 
 UNKNOWN = int(np.iinfo(np.int64).min)
 """The `sent_at` of an item that says none: no year has it."""

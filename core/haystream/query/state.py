@@ -8,22 +8,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from haystream.arrays import Ints, union
-from haystream.attention import Attention, Followed
-from haystream.collection import Collection
-from haystream.engine_choice import check_size, check_supported, make_engine
+from haystream.collection.collection import Collection
+from haystream.collection.item_sets import share_of
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
-from haystream.errors import Code, Rejected
-from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
-from haystream.item_sets import share_of
-from haystream.leases import Leases
-from haystream.originals import KeptOriginal
-from haystream.posterior_tables import Changes, Size
+from haystream.facts.errors import Code, Rejected
+from haystream.facts.events import LeaseFact, Outcome, Query, Status, Verdict
+from haystream.facts.leases import Leases
+from haystream.memory.arrays import Ints, union
+from haystream.posterior.tables import Changes, Size
+from haystream.posterior.unsaved_rows import MovedRows, UnsavedRows
+from haystream.query.attention import Attention, Followed
+from haystream.query.engine_choice import check_size, check_supported, make_engine
+from haystream.query.originals import KeptOriginal
 from haystream.ranking.queue import Queue
 from haystream.ranking.ranked import Ranking
-from haystream.unsaved_rows import MovedRows, UnsavedRows
 
 EDGES_PER_VERDICT = 700
 """A verdict takes about as long as computing so many edges afresh, with everybody near: a query that starts with
@@ -500,7 +500,7 @@ class QueryState:
         )
 
     def drain(self, *, tended: bool = True) -> Changes:
-        """The rows of the tables that moved since the last drain (`posterior_tables`). Settle first.
+        """The rows of the tables that moved since the last drain (`posterior.tables`). Settle first.
 
         Without those `tended`, what only `tend` moved is left for another drain, unless this is the first; and so
         is the question whether a row is as the prior says, so that a store may do without it. Where the graph has

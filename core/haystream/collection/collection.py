@@ -1,8 +1,8 @@
 """A collection: the set of items, and the graph of participants that the items span.
 
-It follows a log, whose entries say what is known of an item from then on (`merging.ItemLog`), and it only grows:
-an item that is withdrawn keeps its place, and its pairs stay in the graph. Participants, edges and item sets are
-numbered in the order in which the items came, so all queries of a collection share one numbering, and one copy.
+It follows a log, whose entries say what is known of an item from then on (`facts.merging.ItemLog`), and it only
+grows: an item that is withdrawn keeps its place, and its pairs stay in the graph. Participants, edges and item sets
+are numbered in the order in which the items came, so all queries of a collection share one numbering, and one copy.
 Queries with one scope share a collection of just the items in it, which follows the same log.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Growing, Ints
-from haystream.events import Item, ItemFact, Withdrawal
-from haystream.graph import Graph, stable_hashes
-from haystream.item_details import ItemDetails
-from haystream.item_sets import ItemSets
-from haystream.members import Members
-from haystream.scope import Scope
+from haystream.collection.graph import Graph, stable_hashes
+from haystream.collection.item_details import ItemDetails
+from haystream.collection.item_sets import ItemSets
+from haystream.collection.members import Members
+from haystream.facts.events import Item, ItemFact, Withdrawal
+from haystream.facts.scope import Scope
+from haystream.memory.arrays import Growing, Ints
 
 
 class Collection:

@@ -15,7 +15,7 @@ from numba.core.extending import intrinsic
 from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 
-from haystream.arrays import Flags, Floats, Ints, Longs
+from haystream.memory.arrays import Flags, Floats, Ints, Longs
 
 SOON = 8
 """Of what lies anywhere a loop has fetched what it will read so many steps later. Where it has to read one thing to

@@ -24,7 +24,7 @@ from numba.core.extending import (
 from numba.core.registry import cpu_target
 from numba.core.typing.templates import AttributeTemplate
 
-from haystream.compiled import compiled
+from haystream.memory.compiled import compiled
 
 _T = TypeVar("_T", bound=tuple[Any, ...])
 

@@ -1,13 +1,13 @@
 """Which engine serves a query, and which settings none of this version can serve."""
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.explicit_precision import ExplicitPrecision
 from haystream.engines.local.prior_inverse import prior_tolerance, shared_precision
 from haystream.engines.reference import ReferenceEngine
-from haystream.errors import Code, QueryFailed, Rejected
-from haystream.events import Query
+from haystream.facts.errors import Code, QueryFailed, Rejected
+from haystream.facts.events import Query
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
 from haystream.ranking.policies import POLICIES

@@ -15,17 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Ints
+from haystream.collection.graph import Graph
 from haystream.engines.contract import Engine
 from haystream.engines.local.budget import DEFAULT_TOLERANCE
 from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance
-from haystream.events import Prior
-from haystream.graph import Graph
+from haystream.facts.events import Prior
+from haystream.memory.arrays import Floats, Ints
+from haystream.memory.places import Places
 from haystream.models import MODELS
 from haystream.models.base import Ends, without_data
 from haystream.models.common import Common
 from haystream.models.graph_prior import dense_covariance, prior_means
-from haystream.places import Places
 
 PARTICIPANT_COLUMNS = 3
 """X, the adjusted mean of R at the prior's common mean, before the constraint; O, its reach; V, its variance

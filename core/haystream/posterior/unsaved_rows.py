@@ -1,8 +1,8 @@
 """Which rows of a query's tables have moved since a store was last told, and what it is told of them."""
 
-from haystream.arrays import Ints, union
 from haystream.engines.contract import Engine
-from haystream.posterior_tables import Changes, Size, Writer
+from haystream.memory.arrays import Ints, union
+from haystream.posterior.tables import Changes, Size, Writer
 
 MOST_UNASKED = 100
 """Rows that are written with a verdict, where the graph has grown, without the question whether they are as the

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Growing, Ints
-from haystream.chains import Chains
+from haystream.collection.chains import Chains
+from haystream.memory.arrays import Growing, Ints
 
 
 class Members:

@@ -4,12 +4,12 @@ once, the original, and copied; a query's ranking is that of the prior where not
 from collections.abc import Hashable
 from dataclasses import fields, replace
 
-from haystream.arrays import Floats, Ints
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.precision import PrecisionAsItWas
 from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
-from haystream.events import Policy, Prior
+from haystream.facts.events import Policy, Prior
+from haystream.memory.arrays import Floats, Ints
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.prior_rankings import PriorRankings
 

@@ -15,6 +15,8 @@ from numba.core.registry import CPUDispatcher
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+_CORE = __package__.partition(".")[0]
+"""The package whose modules the machine code can be made of: all of it, not this folder alone."""
 COMPILER_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 """Of all that is compiled; nothing is called by address."""
 
@@ -120,7 +122,7 @@ def _made_of(module: str) -> str:
 
 @cache
 def _imports(module: str) -> frozenset[str]:
-    """The modules of this package that a module of it names in its import statements."""
+    """The modules of the core that a module of it names in its import statements."""
     named: set[str] = set()
     for statement in walk(parse(_source(module) or b"")):
         if isinstance(statement, ImportFrom) and statement.module:
@@ -128,14 +130,14 @@ def _imports(module: str) -> frozenset[str]:
             named |= {statement.module, *(f"{statement.module}.{imported.name}" for imported in statement.names)}
         elif isinstance(statement, Import):
             named |= {imported.name for imported in statement.names}
-    return frozenset(name for name in named if name.startswith(f"{__package__}.") and _source(name) is not None)
+    return frozenset(name for name in named if name.startswith(f"{_CORE}.") and _source(name) is not None)
 
 
 @cache
 def _source(module: str) -> bytes | None:
     """The text of a module, or of a package's __init__; None where there is no such module."""
     *packages, name = module.split(".")[1:]
-    folder = files(__package__).joinpath(*packages)
+    folder = files(_CORE).joinpath(*packages)
     for source in (folder / f"{name}.py", folder / name / "__init__.py"):
         if source.is_file():
             return source.read_bytes()

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.arrays import Floats, Growing, Ints, Longs
-from haystream.chains import Chains
-from haystream.compiled import allocating
-from haystream.prefetch import SOON, prefetch
+from haystream.collection.chains import Chains
+from haystream.memory.arrays import Floats, Growing, Ints, Longs
+from haystream.memory.compiled import allocating
+from haystream.memory.prefetch import SOON, prefetch
 
 SHARE_UNIT = 2.0**-36
 """What an item of k edges adds to each of them, 1/k, is rounded to a multiple of this. Sums of such multiples are

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Floats, Ints, Longs
-from haystream.compiled import allocating, compiled, inlined
-from haystream.copies import zeros_as_needed
-from haystream.prefetch import prefetch
+from haystream.memory.arrays import Floats, Ints, Longs
+from haystream.memory.compiled import allocating, compiled, inlined
+from haystream.memory.copies import zeros_as_needed
+from haystream.memory.prefetch import prefetch
 
 LINE_ENTRIES = 2
 """Entries of a column where few differ: with one it takes more to find them. Where many do, lines of one hold less

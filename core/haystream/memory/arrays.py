@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from haystream.compiled import allocating, compiled, inlined, viewing
+from haystream.memory.compiled import allocating, compiled, inlined, viewing
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.collection import Collection
+from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.budget import PROMISE
 from haystream.ranking.queue import Queue

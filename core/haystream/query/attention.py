@@ -8,18 +8,18 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from haystream.arrays import Ints, union
-from haystream.collection import Collection
-from haystream.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
+from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
-from haystream.events import Query
+from haystream.facts.events import Query
+from haystream.memory.arrays import Ints, union
 from haystream.models import MODELS
-from haystream.originals import without_watch_list
+from haystream.query.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
+from haystream.query.originals import without_watch_list
+from haystream.query.watchers import Standing, Watchers
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.queue import Queue
 from haystream.ranking.unreached import Unreached, at_most
-from haystream.watchers import Standing, Watchers
 
 MOST_NOTED = 64
 """Of so many settlings, at most, it is noted whom they moved, where that is one in so many at most; else everybody

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.arrays import Growing, Ints, Longs
-from haystream.compiled import compiled
-from haystream.events import Pair
+from haystream.facts.events import Pair
+from haystream.memory.arrays import Growing, Ints, Longs
+from haystream.memory.compiled import compiled
 
 
 def stable_hashes(texts: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:

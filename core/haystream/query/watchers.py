@@ -14,9 +14,9 @@ from weakref import ref
 
 import numpy as np
 
-from haystream.arrays import SPARE, Flags, Floats, Growing, Ints, Longs, Switches
-from haystream.collection import Collection
-from haystream.concern import MARGIN, MOST_ENTRIES, MOST_PAIRS, Mark, news_since
+from haystream.collection.collection import Collection
+from haystream.memory.arrays import SPARE, Flags, Floats, Growing, Ints, Longs, Switches
+from haystream.query.concern import MARGIN, MOST_ENTRIES, MOST_PAIRS, Mark, news_since
 from haystream.ranking.first import First
 from haystream.ranking.unreached import HIGH, Unreached
 

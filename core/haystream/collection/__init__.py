@@ -1,0 +1,1 @@
+"""The items of a collection, and the graph that they span."""

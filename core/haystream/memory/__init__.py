@@ -1,0 +1,1 @@
+"""Arrays in memory, and how compiled loops get at them."""
