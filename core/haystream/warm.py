@@ -54,5 +54,6 @@ def _fold(settings: Query) -> None:
     in_runs(place, np.zeros((len(place), 1), np.uint32))
     report(query)
     # What is late, on a graph that is larger.
+    Tournament().foreseen(0.0)
     Tournament().retire(np.zeros(TERMS))
     OwnSets(query.collection.sets, np.zeros(0, np.int64), np.zeros(0, np.uint64)).next(0, 1)

@@ -47,6 +47,20 @@ def test_an_empty_tournament_has_nobody() -> None:
     assert Tournament().totals().tolist() == [0.0, 0.0, 0.0]
 
 
+def test_who_moves_with_the_common_mean_is_foreseen_to_score_in_proportion() -> None:
+    tournament, ties = Tournament(), of_entries(np.zeros(5, np.uint64))
+    tournament.resize(5, ties)
+    score = np.array([0.4, 0.3, -np.inf, 0.2, 0.1])
+    mean, slope = np.array([0.4, 0.1, 0.1, 0.0, 0.1]), np.array([0.0, 1.0, 1.0, 0.0, 1.0])
+    left = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    terms = np.column_stack([left * mean, np.zeros(5), left * slope])
+    tournament.set(np.arange(5, dtype=np.int32), score, terms, ties)
+    at, foreseen = tournament.foreseen(0.1)
+    assert at.tolist() == [0, 1, 3, 4]
+    np.testing.assert_allclose(foreseen, [0.4, 0.6, 0.2, 0.2])
+    np.testing.assert_allclose(tournament.foreseen(-0.2)[1], [0.4, 0.0, 0.2, 0.0])
+
+
 def test_what_a_large_one_says_depends_on_its_entries_alone() -> None:
     """Of four levels, grown and changed bit by bit: as one that was told all at once, to the last bit."""
     rng, size = np.random.default_rng(0), 5000

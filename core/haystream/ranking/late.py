@@ -1,9 +1,10 @@
 """What may be late where the common quantities move, so that no verdict waits until everything is scored again.
 
 Scores are made at rounded common quantities (`models.common.rounded`), and where these go a step on, the scores of
-all sets move. On a large graph that is hundreds of thousands. Then those are scored at once that were the best, and
-whatever a verdict has moved; all others are out of the ranking, *late*, until there is time. What they add to the
-totals is moved on meanwhile: what is expected exactly, but for means at 0 or 1, and its variance to first order.
+all sets move. On a large graph that is hundreds of thousands. Then those are scored at once that will be the best,
+as far as can be foreseen, and whatever a verdict has moved; all others are out of the ranking, *late*, until there
+is time. What they add to the totals is moved on meanwhile: what is expected exactly, but for means at 0 or 1, and
+its variance to first order.
 """
 
 import math
@@ -17,13 +18,12 @@ from haystream.models.common import Common
 from haystream.ranking.prior_rankings import PriorRanking
 from haystream.ranking.tournament import TERMS
 
-AT_ONCE = 8192
-"""So many sets are scored at once in any case: two milliseconds, about."""
+AT_ONCE = 2048
+"""So many sets are scored at once in any case: half a millisecond, about."""
 
-CANDIDATES = 4096
-"""Of more, so many are, the best as they stood before. A step is half an octave of the odds, which moves who has
-more verdicts less than who has none; who is among the first fifty was among these, but where nearly all scores are
-near 1."""
+CANDIDATES = 2048
+"""So many entries may lead. Of more than AT_ONCE sets half as many are scored at once, those that are foreseen to
+be best (`tournament.foresee`)."""
 
 LATE_AT_ONCE = 2048
 """So many late ones are scored in a turn: a millisecond or two."""

@@ -24,6 +24,10 @@ REASONS_SHIFT = 0.01
 more."""
 
 
+SETS_KEPT = 128
+"""Of so many sets reasons are kept: who is among the first now and then need not be looked at each time."""
+
+
 class _Largest(NamedTuple):
     """The largest shares of a set, largest first, and the shift of the common mean that they were read at.
 
@@ -38,7 +42,7 @@ class _Largest(NamedTuple):
 
 
 class Reasons:
-    """Of the sets that were last asked for, unless their posterior has moved since."""
+    """Of the sets that were last asked for, and some before, unless their posterior has moved since."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
@@ -60,8 +64,11 @@ class Reasons:
         new = [which for which in sets if not self._holds(which, shift)]
         if new:
             self._known.update(zip(new, self._read(engine, new, shift), strict=True))
-        self._known = {which: self._known[which] for which in sets}
-        return self._named(engine, shift) if sets else []
+        for which in sets:
+            self._known[which] = self._known.pop(which)  # the last to be let go
+        for which in list(self._known)[: -max(SETS_KEPT, len(sets))]:
+            del self._known[which]
+        return self._named(engine, [self._known[which] for which in sets], shift) if sets else []
 
     def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> list[_Largest]:
         """The largest shares of each of these sets, afresh."""
@@ -76,9 +83,9 @@ class Reasons:
         known = self._known.get(which)
         return known is not None and (len(known.edges) < SHARES_KEPT or abs(shift - known.shift) <= REASONS_SHIFT)
 
-    def _named(self, engine: Engine, shift: float) -> list[tuple[Share, ...]]:
-        """Those to name of each set that is known, as they are at this shift."""
-        known, names = self._known.values(), self._collection.graph.names_of
+    def _named(self, engine: Engine, known: list[_Largest], shift: float) -> list[tuple[Share, ...]]:
+        """Those to name of each of some sets, as they are at this shift."""
+        names = self._collection.graph.names_of
         edges, factors = (np.concatenate(columns) for columns in zip(*(each[1:] for each in known), strict=True))
         with np.errstate(over="ignore", invalid="ignore"):  # no number where all verdicts have been retracted
             shares = factors * (engine.readings.deviations(edges) - shift)

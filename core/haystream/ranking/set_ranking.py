@@ -48,6 +48,11 @@ def enough_lead(own: Leaders, by_prior: Leaders, score: float, most: int) -> boo
     return int(np.count_nonzero(own.score >= score)) + int(np.count_nonzero(by_prior.score >= score)) >= most
 
 
+def _last_of(scores: Floats, most: int) -> float:
+    """The least of the best so many scores; −inf where there are fewer."""
+    return float(np.partition(scores, -most)[-most]) if len(scores) >= most else -math.inf
+
+
 class SetRanking:
     """Who leads, and the totals, as they were when `rescore` was last called."""
 
@@ -161,7 +166,9 @@ class SetRanking:
             self._score_all(common, rest)
         else:
             due = self._take_common(common, due) if moved else due
-            self._score_moved(due, rest, np.concatenate([rest[known], *self._entered]), anew=moved)
+            self._score_moved(due, rest, np.concatenate([rest[known], *self._entered]))
+            if moved:  # who was foreseen to lead may score less than that
+                self._least = min(self._least, self._last_of_best(CANDIDATES // 2))
             self._count_new()
         self._new, self._entered = [], []
         if isinstance(engine, LocalEngine):
@@ -189,13 +196,13 @@ class SetRanking:
         self._new.append(own.own(rest))
         return rest, known
 
-    def _score_moved(self, due: Ints, rest: Ints, before: Ints, *, anew: bool) -> None:
+    def _score_moved(self, due: Ints, rest: Ints, before: Ints) -> None:
         """Score the sets with entries at these places, and those of `rest`, which have none. `before`: those that
-        were rest, whose part in its sum is to go. `anew`: what all share has moved."""
+        were rest, whose part in its sum is to go."""
         if len(before):
             self._take_from_rest(before)
         self.own.flags.data[due] = 0
-        terms, stays = self._score_some(due, rest, anew=anew)
+        terms, stays = self._score_some(due, rest)
         self._rest_terms = self._rest_terms + terms[stays].sum(axis=0)
         if self._late:
             self._late.rest_terms += terms[stays & (rest < self._late.made)].sum(axis=0)
@@ -253,12 +260,9 @@ class SetRanking:
         the best, and those that are `due`. All others are `late`."""
         before, self._common, prior, own = self._common, common, self.prior, self.own
         assert before is not None
-        self._late, self.first, self._least = LateSets(*self._read, common), None, -math.inf
+        self._late, self.first = LateSets(*self._read, common), None
         shift = common.mean_shift - before.mean_shift
-        moved, best = moved_on(shift, common.base_rate), self._best_entries(due)
-        if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
-            others = own.uncounted()
-            self._make_rest(others[~best[others]])
+        moved, best = moved_on(shift, common.base_rate), self._best_at(shift, due)
         self._tournament.retire(moved)
         own.flags.data[own.all_entries()] = LATE
         self._rest_terms = self._rest_terms + self._rest_terms[-1] * moved
@@ -267,7 +271,7 @@ class SetRanking:
             self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved
             made = prior.made(self.policy, common)
             self._base = made or prior.glimpse(self.policy, common, self._base, shift)
-        return np.flatnonzero(best).astype(np.int32)
+        return best
 
     @property
     def late(self) -> bool:
@@ -371,22 +375,24 @@ class SetRanking:
         if self.first and self.first.changes_with(which, score):
             self.first = None
 
-    def _best_entries(self, due: Ints) -> Switches:
-        """Whether an entry is among the best, as many as may lead, or those that are `due`; by its place."""
-        score = self._scores[: self.own.entries]
-        best = (score >= self._last_of_best()) & (score > -np.inf)
-        best[due] = True
-        return best
+    def _best_at(self, shift: float, due: Ints) -> Ints:
+        """The places of the entries that are foreseen to be best once the common mean has moved by so much, half as
+        many as may lead, and of those that are `due`, ascending.
+
+        As many as may lead are foreseen to score so much that from here on the rest is to score less.
+        """
+        at, score = self._tournament.foreseen(shift)
+        self._least = _last_of(score, CANDIDATES) if self.own.keeps_rest else -math.inf
+        return union(at[score >= _last_of(score, CANDIDATES // 2)], due)
 
     def _least_of_best(self) -> float:
-        """The same as `_last_of_best`; −inf where no rest is kept."""
-        return self._last_of_best() if self.own.keeps_rest else -math.inf
+        """What the last of as many entries as may lead scores; −inf where there are fewer, or no rest is kept."""
+        return self._last_of_best(CANDIDATES) if self.own.keeps_rest else -math.inf
 
-    def _last_of_best(self) -> float:
-        """What the last of as many entries as may lead scores; −inf where there are fewer."""
+    def _last_of_best(self, most: int) -> float:
+        """What the last of the best so many entries scores; −inf where there are fewer."""
         score = self._scores[: self.own.entries]
-        score = score[score > -np.inf]  # among many that are alike it takes much longer to find
-        return float(np.partition(score, -CANDIDATES)[-CANDIDATES]) if len(score) >= CANDIDATES else -math.inf
+        return _last_of(score[score > -np.inf], most)  # among many that are alike it takes much longer to find
 
     def _thin_out(self) -> None:
         """Where there are many more entries than may lead, make the others rest, but for those that are counted,

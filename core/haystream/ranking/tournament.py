@@ -168,6 +168,20 @@ def move_on(places: Places, moved: Floats) -> None:
 
 
 @compiled
+def foresee(score: Floats, terms: Floats, shift: float, at: Ints, foreseen: Floats) -> int:
+    """Find the entries with a score above −inf, and what these will score, about, once the common mean has moved by
+    so much: as if scores were in proportion to means. Returns how many they are."""
+    count = 0
+    for i in range(len(at)):
+        if score[i] > -np.inf:
+            mean, slope = terms[i, 0], terms[i, TERMS - 1]
+            moved = shift * slope / mean if mean > 0.0 else 0.0
+            at[count], foreseen[count] = i, score[i] + abs(score[i]) * max(moved, -1.0)
+            count += 1
+    return count
+
+
+@compiled
 def push(places: Places, ties: Ties, heap: Longs, count: int, place: int) -> int:
     """Put a place into a heap of `count`; return how many it has now."""
     at = count
@@ -252,6 +266,13 @@ class Tournament:
         """
         self.places.score[:] = -np.inf
         move_on(self.places, moved)
+
+    def foreseen(self, shift: float) -> tuple[Ints, Floats]:
+        """The entries with a score above −inf, ascending, and about what these will score once the common mean has
+        moved by so much (`set_scores.score_sets`' terms say how means move), shape (k,) each."""
+        at, foreseen = np.empty(self.size, np.int32), np.empty(self.size)
+        count = foresee(self.places.score, self.places.terms, shift, at, foreseen)
+        return at[:count], foreseen[:count]
 
     def totals(self) -> Floats:
         """The sums of the terms over all entries, shape (TERMS,)."""
