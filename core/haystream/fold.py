@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from haystream.collection.collection import Collection
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.errors import Code, Rejected
 from haystream.facts.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
 from haystream.facts.leases import Leases

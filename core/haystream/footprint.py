@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from haystream.collection.collection import Collection
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision
 from haystream.memory.arrays import Growing
 from haystream.query.originals import Original
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision
 from haystream.facts.events import Prior, View
 from haystream.memory.arrays import Floats
 from haystream.posterior.tables import settled_inverse

@@ -9,7 +9,7 @@ import pytest
 from support.compiled import callable_here
 from support.data import DATA
 
-from haystream.engines.local.sides import MEAN
+from haystream.engines.local.solves.sides import MEAN
 from haystream.facts.events import Conditional, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.overlay import add_to, add_to_cell

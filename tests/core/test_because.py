@@ -8,7 +8,7 @@ import pytest
 from support.dense import TIGHT, dense_of
 from support.histories import MODELS, item, verdict
 
-from haystream.engines.local.budget import PROMISE
+from haystream.engines.local.solves.budget import PROMISE
 from haystream.facts.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS

@@ -9,9 +9,10 @@ from support.dense import dense_of
 from support.histories import MODELS, fold, item, verdict
 from support.told import Stored
 
-from haystream.engines.local import LocalEngine, budget
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
-from haystream.engines.local.state import AT_MEAN, AT_REACH
+from haystream.engines.local import LocalEngine
+from haystream.engines.local.solves import budget
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
+from haystream.engines.local.state.state import AT_MEAN, AT_REACH
 from haystream.facts.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints

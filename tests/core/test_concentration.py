@@ -12,7 +12,7 @@ from scipy.special import betaln
 from support.dense import TIGHT, solve
 from support.histories import fold, item, verdict
 
-from haystream.engines.local.concentration import LEARNED_AT_ONCE
+from haystream.engines.local.readings.concentration import LEARNED_AT_ONCE
 from haystream.facts.events import Event, Outcome, Query
 from haystream.fold import step
 from haystream.models import DEFAULT_PRIORS

@@ -14,9 +14,9 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, facts, item, line, priors, priors_in_range, verdict
 
 from haystream.collection.collection import Collection
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
-from haystream.engines.local.growth import Growth
-from haystream.engines.local.prior_inverse import MOST_UNREAD, shared_precisions
+from haystream.engines.local.changes.growth import Growth
+from haystream.engines.local.inverse.prior_inverse import MOST_UNREAD, shared_precisions
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.facts.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints, Switches
@@ -182,7 +182,7 @@ def test_who_was_not_told_of_too_many_changes_starts_afresh() -> None:
     for query in state.queries.values():
         query.finish()
     with (
-        mock.patch("haystream.engines.local.precision.MOST_BEHIND", 3),
+        mock.patch("haystream.engines.local.inverse.precision.MOST_BEHIND", 3),
         mock.patch.object(Growth, "rebuild", autospec=True, side_effect=Growth.rebuild) as rebuilt,
     ):
         for number in range(6):

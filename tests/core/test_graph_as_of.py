@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision
 
 people = st.integers(0, 12).map("p{:02d}".format)
 pairs = st.lists(st.tuples(people, people).filter(lambda pair: pair[0] < pair[1]), max_size=40)

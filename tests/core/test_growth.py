@@ -11,10 +11,10 @@ from support.histories import MODELS, item, verdict
 
 from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
-from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.precision import ONE_BY_ONE
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.inverse.precision import ONE_BY_ONE
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
+from haystream.engines.local.state.edge_priors import edge_prior
 from haystream.facts.events import Conditional, ModelName, Outcome, Query
 from haystream.memory.arrays import Floats
 from haystream.memory.overlay import count_lines, flat
@@ -118,7 +118,7 @@ def test_growth_that_was_broken_off_is_taken_in_by_whoever_comes_next(new: int, 
     for _ in range(new):
         grow(collection, rng)
     with (
-        mock.patch(f"haystream.engines.local.prior_inverse.{at}", side_effect=MemoryError) as wanted,
+        mock.patch(f"haystream.engines.local.inverse.prior_inverse.{at}", side_effect=MemoryError) as wanted,
         suppress(MemoryError),
     ):
         one.finish()

@@ -9,7 +9,7 @@ from support.histories import item, verdict
 from haystream.collection.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.prior_inverse import GraphPrecision
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision
 from haystream.facts.events import ModelName, Outcome, Query
 from haystream.memory.overlay import flat
 from haystream.models import DEFAULT_PRIORS

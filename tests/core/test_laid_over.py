@@ -6,16 +6,7 @@ from support.compiled import callable_here
 from support.seeds import seeds
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.edge_priors import (
-    NOISE,
-    PRIOR_COLUMNS,
-    edge_prior,
-    numbers,
-    put_number,
-    rows_of,
-    whole_priors,
-)
-from haystream.engines.local.solve import (
+from haystream.engines.local.solves.solve import (
     RESIDUAL,
     VALUE,
     add_off_diagonal,
@@ -24,6 +15,15 @@ from haystream.engines.local.solve import (
     scratch,
     solve,
     system,
+)
+from haystream.engines.local.state.edge_priors import (
+    NOISE,
+    PRIOR_COLUMNS,
+    edge_prior,
+    numbers,
+    put_number,
+    rows_of,
+    whole_priors,
 )
 from haystream.memory.arrays import bits
 from haystream.memory.overlay import BITS, LINE_ENTRIES, flat, over, whole

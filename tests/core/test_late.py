@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.histories import MODELS, item
 
-from haystream.engines.local.budget import PROMISE
+from haystream.engines.local.solves.budget import PROMISE
 from haystream.facts.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS

@@ -9,8 +9,8 @@ import pytest
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
+from haystream.engines.local.changes.growth import Growth
 from haystream.engines.local.engine import LocalEngine
-from haystream.engines.local.growth import Growth
 from haystream.facts.errors import Code, QueryFailed
 from haystream.facts.events import ModelName, Outcome, Prior, Query, Withdrawal
 from haystream.fold import State, step

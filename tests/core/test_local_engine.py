@@ -11,12 +11,12 @@ from support.dense import CLOSE, TIGHT, assert_agrees, dense_of
 from support.histories import ASYMMETRIC, MODELS, fold, histories, item, line, verdict
 
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import COMMON_SHIFT, DEFAULT_TOLERANCE
-from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, rows_of
-from haystream.engines.local.prior_inverse import shared_precision, shared_precisions
-from haystream.engines.local.refer import refer
-from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.state import SQUARE
+from haystream.engines.local.changes.refer import refer
+from haystream.engines.local.inverse.prior_inverse import shared_precision, shared_precisions
+from haystream.engines.local.solves.budget import COMMON_SHIFT, DEFAULT_TOLERANCE
+from haystream.engines.local.solves.sides import COMMON, MEAN
+from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, rows_of
+from haystream.engines.local.state.state import SQUARE
 from haystream.facts.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import take_all
@@ -199,7 +199,7 @@ def test_many_new_edges_may_come_at_once(model: ModelName, correlation: float) -
     """What they do to the inverses is estimated, and right again when all is finished; nothing is solved afresh."""
     state, query = line_of_fifty(model, correlation)
     rng = np.random.default_rng(6)
-    with mock.patch("haystream.engines.local.prior_inverse.LARGELY_NEW", 0):
+    with mock.patch("haystream.engines.local.inverse.prior_inverse.LARGELY_NEW", 0):
         for number in range(80):
             grow_and_judge(state, number, rng, people=70)
             if number % 8 == 7:
@@ -277,7 +277,7 @@ def test_a_new_edge_may_come_where_an_estimate_is_not_yet_healed(
 ) -> None:
     """So many contacts away from the new edges whose effect was estimated: healing still gets past it."""
     state, query = line_of_fifty(model, correlation)
-    with mock.patch("haystream.engines.local.prior_inverse.LARGELY_NEW", 0):
+    with mock.patch("haystream.engines.local.inverse.prior_inverse.LARGELY_NEW", 0):
         for k in range(3):
             step(state, item(f"many{k}", f"new{k}", "p010"))
         query.settle()

@@ -10,14 +10,14 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, fold, item, line, verdict
 from support.solves import Solves
 
-from haystream.engines.local import update_item
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, PROMISE
-from haystream.engines.local.low_rank import LowRank, at_people, low_rank
+from haystream.engines.local.changes import update_item
+from haystream.engines.local.inverse.low_rank import LowRank, at_people, low_rank
 from haystream.engines.local.pending import columns as pending_columns
 from haystream.engines.local.pending.light import screenings
 from haystream.engines.local.pending.parts import Parts, parts_of
-from haystream.engines.local.solve import ALLOWED
-from haystream.engines.local.state import Edges
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, PROMISE
+from haystream.engines.local.solves.solve import ALLOWED
+from haystream.engines.local.state.state import Edges
 from haystream.facts.errors import QueryFailed
 from haystream.facts.events import Event, Item, ModelName, Outcome, Query
 from haystream.memory.arrays import Floats

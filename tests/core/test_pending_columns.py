@@ -10,12 +10,12 @@ from support.dense import assert_agrees
 from support.histories import MODELS, Handed, fold, histories_with_pending, item, line, play, verdict
 from support.solves import Solves
 
-from haystream.engines.local.low_rank import Columns
+from haystream.engines.local.inverse.low_rank import Columns
 from haystream.engines.local.pending import columns as pending_columns
 from haystream.engines.local.pending.columns import LOOSER_FACTOR, PendingColumns
 from haystream.engines.local.pending.parts import Parts
-from haystream.engines.local.solve import System
-from haystream.engines.local.state import State as EngineState
+from haystream.engines.local.solves.solve import System
+from haystream.engines.local.state.state import State as EngineState
 from haystream.facts.events import Event, ModelName, Outcome, Query
 from haystream.fold import State
 from haystream.memory.arrays import Floats, Ints

@@ -9,13 +9,19 @@ from hypothesis import strategies as st
 from support.dense import TIGHT, Floats
 from support.histories import fold, item, verdict
 
-from haystream.engines.local.budget import AMPLIFIED, DEFAULT_TOLERANCE, LIGHT_FACTOR, NEGLECTED_SHARE, PROMISE
-from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
-from haystream.engines.local.low_rank import Columns
+from haystream.engines.local.inverse.low_rank import Columns
 from haystream.engines.local.pending.inverse import between_columns
 from haystream.engines.local.pending.light import LEAST_PER_COLUMN, Lot, light_of, screenings
 from haystream.engines.local.pending.parts import Parts, parts_of
-from haystream.engines.local.state import Edges
+from haystream.engines.local.solves.budget import (
+    AMPLIFIED,
+    DEFAULT_TOLERANCE,
+    LIGHT_FACTOR,
+    NEGLECTED_SHARE,
+    PROMISE,
+)
+from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, numbers
+from haystream.engines.local.state.state import Edges
 from haystream.facts.events import Item, ModelName, Outcome, Query
 from haystream.memory.arrays import Ints
 from haystream.memory.overlay import entries

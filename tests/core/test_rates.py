@@ -10,7 +10,7 @@ from support.dense import TIGHT, Floats, dense_of, precision
 from support.histories import facts, fold, histories, item, line, verdict
 
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.telling import told_at
+from haystream.engines.local.readings.telling import told_at
 from haystream.facts.errors import Code, Rejected
 from haystream.facts.events import Covariance, Event, Outcome, Query
 from haystream.fold import State, step

@@ -6,9 +6,9 @@ from support.dense import TIGHT
 from support.histories import MODELS, fold, item, line, verdict
 
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.shares import count_near
-from haystream.engines.local.solve import ALLOWED, EXCEEDED, MARK, RESIDUAL, VALUE, Scratch, System, scratch
-from haystream.engines.local.solve_beside import (
+from haystream.engines.local.readings.shares import count_near
+from haystream.engines.local.solves.solve import ALLOWED, EXCEEDED, MARK, RESIDUAL, VALUE, Scratch, System, scratch
+from haystream.engines.local.solves.solve_beside import (
     COLUMNS_BESIDE,
     begin_beside,
     forget_beside,

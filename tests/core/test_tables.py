@@ -11,8 +11,8 @@ from support.histories import MODELS, facts, histories, item, line, verdict
 from support.seeds import alike
 from support.told import Stored
 
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
-from haystream.engines.local.prior_inverse import prior_tolerance, shared_precision
+from haystream.engines.local.inverse.prior_inverse import prior_tolerance, shared_precision
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.facts.events import Covariance, Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
@@ -178,7 +178,7 @@ def test_rows_are_fresh_when_estimated_growth_is_healed(model: ModelName, correl
     for each in line(59):
         step(state, each)
     query.finish()
-    with mock.patch("haystream.engines.local.prior_inverse.LARGELY_NEW", 0):
+    with mock.patch("haystream.engines.local.inverse.prior_inverse.LARGELY_NEW", 0):
         for number in range(150):
             step(state, item(f"c{number}", *(f"p{end:03d}" for end in rng.choice(60, 2, replace=False))))
             outcome = Outcome.RELEVANT if rng.random() < 0.4 else Outcome.IRRELEVANT

@@ -11,7 +11,7 @@ from tests.core.test_concern import STILL, World, settings
 
 from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.events import (
     Action,
     Event,

@@ -10,7 +10,7 @@ import pytest
 from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
-from haystream.engines.local import solve
+from haystream.engines.local.solves import solve
 from haystream.facts.errors import Code, QueryFailed
 from haystream.facts.events import Item, ModelName, Outcome, Query
 from haystream.fold import State, step
@@ -52,7 +52,7 @@ def test_a_correlation_near_1_ends_instead_of_never_returning(correlation: float
 def few_steps() -> Iterator[None]:
     with (
         mock.patch.object(solve, "MOST_STEPS", 400),
-        mock.patch("haystream.engines.local.rebuild.WHOLE_GRAPH_ROUNDS", 0),
+        mock.patch("haystream.engines.local.changes.rebuild.WHOLE_GRAPH_ROUNDS", 0),
     ):
         yield
 

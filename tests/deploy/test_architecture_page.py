@@ -2,6 +2,7 @@
 where the page says."""
 
 import re
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -20,7 +21,6 @@ NAMED = {
         "core/haystream",
         "core/haystream/engines",
         "core/haystream/engines/local",
-        "core/haystream/engines/local/pending",
         "service/haystream_service",
         "service/haystream_service/worker",
     ],
@@ -29,6 +29,14 @@ def test_every_file_is_on_the_map(folder: str) -> None:
     there = {path.stem for path in (ROOT / folder).iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
     lacking = {stem for stem in there if not any(fnmatch(stem, name.removesuffix(".py")) for name in NAMED)}
     assert lacking == {"__init__"}
+
+
+def test_import_linter_holds_the_layers_of_every_folder_of_the_core() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    held = [name for contract in contracts if contract.get("exhaustive") for name in contract["containers"]]
+    core = ROOT / "core"
+    folders = {".".join(path.parent.relative_to(core).parts) for path in core.rglob("*.py")}
+    assert folders - {name for name in held if held.count(name) == 1} == set()
 
 
 def test_every_file_that_a_page_names_is_there() -> None:

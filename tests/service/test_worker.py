@@ -14,8 +14,8 @@ from support.world import Process, World, item, story, verdict
 from typing_extensions import override
 
 from haystream.collection.collection import Collection
-from haystream.engines.local import precision, prior_inverse
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
+from haystream.engines.local.inverse import precision, prior_inverse
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.facts.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
 from haystream.facts.scope import Scope
 from haystream.models import DEFAULT_PRIORS

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.world import World
 
-from haystream.engines.local.prior_inverse import GraphPrecision, shared_precisions
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision, shared_precisions
 from haystream.facts.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore

@@ -3,7 +3,7 @@
 from typing import Any
 from unittest import mock
 
-from haystream.engines.local.low_rank import Columns
+from haystream.engines.local.inverse.low_rank import Columns
 from haystream.memory.arrays import Floats
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.posterior.tables import (
     EDGE_COLUMNS,
     NOBODY,

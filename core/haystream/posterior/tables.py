@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from haystream.collection.graph import Graph
 from haystream.engines.contract import Engine
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
-from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.events import Prior
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.places import Places

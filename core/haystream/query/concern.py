@@ -12,7 +12,7 @@ behind its collection as long as what came leaves its first items, and their ord
 - anything, where it has fewer items than it may offer, or is behind by so much that a verdict would be late.
 
 What a new pair does to what is believed near it is small, unless one of the two stands out: then the pair's own
-item would be among the first (`engines.local.ahead`). The rest of it is seen when the query catches up.
+item would be among the first (`engines.local.readings.ahead`). The rest of it is seen when the query catches up.
 """
 
 from collections.abc import Hashable, Iterable, Set
@@ -23,7 +23,7 @@ import numpy as np
 
 from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import PROMISE
+from haystream.engines.local.solves.budget import PROMISE
 from haystream.ranking.queue import Queue
 
 MOST_PAIRS = 16

@@ -3,8 +3,8 @@
 from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.explicit_precision import ExplicitPrecision
-from haystream.engines.local.prior_inverse import prior_tolerance, shared_precision
+from haystream.engines.local.inverse.explicit_precision import ExplicitPrecision
+from haystream.engines.local.inverse.prior_inverse import prior_tolerance, shared_precision
 from haystream.engines.reference import ReferenceEngine
 from haystream.facts.errors import Code, QueryFailed, Rejected
 from haystream.facts.events import Query

@@ -12,7 +12,7 @@ from haystream.collection.collection import Collection
 from haystream.collection.item_sets import share_of
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
-from haystream.engines.local.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
 from haystream.facts.errors import Code, Rejected
 from haystream.facts.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.facts.leases import Leases

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from haystream.collection.collection import Collection
-from haystream.engines.local.ahead import Ahead
+from haystream.engines.local.readings.ahead import Ahead
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.places import NOWHERE
 from haystream.ranking.scoring import Source, score_all

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from haystream.collection.collection import Collection
 from haystream.collection.graph import Graph
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.errors import Code
 from haystream.facts.events import Item, ItemFact, Query, View
 from haystream.posterior.tables import Posterior, read

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance
 from haystream.facts.errors import QueryFailed
 from haystream.facts.events import Prior, View
 from haystream.memory.arrays import Floats

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from haystream.collection.item_sets import share_of
-from haystream.engines.local.prior_inverse import shared_precisions
+from haystream.engines.local.inverse.prior_inverse import shared_precisions
 from haystream.facts.events import Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS

@@ -312,6 +312,6 @@ def bench_api(
 
 def _tolerance(tolerance: float | None) -> float:
     """The tolerance that was asked for; the engine's own where none was."""
-    from haystream.engines.local.budget import DEFAULT_TOLERANCE
+    from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 
     return DEFAULT_TOLERANCE if tolerance is None else tolerance

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeGuard
 
 from rich.table import Table
 
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.errors import Code, QueryFailed, Rejected
 from haystream.facts.events import Event, Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream.fold import State, step

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.errors import Rejected
 from haystream_service.kafka.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.metrics import Metrics

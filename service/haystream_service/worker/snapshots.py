@@ -6,7 +6,7 @@ from contextvars import Context
 from functools import partial
 
 from haystream.collection.collection import Collection
-from haystream.engines.local.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
+from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
 from haystream.facts.events import Query
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.store.snapshots import inverse_name, read_snapshot, write_snapshot

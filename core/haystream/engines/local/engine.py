@@ -12,24 +12,24 @@ import numpy as np
 
 from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
-from haystream.engines.local.ahead import Ahead
-from haystream.engines.local.announce import look_closely
-from haystream.engines.local.budget import (
+from haystream.engines.local.changes.edge_data import EdgeData, tolerances_of
+from haystream.engines.local.changes.growth import Growth
+from haystream.engines.local.changes.push import push_unpushed
+from haystream.engines.local.changes.refer import mark_reached, refer
+from haystream.engines.local.changes.update_verdict import let_in
+from haystream.engines.local.inverse.precision import Precision
+from haystream.engines.local.readings.ahead import Ahead
+from haystream.engines.local.readings.announce import look_closely
+from haystream.engines.local.readings.readings import LocalReadings
+from haystream.engines.local.readings.telling import last_told, leave, tell_all, tell_moved
+from haystream.engines.local.solves.budget import (
     COMMON_SHIFT,
     COMMON_SHIFT_WAITS,
     LEAST_SCALE,
     closeness,
 )
-from haystream.engines.local.columns import Arrays, Columns
-from haystream.engines.local.edge_data import EdgeData, tolerances_of
-from haystream.engines.local.growth import Growth
-from haystream.engines.local.healing import heal
-from haystream.engines.local.precision import Precision
-from haystream.engines.local.push import push_unpushed
-from haystream.engines.local.readings import LocalReadings
-from haystream.engines.local.refer import mark_reached, refer
-from haystream.engines.local.telling import last_told, leave, tell_all, tell_moved
-from haystream.engines.local.update_verdict import let_in
+from haystream.engines.local.solves.healing import heal
+from haystream.engines.local.state.columns import Arrays, Columns
 from haystream.facts.events import Prior
 from haystream.memory.arrays import (
     Floats,

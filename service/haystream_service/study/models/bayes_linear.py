@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from haystream.collection.item_sets import share_of
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.facts.events import Prior, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.engine_choice import make_engine

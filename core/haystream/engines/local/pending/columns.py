@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.low_rank import (
+from haystream.engines.local.inverse.low_rank import (
     NO_COLUMNS,
     NOWHERE,
     Columns,
@@ -21,8 +21,8 @@ from haystream.engines.local.low_rank import (
     solve_columns,
 )
 from haystream.engines.local.pending.parts import Parts
-from haystream.engines.local.solve import System, diagonal_of
-from haystream.engines.local.state import State
+from haystream.engines.local.solves.solve import System, diagonal_of
+from haystream.engines.local.state.state import State
 from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
 from haystream.memory.compiled import allocating, inlined
 from haystream.memory.overlay import entry

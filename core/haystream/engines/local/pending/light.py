@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.budget import AMPLIFIED, LIGHT_FACTOR, NEGLECTED_SHARE
-from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
-from haystream.engines.local.low_rank import Columns, OnDiagonal, columns_of
-from haystream.engines.local.state import Edges
+from haystream.engines.local.inverse.low_rank import Columns, OnDiagonal, columns_of
+from haystream.engines.local.solves.budget import AMPLIFIED, LIGHT_FACTOR, NEGLECTED_SHARE
+from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, numbers
+from haystream.engines.local.state.state import Edges
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
 
 LEAST_PER_COLUMN = 4

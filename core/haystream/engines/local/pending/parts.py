@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.budget import LIGHT_COLUMN_FACTOR
-from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
-from haystream.engines.local.low_rank import NO_COLUMNS, NOWHERE, Columns, OnDiagonal, joined, loosened
+from haystream.engines.local.inverse.low_rank import NO_COLUMNS, NOWHERE, Columns, OnDiagonal, joined, loosened
 from haystream.engines.local.pending.light import Lot, Screenings, light_of, squared
-from haystream.engines.local.state import Edges
+from haystream.engines.local.solves.budget import LIGHT_COLUMN_FACTOR
+from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, numbers
+from haystream.engines.local.state.state import Edges
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.memory.compiled import compiled
 

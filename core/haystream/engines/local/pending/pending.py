@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.engines.local.budget import HUB_CONTACTS
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.edge_priors import NOISE, OWN_VARIANCE, numbers
 from haystream.engines.local.pending.columns import PendingColumns
 from haystream.engines.local.pending.light import LEAST_PER_COLUMN, NO_SCREENINGS, Lot, Screenings, screenings
 from haystream.engines.local.pending.parts import parts_of
 from haystream.engines.local.pending.seen import NOTHING_SEEN, seen_by, sources_of
 from haystream.engines.local.pending.squares import NOTHING_TAKEN, between, taken_by
-from haystream.engines.local.state import State
+from haystream.engines.local.solves.budget import HUB_CONTACTS
+from haystream.engines.local.state.columns import Columns
+from haystream.engines.local.state.edge_priors import NOISE, OWN_VARIANCE, numbers
+from haystream.engines.local.state.state import State
 from haystream.memory.arrays import Floats, Growing, Ints, Switches, union
 from haystream.memory.overlay import entries
 from haystream.models.base import Ends

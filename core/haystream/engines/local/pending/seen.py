@@ -21,15 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.budget import seen_tolerances
-from haystream.engines.local.edge_priors import OWN_VARIANCE, numbers
-from haystream.engines.local.low_rank import NO_COLUMNS, Columns, by_rows, columns_of, solve_columns
+from haystream.engines.local.inverse.low_rank import NO_COLUMNS, Columns, by_rows, columns_of, solve_columns
 from haystream.engines.local.pending.columns import Located, at_sources
 from haystream.engines.local.pending.light import Screenings
 from haystream.engines.local.pending.squares import Taken
-from haystream.engines.local.sides import COMMON, REMAINING
-from haystream.engines.local.solve import System, diagonal_of
-from haystream.engines.local.state import OWN, State
+from haystream.engines.local.solves.budget import seen_tolerances
+from haystream.engines.local.solves.sides import COMMON, REMAINING
+from haystream.engines.local.solves.solve import System, diagonal_of
+from haystream.engines.local.state.edge_priors import OWN_VARIANCE, numbers
+from haystream.engines.local.state.state import OWN, State
 from haystream.memory.arrays import Floats, Ints, union
 from haystream.memory.compiled import compiled
 from haystream.memory.overlay import entries, entry, rows

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.budget import THINNED_FACTOR
-from haystream.engines.local.low_rank import NO_COLUMNS, Columns, Rows, by_rows, some_columns, some_rows
+from haystream.engines.local.inverse.low_rank import NO_COLUMNS, Columns, Rows, by_rows, some_columns, some_rows
 from haystream.engines.local.pending.columns import Located, at_sources
 from haystream.engines.local.pending.inverse import between_columns
 from haystream.engines.local.pending.parts import NO_PARTS, Parts
-from haystream.engines.local.solve import System
-from haystream.engines.local.state import State
+from haystream.engines.local.solves.budget import THINNED_FACTOR
+from haystream.engines.local.solves.solve import System
+from haystream.engines.local.state.state import State
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.compiled import allocating
 from haystream.memory.overlay import entries

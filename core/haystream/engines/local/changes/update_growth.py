@@ -2,8 +2,20 @@
 
 from typing import NamedTuple
 
-from haystream.engines.local.budget import MOVED_FAR
-from haystream.engines.local.edge_priors import (
+from haystream.engines.local.changes.push import add_residual, push_unpushed
+from haystream.engines.local.changes.update_verdict import coefficient_of, regress
+from haystream.engines.local.solves.budget import MOVED_FAR
+from haystream.engines.local.solves.healing import add_strain, lower
+from haystream.engines.local.solves.sides import COMMON, MEAN
+from haystream.engines.local.solves.solve import (
+    CONTACTS_AHEAD,
+    System,
+    add_off_diagonal,
+    add_on_diagonal,
+    diagonal_of,
+    fetch_slabs,
+)
+from haystream.engines.local.state.edge_priors import (
     NOISE,
     ON_HEAD,
     ON_TAIL,
@@ -15,19 +27,7 @@ from haystream.engines.local.edge_priors import (
     number,
     put_number,
 )
-from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.push import add_residual, push_unpushed
-from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.solve import (
-    CONTACTS_AHEAD,
-    System,
-    add_off_diagonal,
-    add_on_diagonal,
-    diagonal_of,
-    fetch_slabs,
-)
-from haystream.engines.local.state import OWN, SQUARE, People, State
-from haystream.engines.local.update_verdict import coefficient_of, regress
+from haystream.engines.local.state.state import OWN, SQUARE, People, State
 from haystream.memory.arrays import Flags, Floats, Ints, Marked, bit_of, mark, members_of, put_bit, unmark_all
 from haystream.memory.compiled import compiled, inlined
 from haystream.memory.overlay import Overlay, add_to, cell, entry, fetch_entry, fetch_line, put

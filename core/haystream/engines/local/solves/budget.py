@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.sides import COMMON, MEAN, REMAINING
+from haystream.engines.local.solves.sides import COMMON, MEAN, REMAINING
 from haystream.memory.arrays import Floats
 
 PROMISE = 1e-4

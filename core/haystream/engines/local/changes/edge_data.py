@@ -4,7 +4,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from haystream.engines.local.budget import (
+from haystream.engines.local.changes.push import push_everybody
+from haystream.engines.local.changes.update_item import change_edges, offer_items
+from haystream.engines.local.changes.update_verdict import change_edge, heaviest, let_in, regress_edges
+from haystream.engines.local.readings.readings import LocalReadings
+from haystream.engines.local.solves.budget import (
     EntryTolerances,
     Tolerances,
     closeness,
@@ -13,13 +17,9 @@ from haystream.engines.local.budget import (
     prior_closeness,
     tolerances,
 )
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.push import push_everybody
-from haystream.engines.local.readings import LocalReadings
-from haystream.engines.local.sides import REMAINING
-from haystream.engines.local.state import COUNTED
-from haystream.engines.local.update_item import change_edges, offer_items
-from haystream.engines.local.update_verdict import change_edge, heaviest, let_in, regress_edges
+from haystream.engines.local.solves.sides import REMAINING
+from haystream.engines.local.state.columns import Columns
+from haystream.engines.local.state.state import COUNTED
 from haystream.memory.arrays import Floats, Ints, change_flags, union
 from haystream.models.base import Model
 

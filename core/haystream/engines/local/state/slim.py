@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.solve import CONTACTS_AHEAD, System, fetch_contact, fetch_contacts, fetch_slabs
-from haystream.engines.local.state import People, State
+from haystream.engines.local.solves.solve import CONTACTS_AHEAD, System, fetch_contact, fetch_contacts, fetch_slabs
+from haystream.engines.local.state.state import People, State
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.compiled import compiled
 from haystream.memory.copies import give_back

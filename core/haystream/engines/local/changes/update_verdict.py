@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from haystream.engines.local.edge_priors import NOISE, edge_prior, number
-from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.push import push_unpushed
-from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import (
+from haystream.engines.local.changes.push import push_unpushed
+from haystream.engines.local.solves.healing import add_strain, lower
+from haystream.engines.local.solves.sides import COMMON, MEAN, REMAINING
+from haystream.engines.local.solves.solve import (
     CONTACTS_AHEAD,
     DIAGONAL,
     RESIDUAL,
@@ -19,7 +18,8 @@ from haystream.engines.local.solve import (
     solve,
     touched_by,
 )
-from haystream.engines.local.state import OWN, SQUARE, Data, State
+from haystream.engines.local.state.edge_priors import NOISE, edge_prior, number
+from haystream.engines.local.state.state import OWN, SQUARE, Data, State
 from haystream.memory.arrays import Floats, Ints, mark
 from haystream.memory.compiled import allocating, compiled
 from haystream.memory.overlay import add_to, add_to_cell, cell

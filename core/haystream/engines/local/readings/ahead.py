@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.edge_priors import NOISE, numbers
-from haystream.engines.local.readings import LocalReadings
-from haystream.engines.local.sides import COMMON, MEAN
+from haystream.engines.local.readings.readings import LocalReadings
+from haystream.engines.local.solves.sides import COMMON, MEAN
+from haystream.engines.local.state.columns import Columns
+from haystream.engines.local.state.edge_priors import NOISE, numbers
 from haystream.facts.events import Prior
 from haystream.memory.arrays import Flags, Floats, Ints
 from haystream.memory.overlay import item

@@ -3,13 +3,13 @@
 import numpy as np
 
 from haystream.engines.contract import NEVER
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.healing import HEALED_AT_ONCE, heal, healing, let_wait
-from haystream.engines.local.precision import Precision
-from haystream.engines.local.push import push_everybody
-from haystream.engines.local.sides import COMMON
-from haystream.engines.local.solve import ALLOWED, WHOLE_GRAPH_ROUNDS
-from haystream.engines.local.state import OWN, SQUARE
+from haystream.engines.local.changes.push import push_everybody
+from haystream.engines.local.inverse.precision import Precision
+from haystream.engines.local.solves.healing import HEALED_AT_ONCE, heal, healing, let_wait
+from haystream.engines.local.solves.sides import COMMON
+from haystream.engines.local.solves.solve import ALLOWED, WHOLE_GRAPH_ROUNDS
+from haystream.engines.local.state.columns import Columns
+from haystream.engines.local.state.state import OWN, SQUARE
 from haystream.memory.arrays import Floats, union, unmark_all
 from haystream.memory.overlay import flattened, whole
 from haystream.models.base import Priors

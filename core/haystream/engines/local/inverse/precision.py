@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haystream.engines.local.state import Workspace
+from haystream.engines.local.state.state import Workspace
 from haystream.memory.arrays import Floats, Ints, union
 
 ALWAYS_ONE_BY_ONE, ONE_BY_ONE = 2, 8

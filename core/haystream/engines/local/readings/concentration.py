@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from haystream.engines.local.edge_ends import at_ends, edge_reach
-from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.healing import Inverse
-from haystream.engines.local.sides import MEAN, REMAINING
-from haystream.engines.local.state import Edges, People, State
+from haystream.engines.local.solves.healing import Inverse
+from haystream.engines.local.solves.sides import MEAN, REMAINING
+from haystream.engines.local.state.edge_ends import at_ends, edge_reach
+from haystream.engines.local.state.edge_priors import edge_prior
+from haystream.engines.local.state.state import Edges, People, State
 from haystream.memory.arrays import Floats, Growing, Ints
 from haystream.memory.compiled import compiled
 from haystream.memory.overlay import entry

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State, Told
+from haystream.engines.local.solves.sides import COMMON, MEAN
+from haystream.engines.local.state.edge_priors import edge_prior
+from haystream.engines.local.state.state import AT_MEAN, AT_REACH, AT_VARIANCE, Data, Edges, People, State, Told
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.compiled import allocating, compiled, inlined
 from haystream.memory.overlay import cell, entry, fetch_entry, fetch_line, fetch_own_entry, fetch_own_line

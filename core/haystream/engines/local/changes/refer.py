@@ -1,8 +1,8 @@
 """Another reference Δ₀ for side MEAN (`sides`), which says the same."""
 
-from haystream.engines.local.push import exceeds
-from haystream.engines.local.sides import COMMON, MEAN
-from haystream.engines.local.state import SQUARE, State
+from haystream.engines.local.changes.push import exceeds
+from haystream.engines.local.solves.sides import COMMON, MEAN
+from haystream.engines.local.state.state import SQUARE, State
 from haystream.memory.arrays import Ints, mark
 from haystream.memory.compiled import compiled
 from haystream.memory.overlay import add_to_cell, cell

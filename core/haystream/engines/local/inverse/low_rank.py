@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.budget import LOOSEST_COLUMN
-from haystream.engines.local.edge_priors import ON_HEAD, ON_TAIL, numbers
-from haystream.engines.local.healing import add_strain, lower
-from haystream.engines.local.solve import (
+from haystream.engines.local.solves.budget import LOOSEST_COLUMN
+from haystream.engines.local.solves.healing import add_strain, lower
+from haystream.engines.local.solves.solve import (
     DIAGONAL,
     EXCEEDED,
     VALUE,
@@ -30,7 +29,8 @@ from haystream.engines.local.solve import (
     touch,
     touched_by,
 )
-from haystream.engines.local.state import Edges, State
+from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, numbers
+from haystream.engines.local.state.state import Edges, State
 from haystream.memory.arrays import Floats, Ints, Longs, mark
 from haystream.memory.compiled import allocating, compiled
 from haystream.memory.overlay import add_to

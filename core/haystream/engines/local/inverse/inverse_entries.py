@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from haystream.engines.local.budget import LOOSEST_COLUMN
-from haystream.engines.local.healing import Inverse, add_strain, left_out, lower
-from haystream.engines.local.solve import (
+from haystream.engines.local.solves.budget import LOOSEST_COLUMN
+from haystream.engines.local.solves.healing import Inverse, add_strain, left_out, lower
+from haystream.engines.local.solves.solve import (
     CONTACTS_AHEAD,
     VALUE,
     Scratch,

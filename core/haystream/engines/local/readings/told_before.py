@@ -4,7 +4,7 @@ once more, and no score of those that do not lead has to be kept."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from haystream.engines.local.state import Data, Told
+from haystream.engines.local.state.state import Data, Told
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.overlay import entries, put_all, put_rows, rows
 

@@ -4,8 +4,8 @@ on a tree)."""
 import numpy as np
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.precision import Changes
-from haystream.engines.local.state import Workspace
+from haystream.engines.local.inverse.precision import Changes
+from haystream.engines.local.state.state import Workspace
 from haystream.facts.errors import Code, Rejected
 from haystream.facts.events import Covariance
 from haystream.memory.arrays import Floats, Ints

@@ -3,11 +3,11 @@
 import numpy as np
 
 from haystream.engines.contract import Moved
-from haystream.engines.local.announce import At, mark_edges_of, tell_edges, tell_people
-from haystream.engines.local.budget import COMMON_SHIFT, LEAST_SCALE
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.precision import Precision
-from haystream.engines.local.readings import LocalReadings
+from haystream.engines.local.inverse.precision import Precision
+from haystream.engines.local.readings.announce import At, mark_edges_of, tell_edges, tell_people
+from haystream.engines.local.readings.readings import LocalReadings
+from haystream.engines.local.solves.budget import COMMON_SHIFT, LEAST_SCALE
+from haystream.engines.local.state.columns import Columns
 from haystream.memory.arrays import Floats, Ints, Switches, mark_all, members_of, take_all
 from haystream.memory.overlay import entries, put_all, put_rows, rows
 from haystream.models.base import Model, without_data

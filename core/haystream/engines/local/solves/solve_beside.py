@@ -4,7 +4,7 @@ Solves of sources that are near one another push the same participants, by the s
 the residuals of all of them, which lie in a row of memory: to find the contacts is most of what it costs.
 """
 
-from haystream.engines.local.solve import (
+from haystream.engines.local.solves.solve import (
     ALLOWED,
     CONTACTS_AHEAD,
     DIAGONAL,

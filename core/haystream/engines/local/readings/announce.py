@@ -6,10 +6,10 @@ that, too.
 
 from typing import NamedTuple
 
-from haystream.engines.local.budget import HUB_CONTACTS
-from haystream.engines.local.edge_ends import adjusted
-from haystream.engines.local.healing import Inverse
-from haystream.engines.local.state import (
+from haystream.engines.local.solves.budget import HUB_CONTACTS
+from haystream.engines.local.solves.healing import Inverse
+from haystream.engines.local.state.edge_ends import adjusted
+from haystream.engines.local.state.state import (
     AT_MEAN,
     AT_REACH,
     AT_VARIANCE,

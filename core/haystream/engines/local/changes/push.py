@@ -5,8 +5,8 @@ its solution and its residuals already, so that a push only adds to them: to cop
 and back, would take longer than the pushes.
 """
 
-from haystream.engines.local.sides import COMMON, REMAINING
-from haystream.engines.local.solve import (
+from haystream.engines.local.solves.sides import COMMON, REMAINING
+from haystream.engines.local.solves.solve import (
     ALLOWED,
     CONTACTS_AHEAD,
     EXCEEDED,
@@ -19,7 +19,7 @@ from haystream.engines.local.solve import (
     fetch_contacts,
     fetch_row,
 )
-from haystream.engines.local.state import People, State
+from haystream.engines.local.state.state import People, State
 from haystream.memory.arrays import Floats, Marked, bit_of, mark, members_of, unmark_all
 from haystream.memory.compiled import compiled, inlined
 from haystream.memory.overlay import USED, WHOLE, add_to_cell, entry

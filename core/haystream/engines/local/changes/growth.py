@@ -4,20 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from haystream.engines.local.budget import LEAST_SCALE
-from haystream.engines.local.edge_data import EdgeData
-from haystream.engines.local.healing import forget_fresh, last_to_wait, let_go
-from haystream.engines.local.inverse_entries import (
-    change_entries,
-    change_matrix,
-    change_row,
-    find_reached,
-    take_entries,
-)
-from haystream.engines.local.precision import Change, Precision, UnreadChanges
-from haystream.engines.local.rebuild import rebuild, weigh
-from haystream.engines.local.state import COUNTED, State
-from haystream.engines.local.update_growth import (
+from haystream.engines.local.changes.edge_data import EdgeData
+from haystream.engines.local.changes.rebuild import rebuild, weigh
+from haystream.engines.local.changes.update_growth import (
     Rescaling,
     find_lagging,
     follow_residuals,
@@ -26,6 +15,17 @@ from haystream.engines.local.update_growth import (
     rescale,
     take_prior,
 )
+from haystream.engines.local.inverse.inverse_entries import (
+    change_entries,
+    change_matrix,
+    change_row,
+    find_reached,
+    take_entries,
+)
+from haystream.engines.local.inverse.precision import Change, Precision, UnreadChanges
+from haystream.engines.local.solves.budget import LEAST_SCALE
+from haystream.engines.local.solves.healing import forget_fresh, last_to_wait, let_go
+from haystream.engines.local.state.state import COUNTED, State
 from haystream.memory.arrays import Flags, Floats, Ints, mark_all_as, members_by_bit, take_all
 from haystream.memory.held import held
 from haystream.memory.overlay import entries, put_all

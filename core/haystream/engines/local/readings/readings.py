@@ -6,17 +6,17 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from haystream.engines.contract import LargestShares
-from haystream.engines.local.columns import Columns
-from haystream.engines.local.concentration import Concentrations, fit, fit_variance
-from haystream.engines.local.edge_ends import counts_on, edge_ends, told_ends
-from haystream.engines.local.edge_priors import edge_prior
+from haystream.engines.local.inverse.precision import Precision
 from haystream.engines.local.pending.pending import Pending
-from haystream.engines.local.precision import Precision
-from haystream.engines.local.shares import collect_largest
-from haystream.engines.local.sides import COMMON, MEAN, REMAINING
-from haystream.engines.local.solve import EXCEEDED
-from haystream.engines.local.state import OWN, SQUARE
-from haystream.engines.local.told_before import ToldBefore
+from haystream.engines.local.readings.concentration import Concentrations, fit, fit_variance
+from haystream.engines.local.readings.shares import collect_largest
+from haystream.engines.local.readings.told_before import ToldBefore
+from haystream.engines.local.solves.sides import COMMON, MEAN, REMAINING
+from haystream.engines.local.solves.solve import EXCEEDED
+from haystream.engines.local.state.columns import Columns
+from haystream.engines.local.state.edge_ends import counts_on, edge_ends, told_ends
+from haystream.engines.local.state.edge_priors import edge_prior
+from haystream.engines.local.state.state import OWN, SQUARE
 from haystream.facts.errors import Code, QueryFailed
 from haystream.facts.events import Prior
 from haystream.memory.arrays import Floats, Ints, Longs, Switches

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.engines.local.budget import EntryTolerances
-from haystream.engines.local.solve import (
+from haystream.engines.local.solves.budget import EntryTolerances
+from haystream.engines.local.solves.solve import (
     DIAGONAL,
     RESIDUAL,
     VALUE,

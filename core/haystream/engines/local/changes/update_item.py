@@ -5,9 +5,8 @@ Edge by edge (`update_verdict`) that would be as many changes, each with a colum
 
 import numpy as np
 
-from haystream.engines.local.edge_ends import at_ends, edge_reach
-from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.low_rank import (
+from haystream.engines.local.changes.push import add_residual, push_side, push_unpushed
+from haystream.engines.local.inverse.low_rank import (
     NO_COLUMNS,
     NOWHERE,
     by_rows,
@@ -19,10 +18,11 @@ from haystream.engines.local.low_rank import (
     some_rows,
     woodbury,
 )
-from haystream.engines.local.push import add_residual, push_side, push_unpushed
-from haystream.engines.local.sides import COMMON, REMAINING
-from haystream.engines.local.solve import EXCEEDED, add_off_diagonal, add_on_diagonal
-from haystream.engines.local.state import OWN, State
+from haystream.engines.local.solves.sides import COMMON, REMAINING
+from haystream.engines.local.solves.solve import EXCEEDED, add_off_diagonal, add_on_diagonal
+from haystream.engines.local.state.edge_ends import at_ends, edge_reach
+from haystream.engines.local.state.edge_priors import edge_prior
+from haystream.engines.local.state.state import OWN, State
 from haystream.memory.arrays import Floats, Ints, mark, union, unmark_all
 from haystream.memory.compiled import compiled
 from haystream.memory.overlay import cell

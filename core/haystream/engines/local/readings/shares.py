@@ -1,17 +1,17 @@
 """What each screened edge adds to an expectation: its additive share, from one local solve for all of them."""
 
 from haystream.engines.contract import LargestShares
-from haystream.engines.local.edge_priors import edge_prior
-from haystream.engines.local.sides import MEAN
-from haystream.engines.local.solve import VALUE, begin, forget, solve, touched_by
-from haystream.engines.local.solve_beside import (
+from haystream.engines.local.solves.sides import MEAN
+from haystream.engines.local.solves.solve import VALUE, begin, forget, solve, touched_by
+from haystream.engines.local.solves.solve_beside import (
     COLUMNS_BESIDE,
     begin_beside,
     forget_beside,
     solve_beside,
     take_solution,
 )
-from haystream.engines.local.state import Edges, State
+from haystream.engines.local.state.edge_priors import edge_prior
+from haystream.engines.local.state.state import Edges, State
 from haystream.memory.arrays import Floats, Ints, Longs, Marked, flag_of, mark, put_largest, unmark_all
 from haystream.memory.compiled import compiled, inlined
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.budget import EntryTolerances, Tolerances
-from haystream.engines.local.edge_priors import rows_of, whole_priors
-from haystream.engines.local.healing import Inverse, healing
-from haystream.engines.local.slim import Remains, give_up, take_up
-from haystream.engines.local.solve import fresh_steps, system
-from haystream.engines.local.state import (
+from haystream.engines.local.solves.budget import EntryTolerances, Tolerances
+from haystream.engines.local.solves.healing import Inverse, healing
+from haystream.engines.local.solves.solve import fresh_steps, system
+from haystream.engines.local.state.edge_priors import rows_of, whole_priors
+from haystream.engines.local.state.slim import Remains, give_up, take_up
+from haystream.engines.local.state.state import (
     NO_DATA,
     NO_EDGES,
     NO_ROOMS,

@@ -1,6 +1,6 @@
 """What the local engine's kernels work on: columns per edge and per participant, and sums over the graph.
 
-Arrays have spare room, so that growth is amortised. `sides` are the right-hand sides of `sides.py`.
+Arrays have spare room, so that growth is amortised. `sides` are the right-hand sides of `solves.sides`.
 """
 
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from haystream.collection.graph import Graph
-from haystream.engines.local.budget import Tolerances
-from haystream.engines.local.edge_priors import PRIOR_COLUMNS, whole_priors
-from haystream.engines.local.healing import Inverse
-from haystream.engines.local.solve import Scratch, System, scratch
-from haystream.engines.local.solve_beside import COLUMNS_BESIDE
+from haystream.engines.local.solves.budget import Tolerances
+from haystream.engines.local.solves.healing import Inverse
+from haystream.engines.local.solves.solve import Scratch, System, scratch
+from haystream.engines.local.solves.solve_beside import COLUMNS_BESIDE
+from haystream.engines.local.state.edge_priors import PRIOR_COLUMNS, whole_priors
 from haystream.memory.arrays import Bits, Floats, Ints, Longs, Marked, marked, room_for
 from haystream.memory.copies import zeros_as_needed
 from haystream.memory.overlay import Overlay

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from haystream.collection.collection import Collection
 from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER
-from haystream.engines.local.budget import prior_closeness, prior_entries
-from haystream.engines.local.healing import HEALED_AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
-from haystream.engines.local.inverse_entries import change_entries, change_row
-from haystream.engines.local.precision import ALWAYS_ONE_BY_ONE, ONE_BY_ONE, Change, Changes, one_by_one
-from haystream.engines.local.solve import EXCEEDED, System, fresh_steps, system
-from haystream.engines.local.state import Workspace
+from haystream.engines.local.inverse.inverse_entries import change_entries, change_row
+from haystream.engines.local.inverse.precision import ALWAYS_ONE_BY_ONE, ONE_BY_ONE, Change, Changes, one_by_one
+from haystream.engines.local.solves.budget import prior_closeness, prior_entries
+from haystream.engines.local.solves.healing import HEALED_AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
+from haystream.engines.local.solves.solve import EXCEEDED, System, fresh_steps, system
+from haystream.engines.local.state.state import Workspace
 from haystream.facts.errors import Code, QueryFailed
 from haystream.facts.events import Prior
 from haystream.memory.arrays import Floats, Growing, Ints, room_for, take_all, union

@@ -1,0 +1,1 @@
+"""What changes with the data of edges and with the graph."""

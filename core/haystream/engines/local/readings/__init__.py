@@ -1,0 +1,1 @@
+"""What is read off the state, and what readers are told of it."""

@@ -1,0 +1,1 @@
+"""Local solves: of what right-hand sides, how exact, and who waits to be solved afresh."""
