@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 from haystream.collection.collection import Collection
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
+from haystream.errors import Code, Rejected
+from haystream.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
 from haystream.facts.leases import Leases
 from haystream.facts.merging import ItemLog
-from haystream.facts.scope import Scope
 from haystream.query.state import QueryState, check_same
+from haystream.scope import Scope
 
 
 @dataclass(slots=True)

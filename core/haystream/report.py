@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haystream.facts.events import Pair
+from haystream.events import Pair
 from haystream.query.state import QueryState
 from haystream.ranking.ranked import Estimate
 

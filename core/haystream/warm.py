@@ -4,7 +4,7 @@ import numpy as np
 
 from haystream.engines.local.inverse.precision import ONE_BY_ONE
 from haystream.engines.local.inverse.prior_inverse import LARGELY_NEW
-from haystream.facts.events import Item, Outcome, Policy, Query, Verdict
+from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
 from haystream.memory.places import in_runs
 from haystream.models import DEFAULT_PRIORS

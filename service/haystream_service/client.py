@@ -25,7 +25,7 @@ from uuid import uuid4
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from haystream.facts.events import Outcome
+from haystream.events import Outcome
 from haystream_service.api.messages import (
     Deleted,
     Ingested,

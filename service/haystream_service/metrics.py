@@ -17,7 +17,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.labelled_gauges import QueryGauges
 from haystream_service.process_memory import OwnProcess
 

@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.facts.events import Item, Pair
+from haystream.events import Item, Pair
 from haystream_service.errors import UserError
 from haystream_service.importers import Imported, Making, Skipped, mail_reader, money_or_finance, read_csv
 from haystream_service.wire import to_item

@@ -14,7 +14,7 @@ from support.forked import ForkedApi
 from support.pipeline import Pipeline, page, settings_on
 from support.queue_api import EVERYTHING, write_keys
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.api.access import Role
 from haystream_service.client import Haystream
 from haystream_service.local import KafkaServer, ValkeyServer

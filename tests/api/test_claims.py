@@ -10,7 +10,7 @@ import pytest_asyncio
 from support.queue_api import calling, told
 from support.world import World, item
 
-from haystream.facts.events import Withdrawal
+from haystream.events import Withdrawal
 from haystream_service.api import claims
 from haystream_service.store.claims import ClaimCode, ClaimRefused
 

@@ -18,7 +18,7 @@ import pytest
 from support.queue_api import told
 from support.world import World, item
 
-from haystream.facts.events import Outcome, Verdict
+from haystream.events import Outcome, Verdict
 from haystream_service import client as client_module
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.commands import queue

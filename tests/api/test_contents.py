@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from support.queue_api import MemoryFacts, MemoryRecords, an_app, calling
 from support.world import World, item
 
-from haystream.facts.events import Item, ItemFact, RecordPlace
+from haystream.events import Item, ItemFact, RecordPlace
 from haystream_service.api import contents
 from haystream_service.api.contents import ContentReader, Contents
 from haystream_service.api.facts import At

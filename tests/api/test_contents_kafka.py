@@ -9,7 +9,7 @@ from support.forked import ForkedApi
 from support.pipeline import Pipeline, page, program, until
 from support.queue_api import EVERYTHING, write_keys
 
-from haystream.facts.events import Outcome
+from haystream.events import Outcome
 from haystream_service.api.access import Role
 from haystream_service.client import ApiProblem, Haystream
 from haystream_service.settings import variables

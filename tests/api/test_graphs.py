@@ -5,9 +5,9 @@ import pytest
 from support.pipeline import until
 from support.world import World
 
-from haystream.facts.events import Item, Outcome, Query, Status, Verdict, View
-from haystream.facts.scope import scope
+from haystream.events import Item, Outcome, Query, Status, Verdict, View
 from haystream.report import report
+from haystream.scope import scope
 from haystream_service.api.graphs import Graphs
 from haystream_service.kafka.records import NO_OFFSET
 from haystream_service.store.base import HISTORY, Quarantine

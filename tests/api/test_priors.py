@@ -9,7 +9,7 @@ import pytest
 
 from haystream.collection.graph import Graph
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision
-from haystream.facts.events import Prior, View
+from haystream.events import Prior, View
 from haystream.memory.arrays import Floats
 from haystream.posterior.tables import settled_inverse
 from haystream_service.api import priors as module

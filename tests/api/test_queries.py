@@ -7,7 +7,7 @@ import httpx
 import pytest
 from support.world import World, item
 
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream_service.store.base import Hold, Quarantine
 from haystream_service.wire import decode_query
 

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from support.world import World, item
 
-from haystream.facts.events import Item, ItemFact, View
-from haystream.facts.scope import scope
+from haystream.events import Item, ItemFact, View
 from haystream.report import report
+from haystream.scope import scope
 from haystream_service.api import graphs as module
 from haystream_service.api.graphs import Graphs
 from haystream_service.api.problems import Problem

@@ -15,7 +15,7 @@ from support.in_a_row import InARow
 from support.queue_api import EVERYTHING, MemoryFacts, an_app, calling, listening, write_keys
 from support.world import World, item
 
-from haystream.facts.events import Outcome, Query, Verdict
+from haystream.events import Outcome, Query, Verdict
 from haystream.report import report
 from haystream_service.api import exports, items, rankings, tokens
 from haystream_service.api.access import Role

@@ -10,7 +10,7 @@ from support.compiled import callable_here
 from support.data import DATA
 
 from haystream.engines.local.solves.sides import MEAN
-from haystream.facts.events import Conditional, Outcome, Prior, Query
+from haystream.events import Conditional, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.overlay import add_to, add_to_cell
 from haystream.models import MODELS

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream.fold import State, step
 from haystream_service import cli
 from haystream_service.bench import graphs, queries, queries_report

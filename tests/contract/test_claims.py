@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from support.changes import change
 
-from haystream.facts.events import Action
+from haystream.events import Action
 from haystream_service.logs import CORRELATION
 from haystream_service.store.base import Position
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Claims, Outgoing, publish_outbox

@@ -16,7 +16,7 @@ from support.cluster import ClusterServer
 from support.refusals import PERMISSIONS, REFUSALS, USER, allow, command_gone
 from support.world import lease, verdict
 
-from haystream.facts.events import Action, Item
+from haystream.events import Action, Item
 from haystream_service.commands.connected import connected
 from haystream_service.errors import UserError
 from haystream_service.local import ValkeyServer

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from support.changes import rows, tables
 from support.in_a_row import InARow
 
-from haystream.facts.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, Verdict, Withdrawal
+from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, Verdict, Withdrawal
 from haystream.posterior.tables import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.metrics import Metrics

@@ -11,7 +11,7 @@ from support.certificates import Authority
 from support.cluster import ClusterServer
 from support.secured import tls_in_front
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.errors import UserError
 from haystream_service.local import ValkeyServer
 from haystream_service.settings import Settings

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.changes import COMMON, change, rows, tables
 
-from haystream.facts.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
+from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
 from haystream.posterior.tables import NOBODY, Size
 from haystream_service.store.base import (
     NOWHERE,

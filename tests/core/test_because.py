@@ -9,7 +9,7 @@ from support.dense import TIGHT, dense_of
 from support.histories import MODELS, item, verdict
 
 from haystream.engines.local.solves.budget import PROMISE
-from haystream.facts.events import ModelName, Outcome, Query
+from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.ranking.reasons import SHARES_NAMED

@@ -13,7 +13,7 @@ from haystream.engines.local import LocalEngine
 from haystream.engines.local.solves import budget
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, LEAST_SCALE, PROMISE
 from haystream.engines.local.state.state import AT_MEAN, AT_REACH
-from haystream.facts.events import ModelName, Outcome, Query
+from haystream.events import ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints
 from haystream.memory.overlay import rows

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from haystream.collection.collection import Collection
 from haystream.collection.graph import stable_hashes
-from haystream.facts.events import Item, ItemFact, Withdrawal
-from haystream.facts.scope import scope
+from haystream.events import Item, ItemFact, Withdrawal
+from haystream.scope import scope
 
 PEOPLE = [f"p{number}" for number in range(9)]
 LEFT_OUT = frozenset({"i3", "i5"})

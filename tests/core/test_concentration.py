@@ -13,7 +13,7 @@ from support.dense import TIGHT, solve
 from support.histories import fold, item, verdict
 
 from haystream.engines.local.readings.concentration import LEARNED_AT_ONCE
-from haystream.facts.events import Event, Outcome, Query
+from haystream.events import Event, Outcome, Query
 from haystream.fold import step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.concentration import (

@@ -7,7 +7,7 @@ import pytest
 from support.seeds import seeds
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import (
+from haystream.events import (
     Action,
     Item,
     LeaseFact,

@@ -8,7 +8,7 @@ from support.seeds import seeds
 from tests.core.test_concern import PEOPLE, STILL, TOP, Twins, World, judged, settings
 
 from haystream.engines.local import LocalEngine
-from haystream.facts.events import Policy, Query
+from haystream.events import Policy, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.concern import News
 from haystream.query.state import QueryState

@@ -17,7 +17,7 @@ from haystream.collection.collection import Collection
 from haystream.engines.local.changes.growth import Growth
 from haystream.engines.local.inverse.prior_inverse import MOST_UNREAD, shared_precisions
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, PROMISE
-from haystream.facts.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.events import Event, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints, Switches
 from haystream.memory.copies import Template, held_bytes, zeros_as_needed

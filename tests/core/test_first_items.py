@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from haystream.facts.events import Event, Item, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 
 EVENTS, PEOPLE, AT_FIRST, TOP = 250, 60, 400, 7

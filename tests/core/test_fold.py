@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.equality import assert_same
 from support.histories import MODELS, facts, fold, item, items, line, queries, verdict
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Event, ModelName, Outcome, Policy, Query, Status
+from haystream.errors import Code, Rejected
+from haystream.events import Event, ModelName, Outcome, Policy, Query, Status
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.ranking.policies import POLICIES

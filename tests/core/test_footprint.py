@@ -8,7 +8,7 @@ import pytest
 from support.seeds import alike
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Item, Query
+from haystream.events import Item, Query
 from haystream.footprint import bytes_of
 from haystream.query.state import QueryState
 

@@ -15,7 +15,7 @@ from haystream.engines.local.inverse.precision import ONE_BY_ONE
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, FAR_FACTOR, MOVED_FAR, PROMISE
 from haystream.engines.local.state.edge_priors import edge_prior
-from haystream.facts.events import Conditional, ModelName, Outcome, Query
+from haystream.events import Conditional, ModelName, Outcome, Query
 from haystream.memory.arrays import Floats
 from haystream.memory.overlay import count_lines, flat
 from haystream.models import DEFAULT_PRIORS

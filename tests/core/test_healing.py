@@ -10,7 +10,7 @@ from haystream.collection.collection import Collection
 from haystream.engines.contract import NEVER
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision
-from haystream.facts.events import ModelName, Outcome, Query
+from haystream.events import ModelName, Outcome, Query
 from haystream.memory.overlay import flat
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState

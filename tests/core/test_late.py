@@ -9,7 +9,7 @@ import pytest
 from support.histories import MODELS, item
 
 from haystream.engines.local.solves.budget import PROMISE
-from haystream.facts.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState

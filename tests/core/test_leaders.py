@@ -11,8 +11,8 @@ from support.histories import MODELS, item, line, verdict
 
 from haystream.engines.local.changes.growth import Growth
 from haystream.engines.local.engine import LocalEngine
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import ModelName, Outcome, Prior, Query, Withdrawal
+from haystream.errors import Code, QueryFailed
+from haystream.events import ModelName, Outcome, Prior, Query, Withdrawal
 from haystream.fold import State, step
 from haystream.memory import copies
 from haystream.memory.copies import Template, bring_pages

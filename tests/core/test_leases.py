@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from support.equality import assert_same
 from support.histories import facts, fold, line, queries, verdict
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Action, Event, LeaseFact, Outcome, Query, Verdict
+from haystream.errors import Code, Rejected
+from haystream.events import Action, Event, LeaseFact, Outcome, Query, Verdict
 from haystream.fold import State, step
 from haystream.report import report
 

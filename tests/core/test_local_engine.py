@@ -17,7 +17,7 @@ from haystream.engines.local.solves.budget import COMMON_SHIFT, DEFAULT_TOLERANC
 from haystream.engines.local.solves.sides import COMMON, MEAN
 from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, rows_of
 from haystream.engines.local.state.state import SQUARE
-from haystream.facts.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
+from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import take_all
 from haystream.memory.overlay import entries, rows

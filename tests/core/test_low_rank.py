@@ -18,8 +18,8 @@ from haystream.engines.local.pending.parts import Parts, parts_of
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, PROMISE
 from haystream.engines.local.solves.solve import ALLOWED
 from haystream.engines.local.state.state import Edges
-from haystream.facts.errors import QueryFailed
-from haystream.facts.events import Event, Item, ModelName, Outcome, Query
+from haystream.errors import QueryFailed
+from haystream.events import Event, Item, ModelName, Outcome, Query
 from haystream.memory.arrays import Floats
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import MOST_LABELS, Item, ItemFact, RecordPlace, Withdrawal
+from haystream.errors import Code, Rejected
+from haystream.events import MOST_LABELS, Item, ItemFact, RecordPlace, Withdrawal
 from haystream.facts.merging import merge
 
 ITEM = Item("m", "c", "ann", ("bo", "cy"))

@@ -11,7 +11,7 @@ from support.seeds import seeds
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse.precision import PrecisionAsItWas
 from haystream.engines.local.inverse.prior_inverse import shared_precision
-from haystream.facts.events import Item, Outcome, Policy, Prior, Query, Verdict, Withdrawal
+from haystream.events import Item, Outcome, Policy, Prior, Query, Verdict, Withdrawal
 from haystream.query.state import QueryState
 from haystream.ranking.prior_rankings import PriorRanking
 from haystream.report import report

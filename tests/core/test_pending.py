@@ -27,7 +27,7 @@ from support.told import Stored
 from haystream.engines.local.pending import seen
 from haystream.engines.local.pending.inverse import inverse_of
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
+from haystream.events import Event, Item, ModelName, Outcome, Policy, Prior, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState

@@ -16,7 +16,7 @@ from haystream.engines.local.pending.columns import LOOSER_FACTOR, PendingColumn
 from haystream.engines.local.pending.parts import Parts
 from haystream.engines.local.solves.solve import System
 from haystream.engines.local.state.state import State as EngineState
-from haystream.facts.events import Event, ModelName, Outcome, Query
+from haystream.events import Event, ModelName, Outcome, Query
 from haystream.fold import State
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.overlay import entries

@@ -22,7 +22,7 @@ from haystream.engines.local.solves.budget import (
 )
 from haystream.engines.local.state.edge_priors import ON_HEAD, ON_TAIL, numbers
 from haystream.engines.local.state.state import Edges
-from haystream.facts.events import Item, ModelName, Outcome, Query
+from haystream.events import Item, ModelName, Outcome, Query
 from haystream.memory.arrays import Ints
 from haystream.memory.overlay import entries
 from haystream.models import DEFAULT_PRIORS

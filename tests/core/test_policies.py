@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.ranking.policies import (
     POLICIES,
     Posteriors,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.dense import dense_of
 from support.histories import MODELS, facts, item, priors_in_range, verdict
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Conditional, Event, ModelName, Outcome, Prior, Query
+from haystream.errors import Code, Rejected
+from haystream.events import Conditional, Event, ModelName, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Floats
 from haystream.models import DEFAULT_PRIORS

@@ -11,8 +11,8 @@ from support.histories import facts, fold, histories, item, line, verdict
 
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.readings.telling import told_at
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Covariance, Event, Outcome, Query
+from haystream.errors import Code, Rejected
+from haystream.events import Covariance, Event, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.base import Ends, Posteriors

@@ -13,7 +13,7 @@ from support.histories import ASYMMETRIC, MODELS, fold, histories, item, line, v
 
 from haystream.collection.graph import Graph
 from haystream.engines.reference import ReferenceEngine
-from haystream.facts.events import (
+from haystream.events import (
     TABLE_1,
     TABLE_2,
     Conditional,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 from support.histories import ASYMMETRIC
 
-from haystream.facts.events import TABLE_1, TABLE_2
+from haystream.events import TABLE_1, TABLE_2
 from haystream.models.relevance import conditional_table, edge_posterior, edge_prior, joint
 
 probability = st.floats(0.02, 0.98)

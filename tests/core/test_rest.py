@@ -7,7 +7,7 @@ import pytest
 from support.seeds import seeds
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
+from haystream.events import Action, Item, LeaseFact, Outcome, Policy, Prior, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
 from haystream.query import state as query_state
 from haystream.query.state import QueryState

@@ -11,12 +11,12 @@ from support.equality import assert_same
 from support.histories import facts, fold, item, names, queries, verdict
 
 from haystream.collection.collection import Collection
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Event, Item, Outcome, Query, Withdrawal
+from haystream.errors import Code, Rejected
+from haystream.events import Event, Item, Outcome, Query, Withdrawal
 from haystream.facts.merging import ItemLog
-from haystream.facts.scope import Scope, scope
 from haystream.fold import step
 from haystream.report import report
+from haystream.scope import Scope, scope
 
 
 def made(**asked: Any) -> Scope:

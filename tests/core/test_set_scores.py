@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.histories import facts, fold, item, queries, verdict
 from support.set_scores import Edge, Record, by_set
 
-from haystream.facts.events import Outcome, Policy, Query
+from haystream.events import Outcome, Policy, Query
 from haystream.query.state import QueryState
 from haystream.report import report
 

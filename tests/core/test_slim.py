@@ -11,7 +11,7 @@ from support.seeds import alike, seeds
 
 from haystream.collection.collection import Collection
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.events import Item, ModelName, Outcome, Query, Verdict, Withdrawal
+from haystream.events import Item, ModelName, Outcome, Query, Verdict, Withdrawal
 from haystream.memory.copies import Template, give_back
 from haystream.memory.overlay import rows
 from haystream.models import DEFAULT_PRIORS

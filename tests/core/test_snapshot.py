@@ -8,7 +8,7 @@ from support.dense import assert_agrees
 
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse.prior_inverse import Snapshot, shared_precision
-from haystream.facts.events import Item, ModelName, Outcome, Query, Verdict
+from haystream.events import Item, ModelName, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState
 

@@ -15,7 +15,7 @@ from haystream.engines.local.solves.solve_beside import (
     solve_beside,
     take_solution,
 )
-from haystream.facts.events import Event, ModelName, Outcome, Query
+from haystream.events import Event, ModelName, Outcome, Query
 from haystream.memory.arrays import Floats
 from haystream.memory.overlay import flat, is_whole
 from haystream.models import DEFAULT_PRIORS

@@ -13,7 +13,7 @@ from support.told import Stored
 
 from haystream.engines.local.inverse.prior_inverse import prior_tolerance, shared_precision
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
-from haystream.facts.events import Covariance, Event, ModelName, Outcome, Query
+from haystream.events import Covariance, Event, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior.unsaved_rows import MOST_OCCASIONS

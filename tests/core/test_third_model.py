@@ -12,8 +12,8 @@ from support.dense import CLOSE, Floats
 from support.histories import facts, fold, item, verdict
 
 from haystream.collection.graph import Graph
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Event, Outcome, Prior, Query
+from haystream.errors import Code, Rejected
+from haystream.events import Event, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints
 from haystream.models import MODELS

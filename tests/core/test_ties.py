@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from haystream.facts.events import Item, Policy, Query
+from haystream.events import Item, Policy, Query
 from haystream.fold import State, step
 
 PEOPLE = ("ann", "bo", "cy", "dee")

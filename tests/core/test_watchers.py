@@ -12,7 +12,7 @@ from tests.core.test_concern import STILL, World, settings
 from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.events import (
+from haystream.events import (
     Action,
     Event,
     Item,
@@ -24,13 +24,13 @@ from haystream.facts.events import (
     Verdict,
     Withdrawal,
 )
-from haystream.facts.scope import scope
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.concern import MOST_ENTRIES
 from haystream.query.state import QueryState
 from haystream.query.watchers import HEIGHT, LEAST_ALIKE, Watchers
 from haystream.ranking.unreached import HIGH, Unreached, at_most
+from haystream.scope import scope
 
 PEOPLE, AT_FIRST = 600, 1200
 CLAIM = LeaseFact("l", "q", "i3", "bo", Action.CLAIMED, 1, 60)

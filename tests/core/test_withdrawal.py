@@ -11,7 +11,7 @@ from support.equality import assert_same
 from support.histories import MODELS, facts, fold, item, items, line, more_of, queries, verdict
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Event, Item, ModelName, Outcome, Query, Withdrawal
+from haystream.events import Event, Item, ModelName, Outcome, Query, Withdrawal
 from haystream.fold import State, step
 from haystream.query.originals import KeptOriginal
 from haystream.query.state import QueryState

@@ -11,8 +11,8 @@ from support.dense import TIGHT, assert_agrees
 from support.histories import MODELS, item, line, verdict
 
 from haystream.engines.local.solves import solve
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import Item, ModelName, Outcome, Query
+from haystream.errors import Code, QueryFailed
+from haystream.events import Item, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.models import MODELS as KNOWN

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.histories import fold, item, verdict
 
-from haystream.facts.events import Outcome, Policy, Prior, Query
+from haystream.events import Outcome, Policy, Prior, Query
 from haystream.query.state import QueryState
 
 METHOD = (Path(__file__).parents[2] / "docs" / "method.md").read_text()

@@ -32,7 +32,7 @@ from support.monitoring import Alertmanager, Prometheus, Receiver, Told, receivi
 from support.pipeline import Pipeline, settings_on, until
 from support.queue_api import EVERYTHING, write_keys
 
-from haystream.facts.events import Item, Outcome, Query, Verdict
+from haystream.events import Item, Outcome, Query, Verdict
 from haystream.query.engine_choice import MOST_FOR_REFERENCE
 from haystream_service.api.access import Role
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream

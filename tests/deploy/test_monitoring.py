@@ -16,7 +16,7 @@ import typer
 import yaml
 from prometheus_client import Histogram, generate_latest
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.cli import app
 from haystream_service.demo.stage import Stage
 from haystream_service.labelled_gauges import QueryNumbers

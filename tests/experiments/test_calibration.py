@@ -7,7 +7,7 @@ import pytest
 from support.data import DATA
 
 from haystream.engines.reference import ReferenceEngine
-from haystream.facts.events import Item, Policy
+from haystream.events import Item, Policy
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.experiments import calibration, enron
 from haystream_service.experiments.calibration import DRAWN, Reading, Rival

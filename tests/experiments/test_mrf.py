@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.pyagrum_field import inferred
 
-from haystream.facts.events import TABLE_1, TABLE_2, Conditional, Item
+from haystream.events import TABLE_1, TABLE_2, Conditional, Item
 from haystream.models.relevance import conditional_table, edge_posterior
 from haystream_service.errors import UserError
 from haystream_service.study.models import mrf

@@ -16,7 +16,7 @@ import pytest
 from support.arena import QUERIES, Arena, Servers, arena, recorded, verdict
 from support.faults import FAULTS, HEALTHY, Fault
 
-from haystream.facts.events import Event, Item, Query
+from haystream.events import Event, Item, Query
 
 EVENTS_A_SECOND = 12.0
 CALM_SECONDS = 5.0

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from support.pipeline import Pipeline, admin_client, settings_on, until
 from support.seeds import faults
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 from haystream_service.store.base import Quarantine

@@ -6,7 +6,7 @@ import random
 import pytest
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.settings import Settings

@@ -11,7 +11,7 @@ from support.pipeline import Pipeline, is_ready, page, settings_on, until
 from support.redis_copy import copied
 from support.seeds import faults
 
-from haystream.facts.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings

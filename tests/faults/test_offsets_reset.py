@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from support.pipeline import Pipeline, settings_on, until
 from support.seeds import faults
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.kafka.connection import consumer_arguments
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings

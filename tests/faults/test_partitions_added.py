@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from support.pipeline import Pipeline, Silent, page, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.kafka.records import RESTATES, restates

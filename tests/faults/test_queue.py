@@ -15,7 +15,7 @@ from support.forked import ForkedApi
 from support.pipeline import Pipeline, settings_on, until
 from support.queue_api import EVERYTHING, write_keys
 
-from haystream.facts.events import Action, Event, Item, LeaseFact, Outcome, Query
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query
 from haystream_service.api.access import Role
 from haystream_service.client import Haystream
 from haystream_service.local import KafkaServer, ValkeyServer

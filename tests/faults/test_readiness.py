@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, page, settings_on, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, LocalServer, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings

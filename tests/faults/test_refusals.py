@@ -9,7 +9,7 @@ import pytest_asyncio
 from support.pipeline import Pipeline, is_ready, page, program, settings_on, until
 from support.refusals import REFUSALS, USER, allow
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 

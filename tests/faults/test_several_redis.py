@@ -11,7 +11,7 @@ from support.cluster import Cluster
 from support.pipeline import Pipeline, is_ready, settings_on, until
 from support.sentinels import NAME, PASSWORD, Replicated
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ServerUnavailable
 from haystream_service.settings import Settings
 from haystream_service.store.keys import Keys

@@ -7,7 +7,7 @@ import signal
 import pytest
 from support.pipeline import PATIENCE, Pipeline, settings_on
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
 from haystream_service.settings import Settings
 

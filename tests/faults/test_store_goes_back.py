@@ -9,7 +9,7 @@ from support.pipeline import Pipeline, is_ready, rebuild, settings_on, until
 from support.redis_copy import Copy, copied, noted
 from support.seeds import faults
 
-from haystream.facts.events import Event, Item, Outcome, Query, Status, Verdict
+from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.local import KafkaServer, ServerUnavailable, ValkeyServer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings

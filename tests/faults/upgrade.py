@@ -19,7 +19,7 @@ from support.left import take
 from support.pipeline import PATIENCE, Pipeline, page
 from support.versions import OtherWorker, checkout, part
 
-from haystream.facts.events import Event
+from haystream.events import Event
 
 LEFT = Path(__file__).parent / "left"
 

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from support.equality import EXACT, assert_is_the_state
 from support.world import World
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.errors import Code
+from haystream.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream_service.commands.replay import Replayed, fold
 from haystream_service.kafka.records import SOURCES, Kind, Record
 from haystream_service.metrics import Metrics

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from support.pipeline import Pipeline, has_no_lag, make_topic, page, rebuild, until
 
-from haystream.facts.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.errors import UserError
 from haystream_service.kafka import admin as kafka_admin

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from haystream.facts.errors import Code, QueryFailed
+from haystream.errors import Code, QueryFailed
 from haystream.query.state import QueryState
 from haystream.report import report
 from haystream_service.commands import replay

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from haystream.facts.scope import scope
+from haystream.scope import scope
 from haystream_service.commands.queue import scope_of
 from haystream_service.errors import UserError
 from haystream_service.wire import decode_query

@@ -9,8 +9,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from support.pipeline import Silent
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Item, Outcome, Query, Verdict
+from haystream.errors import Code, Rejected
+from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.commands import dead_letters
 from haystream_service.commands.dead_letters import Wanted
 from haystream_service.errors import UserError

@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 from support.pipeline import Pipeline, page, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Status, Verdict
+from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.store.base import Position, Quarantine, Span, Spans
 from haystream_service.wire import decode_dead_letter, decode_item
 

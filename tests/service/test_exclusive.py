@@ -17,7 +17,7 @@ from support.held_work import HeldWork
 from support.world import say
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream.query.state import QueryState
 from haystream_service.metrics import Metrics
 from haystream_service.store.memory import MemoryStore

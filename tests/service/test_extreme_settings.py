@@ -7,8 +7,8 @@ import pytest
 from support.pipeline import until
 from support.world import World, item, verdict
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Policy, Prior, Query
+from haystream.errors import Code
+from haystream.events import Policy, Prior, Query
 from haystream.models import MODELS
 from haystream.models.ranges import Range
 

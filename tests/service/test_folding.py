@@ -6,7 +6,7 @@ import pytest
 from support.histories import fold, item, line
 from support.world import lease, verdict
 
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import Kind, Record
 from haystream_service.worker import folding

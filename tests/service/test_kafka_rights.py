@@ -13,7 +13,7 @@ from support.pipeline import Pipeline, page, program, settings_on, until
 from support.queue_api import EVERYTHING, write_keys
 from support.secured import AUTHORIZED, USER, Right, SecuredKafka
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.api.access import Role
 from haystream_service.client import ApiUnavailable, Haystream
 from haystream_service.local import ServerUnavailable, ValkeyServer

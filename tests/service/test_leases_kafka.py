@@ -13,7 +13,7 @@ from support.equality import assert_is_the_fold
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, Silent, rebuild, until
 
-from haystream.facts.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.store.claims import ClaimCode, ClaimRefused, Outgoing
 from haystream_service.wire import decode_lease, decode_verdict

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from support.world import Process, World, item, lease, verdict
 
-from haystream.facts.events import Action, LeaseFact, Query, Status
+from haystream.events import Action, LeaseFact, Query, Status
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import StoreDamaged, StoreUnavailable

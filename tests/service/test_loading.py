@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.world import Process, World, item, verdict
 
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.worker.shared import LOADS_AT_ONCE, SHOWS_AT_ONCE
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.world import World, item, verdict
 
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream_service.logs import JsonLines
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore

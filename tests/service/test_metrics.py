@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream.memory.copies import Template
 from haystream_service.labelled_gauges import OTHER, QueryNumbers, show_largest
 from haystream_service.metrics import (

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from support.pipeline import Pipeline, Silent, encoded, rebuild
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.kafka.records import RESTATES, SOURCES
 from haystream_service.worker.repartitioning import Repartition

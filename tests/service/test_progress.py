@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from support.changes import change
 from support.simulated.store_copy import StoreCopy
 
-from haystream.facts.events import Item, Withdrawal
+from haystream.events import Item, Withdrawal
 from haystream_service.kafka.records import SOURCES, Kind
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import HISTORY, Span, Spans, StoreUnavailable

@@ -11,8 +11,8 @@ import pytest
 from support.pipeline import until
 from support.world import DayAhead, World, item, verdict
 
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import Event, Outcome, Query, Verdict
+from haystream.errors import Code, QueryFailed
+from haystream.events import Event, Outcome, Query, Verdict
 from haystream.query.state import QueryState
 from haystream_service.store.base import Note, Position, Span, StoreDamaged
 from haystream_service.wire import decode_ranking

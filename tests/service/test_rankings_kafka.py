@@ -7,7 +7,7 @@ from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from support.pipeline import Pipeline, until
 
-from haystream.facts.events import Item, Outcome, Query, Verdict
+from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.wire import decode_ranking
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

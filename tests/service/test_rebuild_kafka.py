@@ -10,8 +10,8 @@ from redis import Redis
 from support.cluster import ClusterServer
 from support.pipeline import Pipeline, program, settings_on
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Event, Item, Outcome, Policy, Query, Verdict
+from haystream.errors import Code
+from haystream.events import Event, Item, Outcome, Policy, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.kafka.admin import committed_offsets, ensure_topics
 from haystream_service.local import KafkaServer, ValkeyServer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.world import Process, World, item, story, verdict
 
-from haystream.facts.events import Event, Item, Query, Status
+from haystream.events import Event, Item, Query, Status
 from haystream.query.state import QueryState
 from haystream_service.store.base import Head
 from haystream_service.store.memory import MemoryStore

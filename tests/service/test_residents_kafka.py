@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.pipeline import Pipeline, page, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Status, Verdict
+from haystream.events import Event, Item, Outcome, Query, Status, Verdict
 from haystream_service.local.services import WorkerProcess
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from haystream.collection.collection import Collection
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import Item, Outcome, Prior, Query, Verdict
+from haystream.errors import Code, QueryFailed
+from haystream.events import Item, Outcome, Prior, Query, Verdict
 from haystream.query.state import QueryState
 from haystream.report import report
 from haystream_service.worker.folding import JUDGED_AT_ONCE, restore

@@ -7,8 +7,8 @@ import pytest
 from support.world import Process, World, item, verdict
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Event, Item, Query, Status
-from haystream.facts.scope import Scope, scope
+from haystream.events import Event, Item, Query, Status
+from haystream.scope import Scope, scope
 from haystream_service.worker import residents, slices
 from haystream_service.worker.committing import Committing
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from support.pipeline import Pipeline, rebuild
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
-from haystream.facts.scope import scope
+from haystream.events import Event, Item, Outcome, Query, Verdict
+from haystream.scope import scope
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from conftest import started
 from support.pipeline import Pipeline, is_ready, page, program, settings_on, until
 from support.secured import MECHANISMS, USER, SecuredKafka
 
-from haystream.facts.events import Item, Outcome, Query, Verdict
+from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.kafka.records import BrokerRefused
 from haystream_service.local import ValkeyServer

@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from support.pipeline import Pipeline, make_topic, rebuild, until
 
-from haystream.facts.events import Event, Item, Outcome, Prior, Query, Verdict
+from haystream.events import Event, Item, Outcome, Prior, Query, Verdict
 from haystream_service.errors import UserError
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.settings import Settings

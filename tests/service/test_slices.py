@@ -6,7 +6,7 @@ import pytest
 from support.world import World
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Event, Item, ItemFact, Outcome, Query, Verdict
+from haystream.events import Event, Item, ItemFact, Outcome, Query, Verdict
 from haystream_service.wire import decode_ranking
 from haystream_service.worker import followers, slices
 from haystream_service.worker.slices import ADDED_AT_ONCE, KNOWN_COST, LEAST_COST, MOST_COST, Slices

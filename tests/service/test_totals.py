@@ -6,7 +6,7 @@ import pytest
 from support.world import World
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.worker.followers import LONGEST_REST_SECONDS, TOTALS_REST_FACTOR, Follower
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from support.pipeline import Pipeline, encoded, has_no_lag, page, rebuild, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.kafka.records import SOURCES
 from haystream_service.settings import Settings
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from support.forked import ForkedWorker
 from support.pipeline import Pipeline, is_ready, make_topic, page, until
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.local import ServerUnavailable
 from haystream_service.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import (
+from haystream.errors import Code, Rejected
+from haystream.events import (
     TABLE_1,
     TABLE_2,
     Item,

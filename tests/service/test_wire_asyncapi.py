@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from jsonschema import Draft7Validator
 
-from haystream.facts.events import Action, LeaseFact
+from haystream.events import Action, LeaseFact
 from haystream_service.demo import stage as staging
 from haystream_service.demo.bus import MemoryBus
 from haystream_service.demo.play import play

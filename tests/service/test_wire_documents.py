@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream.models import MODELS
 from haystream_service.commands.replay import fold
 from haystream_service.wire import decode_item, decode_lease, decode_query, decode_verdict

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from support.changes import tables
 
-from haystream.facts.errors import QueryFailed
-from haystream.facts.events import Prior, Query
+from haystream.errors import QueryFailed
+from haystream.events import Prior, Query
 from haystream.models.common import Common
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.store.facts import encode_shared, read_shared

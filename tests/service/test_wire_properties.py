@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.histories import MODELS, priors_in_range
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict, Withdrawal
+from haystream.errors import Rejected
+from haystream.events import Covariance, Item, Outcome, Policy, Prior, Query, Status, Verdict, Withdrawal
 from haystream.ranking.policies import POLICIES
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking, Share
 from haystream_service.wire import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.pipeline import Pipeline, rebuild
 
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict, Withdrawal
+from haystream.events import Event, Item, Outcome, Query, Verdict, Withdrawal
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 

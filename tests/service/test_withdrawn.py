@@ -7,7 +7,7 @@ import pytest
 from support.world import DayAhead, Process, World, item, lease, verdict
 from typing_extensions import override
 
-from haystream.facts.events import Query, Status
+from haystream.events import Query, Status
 from haystream_service.settings import Settings
 from haystream_service.store.base import Deletion, Head, Position, StoredQuery
 from haystream_service.store.memory import MemoryStore

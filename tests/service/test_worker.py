@@ -16,11 +16,11 @@ from typing_extensions import override
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse import precision, prior_inverse
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
-from haystream.facts.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
-from haystream.facts.scope import Scope
+from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior.tables import Changes, laid_over, settled_inverse
 from haystream.query.state import QueryState
+from haystream.scope import Scope
 from haystream_service.store.base import HISTORY, StoreDamaged
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
 from haystream_service.worker import expected, followers

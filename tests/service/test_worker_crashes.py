@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.world import Process, World, item, story, verdict
 
-from haystream.facts.events import Event, Query
+from haystream.events import Event, Query
 from haystream_service.kafka.records import SOURCES, BrokerUnavailable, Kind, Record
 from haystream_service.store.base import Head, StoredQuery, StoreUnavailable
 from haystream_service.store.marks import StateLost

@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from support.world import World, item, verdict
 
-from haystream.facts.events import Query, Withdrawal
-from haystream.facts.scope import scope
+from haystream.events import Query, Withdrawal
+from haystream.scope import scope
 from haystream_service.worker.memory_broker import MemoryBroker
 
 pytestmark = pytest.mark.asyncio

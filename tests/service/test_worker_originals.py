@@ -7,7 +7,7 @@ import pytest
 from support.world import Process, World
 
 from haystream.engines.local.changes.growth import Growth
-from haystream.facts.events import Event, Item, Query
+from haystream.events import Event, Item, Query
 from haystream.query.originals import Original
 from haystream_service.worker import originals
 

@@ -7,7 +7,7 @@ import pytest
 from support.world import World
 
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision, shared_precisions
-from haystream.facts.events import Event, Item, Outcome, Query, Verdict
+from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.memory import MemoryStore
 from haystream_service.worker import snapshots

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service import cli
 from haystream_service.study.network import Network, network
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.study import describe
 from haystream_service.study.describe import described
 from haystream_service.study.network import network

@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.stats import beta
 
 from haystream.collection.item_sets import share_of
-from haystream.facts.events import TABLE_1, TABLE_2, Query
+from haystream.events import TABLE_1, TABLE_2, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState
 from haystream_service.errors import UserError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.set_scores import Edge, Record, by_set
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.ranking.policies import POLICIES, Posteriors
 from haystream_service.study.models import MODELS
 from haystream_service.study.models.base import Learning

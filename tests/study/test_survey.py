@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream_service.errors import UserError
 from haystream_service.study import survey as command
 from haystream_service.study.journal import finished_in

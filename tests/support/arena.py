@@ -11,7 +11,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from haystream.facts.events import Event, Item, LeaseFact, Outcome, Query, Verdict
+from haystream.events import Event, Item, LeaseFact, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service import sources
 from haystream_service.local import KafkaServer, ValkeyServer, free_port

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream.models.common import Common
 from haystream.posterior.tables import Changes, Rows, Size
 from haystream_service.store.base import Change, Position

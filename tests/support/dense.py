@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.facts.events import Outcome, Pair, Query
+from haystream.events import Outcome, Pair, Query
 from haystream.query.state import QueryState
 from haystream.report import report
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Event, ItemFact, Status, View
+from haystream.events import Event, ItemFact, Status, View
 from haystream.facts.leases import Leases
 from haystream.fold import State, step
 from haystream.posterior.tables import read as tables_read

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from haystream.facts.events import (
+from haystream.events import (
     Conditional,
     Event,
     Item,

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
-from haystream.facts.events import Event, Item, LeaseFact, Query, Status, Verdict, View, Withdrawal
+from haystream.events import Event, Item, LeaseFact, Query, Status, Verdict, View, Withdrawal
 from haystream_service.kafka import admin as kafka_admin
 from haystream_service.kafka.connection import client_arguments, consumer_arguments
 from haystream_service.kafka.records import SOURCES, BrokerUnavailable

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from haystream.facts.events import LeaseFact, Verdict
+from haystream.events import LeaseFact, Verdict
 
 
 def check_served(claimed: Sequence[LeaseFact], facts: Sequence[LeaseFact], verdicts: Sequence[Verdict]) -> None:

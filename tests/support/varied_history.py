@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from haystream.facts.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.events import Item, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState

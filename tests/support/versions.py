@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from haystream.facts.events import Event, Item, Outcome, Policy, Query, Status, Verdict
+from haystream.events import Event, Item, Outcome, Policy, Query, Status, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.local.services import WorkerProcess
 

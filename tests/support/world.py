@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
-from haystream.facts.events import Action, Event, Item, LeaseFact, Outcome, Policy, Query, Verdict, Withdrawal
+from haystream.events import Action, Event, Item, LeaseFact, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.models import DEFAULT_PRIORS
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Store

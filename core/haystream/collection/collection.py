@@ -17,9 +17,9 @@ from haystream.collection.graph import Graph, stable_hashes
 from haystream.collection.item_details import ItemDetails
 from haystream.collection.item_sets import ItemSets
 from haystream.collection.members import Members
-from haystream.facts.events import Item, ItemFact, Withdrawal
-from haystream.facts.scope import Scope
+from haystream.events import Item, ItemFact, Withdrawal
 from haystream.memory.arrays import Growing, Ints
+from haystream.scope import Scope
 
 
 class Collection:

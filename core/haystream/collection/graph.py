@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.facts.events import Pair
+from haystream.events import Pair
 from haystream.memory.arrays import Growing, Ints, Longs
 from haystream.memory.compiled import compiled
 

@@ -3,7 +3,7 @@ nothing, and none has an object of its own."""
 
 import numpy as np
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream.memory.arrays import Growing
 
 UNKNOWN = int(np.iinfo(np.int64).min)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common

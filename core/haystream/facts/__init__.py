@@ -1,1 +1,1 @@
-"""The events, what can be wrong with one, and what several of them say of one thing."""
+"""What several facts say of one thing: of an item, or of a lease."""

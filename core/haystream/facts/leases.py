@@ -8,8 +8,8 @@ retracted. Else the greatest `until` holds. A lease that is over stays over: onl
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import LeaseFact, Verdict
+from haystream.errors import Code, Rejected
+from haystream.events import LeaseFact, Verdict
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import MOST_LABELS, Item, ItemFact, Labels, RecordPlace, Withdrawal
+from haystream.errors import Code, Rejected
+from haystream.events import MOST_LABELS, Item, ItemFact, Labels, RecordPlace, Withdrawal
 
 T = TypeVar("T", int, str, RecordPlace)
 

@@ -5,7 +5,7 @@ To add one, write its file and give it a line in `MODELS` (docs/extending.md).
 
 from collections.abc import Mapping
 
-from haystream.facts.events import ModelName, Prior
+from haystream.events import ModelName, Prior
 from haystream.models.base import Model
 from haystream.models.rates import Rates
 from haystream.models.relevance import Relevance

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from haystream.collection.graph import Graph
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Flags, Floats, Ints, Longs
 from haystream.models.common import Common
 from haystream.models.ranges import Ranges

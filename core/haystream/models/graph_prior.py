@@ -4,8 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from haystream.collection.graph import Graph
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Covariance, Prior
+from haystream.errors import Code, Rejected
+from haystream.events import Covariance, Prior
 from haystream.memory.arrays import Floats
 
 

@@ -6,8 +6,8 @@ Found by trying them against each other (tests/core/test_ranges.py goes over the
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Prior
+from haystream.errors import Code, Rejected
+from haystream.events import Prior
 
 
 class Range(NamedTuple):

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from haystream.collection.graph import Graph
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.compiled import compiled
 from haystream.models.base import Ends, Posteriors, Priors

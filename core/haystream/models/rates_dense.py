@@ -3,7 +3,7 @@
 import numpy as np
 
 from haystream.collection.graph import Graph
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Flags, Floats, Longs
 from haystream.models.graph_prior import dense_precision, prior_means
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection.graph import Graph
-from haystream.facts.events import Conditional, Prior
+from haystream.events import Conditional, Prior
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.compiled import compiled
 from haystream.models.base import Ends, Posteriors, Priors

@@ -19,7 +19,7 @@ from haystream.collection.graph import Graph
 from haystream.engines.contract import Engine
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints
 from haystream.memory.places import Places
 from haystream.models import MODELS

@@ -11,7 +11,7 @@ import numpy as np
 from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream.memory.arrays import Ints, union
 from haystream.models import MODELS
 from haystream.query.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since

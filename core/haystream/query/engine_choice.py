@@ -6,8 +6,8 @@ from haystream.engines.local import LocalEngine
 from haystream.engines.local.inverse.explicit_precision import ExplicitPrecision
 from haystream.engines.local.inverse.prior_inverse import prior_tolerance, shared_precision
 from haystream.engines.reference import ReferenceEngine
-from haystream.facts.errors import Code, QueryFailed, Rejected
-from haystream.facts.events import Query
+from haystream.errors import Code, QueryFailed, Rejected
+from haystream.events import Query
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
 from haystream.ranking.policies import POLICIES

@@ -8,7 +8,7 @@ from haystream.collection.collection import Collection
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.inverse.precision import PrecisionAsItWas
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
-from haystream.facts.events import Policy, Prior
+from haystream.events import Policy, Prior
 from haystream.memory.arrays import Floats, Ints
 from haystream.ranking.policies import POLICIES, Moves
 from haystream.ranking.prior_rankings import PriorRankings

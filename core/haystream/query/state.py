@@ -13,8 +13,8 @@ from haystream.collection.item_sets import share_of
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Engine
 from haystream.engines.local import LocalEngine
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, ENTRY_IN_PROBABILITY, TOLD_FACTOR
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import LeaseFact, Outcome, Query, Status, Verdict
+from haystream.errors import Code, Rejected
+from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.facts.leases import Leases
 from haystream.memory.arrays import Ints, union
 from haystream.posterior.tables import Changes, Size

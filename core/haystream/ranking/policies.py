@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.memory.arrays import Floats
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from haystream.collection.collection import Collection
 from haystream.collection.item_sets import SetEdges
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.models.base import EdgeCounts, Posteriors
 from haystream.models.common import Common

@@ -9,7 +9,7 @@ import numpy as np
 
 from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.memory.arrays import Floats, Ints
 from haystream.models.common import is_beyond
 from haystream.ranking.first import First

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from haystream.facts.events import Pair
+from haystream.events import Pair
 
 
 @dataclass(frozen=True, slots=True)

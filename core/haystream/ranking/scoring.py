@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection.item_sets import SetEdges
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.memory.arrays import Floats, Ints
 from haystream.models.base import EdgeCounts
 from haystream.models.base import Posteriors as Moments

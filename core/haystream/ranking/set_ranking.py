@@ -18,7 +18,7 @@ import numpy as np
 from haystream.collection.collection import Collection
 from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
 from haystream.memory.places import NOWHERE
 from haystream.models.common import Common

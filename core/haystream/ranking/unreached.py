@@ -6,7 +6,7 @@ import numpy as np
 
 from haystream.collection.item_sets import SetEdges
 from haystream.engines.local.solves.budget import TOLD_FACTOR
-from haystream.facts.events import Policy, Prior
+from haystream.events import Policy, Prior
 from haystream.memory.arrays import Flags, Floats
 from haystream.models import MODELS
 from haystream.models.base import Ends

@@ -11,7 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match
 
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream_service.api import beliefs, claims, exports, items, openapi, queries, rankings, verdicts
 from haystream_service.api.access import OPEN, ROUTES
 from haystream_service.api.desk import Desk

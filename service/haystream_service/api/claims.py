@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Item, LeaseFact, Status
+from haystream.errors import Code
+from haystream.events import Item, LeaseFact, Status
 from haystream_service.api import openapi
 from haystream_service.api.access import Role
 from haystream_service.api.desk import Desk, Opened, until

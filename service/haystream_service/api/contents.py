@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic_core import from_json
 
-from haystream.facts.events import Item, RecordPlace
+from haystream.events import Item, RecordPlace
 from haystream_service.api.facts import At
 from haystream_service.api.records import Records
 from haystream_service.kafka.records import BrokerUnavailable

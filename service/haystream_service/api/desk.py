@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import NamedTuple
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Query, Status
+from haystream.errors import Code
+from haystream.events import Query, Status
 from haystream_service.api.access import Caller
 from haystream_service.api.contents import ContentReader
 from haystream_service.api.facts import Facts

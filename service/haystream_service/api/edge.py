@@ -16,7 +16,7 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.api.problems import ApiCode, Problem, unavailable
 from haystream_service.kafka.records import BrokerUnavailable
 from haystream_service.logs import CORRELATION

@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from haystream.facts.events import Outcome, Verdict
+from haystream.events import Outcome, Verdict
 from haystream_service.api import openapi
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.guards import DeskOf, QueryOf

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.api.problems import Problem
 from haystream_service.kafka.producer import Parcel, Producer, correlated
 from haystream_service.kafka.stretches import WHOLE, stretch

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from haystream.collection.collection import Collection
 from haystream.collection.graph import Graph
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.errors import Code
-from haystream.facts.events import Item, ItemFact, Query, View
+from haystream.errors import Code
+from haystream.events import Item, ItemFact, Query, View
 from haystream.posterior.tables import Posterior, read
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import Problem, unavailable

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream_service.api.access import ROUTES, Access, Caller, Where
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.problems import ApiCode, Problem

@@ -7,8 +7,8 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Item
+from haystream.errors import Code, Rejected
+from haystream.events import Item
 from haystream_service.api import openapi
 from haystream_service.api.contents import Contents, unread
 from haystream_service.api.desk import Desk

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from haystream.facts.events import Outcome, Status
+from haystream.events import Outcome, Status
 from haystream_service.wire.fields import Count, Id, JsonObject, Text
 from haystream_service.wire.records import ErrorRecord, EstimateRecord, RankedItemRecord, VerdictRecord
 

@@ -5,8 +5,8 @@ from collections import OrderedDict
 
 from haystream.collection.graph import Graph
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance
-from haystream.facts.errors import QueryFailed
-from haystream.facts.events import Prior, View
+from haystream.errors import QueryFailed
+from haystream.events import Prior, View
 from haystream.memory.arrays import Floats
 from haystream_service.api.problems import Problem, unavailable
 from haystream_service.store.base import Store

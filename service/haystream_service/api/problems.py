@@ -7,7 +7,7 @@ from http import HTTPStatus
 import orjson
 from starlette.responses import Response
 
-from haystream.facts.errors import Code, Rejected
+from haystream.errors import Code, Rejected
 from haystream_service.logs import CORRELATION
 
 MEDIA_TYPE = "application/problem+json"

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Query as Settings
-from haystream.facts.events import Status
+from haystream.errors import Code, Rejected
+from haystream.events import Query as Settings
+from haystream.events import Status
 from haystream_service.api import openapi
 from haystream_service.api.access import Caller
 from haystream_service.api.desk import Desk, Opened, etag, until

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Outcome, Query, Verdict
+from haystream.events import Outcome, Query, Verdict
 from haystream.query.state import QueryState
 from haystream_service.sources import Source
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.linalg import cg
 
 from haystream.engines.local.inverse.prior_inverse import shared_precisions
-from haystream.facts.events import Outcome, Query, Verdict
+from haystream.events import Outcome, Query, Verdict
 from haystream.fold import State, step
 from haystream.query.state import QueryState
 from haystream.warm import warm

@@ -10,7 +10,7 @@ import numpy as np
 
 from haystream.collection.item_sets import share_of
 from haystream.engines.local.inverse.prior_inverse import shared_precisions
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState

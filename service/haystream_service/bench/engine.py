@@ -15,7 +15,7 @@ import numpy as np
 
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse.prior_inverse import shared_precision, shared_precisions
-from haystream.facts.events import Event, Policy, Query, Verdict, View
+from haystream.events import Event, Policy, Query, Verdict, View
 from haystream.fold import State, step
 from haystream.query.state import QueryState
 from haystream.ranking.ranked import Ranking

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.bench.names import GraphName
 from haystream_service.errors import UserError
 

@@ -17,7 +17,7 @@ import orjson
 import redis
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Action, LeaseFact, Outcome, Query, Verdict
+from haystream.events import Action, LeaseFact, Outcome, Query, Verdict
 from haystream.query.state import QueryState
 from haystream_service.local import ValkeyServer
 from haystream_service.store.base import Change, Position

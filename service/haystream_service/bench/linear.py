@@ -8,7 +8,7 @@ from scipy import sparse
 
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.models import MODELS
 from haystream.models.graph_prior import prior_means
 

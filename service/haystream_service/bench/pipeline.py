@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from haystream.facts.events import Item, Outcome, Query, Verdict
+from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.bench import graphs
 from haystream_service.bench.noop import LAST, NoopProcess
 from haystream_service.bench.stress import (

@@ -14,7 +14,7 @@ from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
-from haystream.facts.events import Event, Query
+from haystream.events import Event, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Floats
 from haystream.memory.copies import held_bytes

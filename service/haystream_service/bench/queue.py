@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 from aiohttp import ClientSession, ClientTimeout
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.api.access import Role
 from haystream_service.api.tokens import new_key, write_keys
 from haystream_service.bench.samples import Samples, Timing

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haystream.facts.events import Conditional, Item, ModelName, Outcome, Prior, Query, Verdict
+from haystream.events import Conditional, Item, ModelName, Outcome, Prior, Query, Verdict
 from haystream.fold import State, step
 from haystream.models import MODELS
 from haystream.models.ranges import CORRELATION, Range

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from haystream.facts.events import Item, Outcome, Query, Verdict
+from haystream.events import Item, Outcome, Query, Verdict
 from haystream.fold import State, step
 from haystream.query.state import QueryState
 from haystream.warm import warm

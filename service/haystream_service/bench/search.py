@@ -7,7 +7,7 @@ import numpy as np
 
 from haystream.collection.collection import Collection
 from haystream.collection.graph import stable_hashes
-from haystream.facts.events import Item, Outcome, Verdict
+from haystream.events import Item, Outcome, Verdict
 from haystream.ranking.ranked import RankedItem
 from haystream_service.sources import RELEVANT_GIVEN
 

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import cg
 
 from haystream.collection.collection import Collection
 from haystream.engines.reference import ReferenceEngine
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream_service.bench.linear import Floats, Ints, LinearForm
 
 Edges = tuple[int, ...]

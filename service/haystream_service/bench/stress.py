@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from haystream.facts.events import Item, Query
+from haystream.events import Item, Query
 from haystream_service.bench import graphs
 from haystream_service.bench.traffic import Message, Traffic
 from haystream_service.demo.play import NoAnswer

@@ -74,7 +74,7 @@ def verdict(
     haystream verdict case-7 m-1 relevant
     haystream verdict case-7 m-1 retracted
     """
-    from haystream.facts.events import Outcome
+    from haystream.events import Outcome
     from haystream_service.commands import queue as command
 
     command.run_verdict(query_id, item_id, Outcome(outcome.value), config=config, json=json)

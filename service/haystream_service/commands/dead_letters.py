@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Item, LeaseFact, Query, Verdict, Withdrawal
+from haystream.errors import Code, Rejected
+from haystream.events import Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream_service.console import notes, plain, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.kafka.records import REPLAYS, SOURCES, BrokerUnavailable, place, replays

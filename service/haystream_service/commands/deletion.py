@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import typer
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import Query, Status
+from haystream.errors import Rejected
+from haystream.events import Query, Status
 from haystream_service.commands.connected import connected_if_named
 from haystream_service.console import notes, plain, write_json
 from haystream_service.errors import UserError

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import Status
+from haystream.errors import Rejected
+from haystream.events import Status
 from haystream_service.client import ApiProblem, Haystream
 from haystream_service.commands.connected import connected_if_named
 from haystream_service.console import notes, plain, results, write_json

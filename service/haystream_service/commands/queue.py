@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from haystream.facts.events import Outcome
+from haystream.events import Outcome
 from haystream_service.api.messages import ItemAnswer, LeaseAnswer, QueryAnswer
 from haystream_service.client import ApiProblem, ApiUnavailable, Haystream
 from haystream_service.commands.connected import connected

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeGuard
 from rich.table import Table
 
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.errors import Code, QueryFailed, Rejected
-from haystream.facts.events import Event, Item, LeaseFact, Query, Verdict, Withdrawal
+from haystream.errors import Code, QueryFailed, Rejected
+from haystream.events import Event, Item, LeaseFact, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.report import Report, report
 from haystream_service.console import notes, plain, progress, results, size, write_json

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from typing_extensions import override
 
-from haystream.facts.events import Verdict
+from haystream.events import Verdict
 from haystream_service.client import Haystream
 from haystream_service.settings import Settings
 from haystream_service.wire import NextItems, decode_ranking, encode_verdict

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from haystream.facts.events import Outcome, Query, Verdict
+from haystream.events import Outcome, Query, Verdict
 from haystream_service.demo.bus import Bus
 from haystream_service.demo.progress import Progress, Screened
 from haystream_service.errors import UserError

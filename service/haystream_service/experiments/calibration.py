@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haystream.facts.events import Item, ModelName, Outcome, Policy, Prior, Query, Verdict
+from haystream.events import Item, ModelName, Outcome, Policy, Prior, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
 from haystream.models.concentration import LOG_FACTOR_SD
 from haystream.models.graph_prior import dense_precision

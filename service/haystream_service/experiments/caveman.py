@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.experiments import caveman_figures
 from haystream_service.experiments.parallel import workers
 from haystream_service.experiments.searches import POLICIES, Rival, Trace, rows, traces

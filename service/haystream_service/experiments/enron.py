@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from haystream.facts.events import TABLE_2
+from haystream.events import TABLE_2
 from haystream_service.bench.graphs import data_path
 from haystream_service.experiments import enron_figures
 from haystream_service.experiments.parallel import workers

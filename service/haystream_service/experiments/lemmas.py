@@ -7,7 +7,7 @@ import numpy as np
 from haystream.collection.graph import Graph
 from haystream.collection.item_sets import share_of
 from haystream.engines.reference import ReferenceEngine
-from haystream.facts.events import Conditional, Covariance, Prior
+from haystream.events import Conditional, Covariance, Prior
 from haystream.memory.arrays import Longs
 from haystream_service.study.models import mrf
 from haystream_service.study.models.base import Floats

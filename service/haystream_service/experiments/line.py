@@ -12,7 +12,7 @@ import numpy as np
 
 from haystream.collection.collection import Collection
 from haystream.engines.reference import ReferenceEngine
-from haystream.facts.events import TABLE_1, Covariance, Prior, Query
+from haystream.events import TABLE_1, Covariance, Prior, Query
 from haystream.query.engine_choice import make_engine
 from haystream_service.experiments import line_figure
 from haystream_service.study.models import mrf

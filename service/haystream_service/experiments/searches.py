@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream_service.experiments.summary import mean_se, paired
 from haystream_service.study.models import MODELS
 from haystream_service.study.models.base import Floats

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream_service.experiments import tanzania_figures
 from haystream_service.experiments.lemmas import LemmaModel
 from haystream_service.experiments.parallel import workers

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.facts.events import TABLE_1, TABLE_2, Conditional, Item, Pair, Prior
+from haystream.events import TABLE_1, TABLE_2, Conditional, Item, Pair, Prior
 from haystream_service.bench.graphs import data_path
 from haystream_service.errors import UserError
 from haystream_service.experiments.lemmas import LemmaEngine, Moments, prior_of_field

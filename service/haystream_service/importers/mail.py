@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.importers.contents import TooMuch, contents, decoded, unescaped
 from haystream_service.importers.making import PLAIN, Making
 from haystream_service.importers.results import (

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream_service.importers.aliases import NO_ALIASES, Aliases
 from haystream_service.importers.contents import cut
 from haystream_service.importers.results import Imported, Skipped, too_large

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.errors import UserError
 from haystream_service.wire import ItemRecord
 

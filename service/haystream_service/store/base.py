@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from haystream.facts.events import ItemFact, LeaseFact, Query, Verdict
+from haystream.events import ItemFact, LeaseFact, Query, Verdict
 from haystream.posterior.tables import Changes, Tables
 from haystream_service.store.claims import Claims, Offers
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from haystream.facts.events import LeaseFact
+from haystream.events import LeaseFact
 
 SECOND = 1_000_000
 """In microseconds, in which the store's clock counts."""

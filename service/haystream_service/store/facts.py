@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import orjson
 
-from haystream.facts.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
+from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
 from haystream.models.common import Common
 from haystream.posterior.tables import Changes
 from haystream_service.store.base import Note, Position, Quarantine, Span, Spans

@@ -13,8 +13,8 @@ from time import monotonic
 
 from typing_extensions import override
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import ItemFact, LeaseFact, Query, Status, Verdict
+from haystream.errors import Rejected
+from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
 from haystream.facts.merging import ItemLog
 from haystream.posterior.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Rows, Tables
 from haystream_service.store.base import (

@@ -10,7 +10,7 @@ from uuid import uuid4
 import orjson
 from typing_extensions import override
 
-from haystream.facts.events import Action, LeaseFact
+from haystream.events import Action, LeaseFact
 from haystream_service.logs import CORRELATION
 from haystream_service.store.claims import (
     SECOND,

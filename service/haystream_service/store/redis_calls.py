@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.damage import damage, unreadable
 from haystream_service.store.keys import Keys

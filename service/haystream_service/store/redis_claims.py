@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from haystream.facts.events import Action, LeaseFact
+from haystream.events import Action, LeaseFact
 from haystream_service.logs import CORRELATION
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.claims import (

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import ItemFact
+from haystream.errors import Rejected
+from haystream.events import ItemFact
 from haystream.facts.merging import merge
 from haystream_service.store.base import Appended, Logs, StoreDamaged
 from haystream_service.store.facts import encode_entry, read_entry

@@ -7,8 +7,8 @@ from typing import TypeVar, cast
 
 from typing_extensions import override
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import LeaseFact, Query, Status, Verdict
+from haystream.errors import Rejected
+from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.posterior.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Size, Tables
 from haystream_service.store.base import (
     UNREADABLE,

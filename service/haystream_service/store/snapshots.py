@@ -5,7 +5,7 @@ import struct
 import numpy as np
 
 from haystream.engines.local.inverse.prior_inverse import Snapshot
-from haystream.facts.scope import Scope
+from haystream.scope import Scope
 from haystream_service.store.tables import DIGEST_BYTES
 
 _HEADER = struct.Struct(f"<4sII{DIGEST_BYTES}s")

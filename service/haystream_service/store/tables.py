@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 import orjson
 
-from haystream.facts.events import ItemFact, Withdrawal
+from haystream.events import ItemFact, Withdrawal
 from haystream.memory.places import in_runs
 from haystream.posterior.tables import NOBODY as NO_ROW
 from haystream.posterior.tables import Rows

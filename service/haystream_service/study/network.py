@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from haystream.collection.collection import Collection
 from haystream.collection.item_sets import share_of
-from haystream.facts.events import Item
+from haystream.events import Item
 from haystream_service.errors import UserError
 from haystream_service.importers import Making, Skipped, read_csv
 from haystream_service.importers.tables import FALSE, TRUE

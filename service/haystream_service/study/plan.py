@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.ranking.policies import POLICIES
 from haystream_service.errors import UserError
 from haystream_service.study.models import MODELS

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haystream.collection.item_sets import SetEdges, share_of
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream.ranking.policies import POLICIES, Posteriors
 from haystream.ranking.set_scores import EdgeReadings, SetCounts, score_sets
 from haystream.ranking.tournament import TERMS

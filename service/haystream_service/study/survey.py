@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from haystream.facts.events import Policy
+from haystream.events import Policy
 from haystream_service.bench.graphs import data_path
 from haystream_service.console import notes
 from haystream_service.errors import UserError

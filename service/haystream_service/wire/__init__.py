@@ -1,7 +1,7 @@
 """The wire format: what travels over the topics, and its translation to and from the core's events.
 
 JSON, UTF-8. Unknown fields are ignored. A value is decoded to one of the core's events or raises
-`haystream.facts.errors.Rejected` with a code and a detail that names the field; nothing else is ever raised.
+`haystream.errors.Rejected` with a code and a detail that names the field; nothing else is ever raised.
 """
 
 from haystream_service.wire.decoding import (

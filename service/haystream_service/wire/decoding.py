@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import (
+from haystream.errors import Code, Rejected
+from haystream.events import (
     MOST_LABELS,
     NO_OVERRIDES,
     TABLE_1,
@@ -26,9 +26,9 @@ from haystream.facts.events import (
     Verdict,
     Withdrawal,
 )
-from haystream.facts.scope import Scope, scope
 from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
+from haystream.scope import Scope, scope
 from haystream_service.wire import limits, times
 from haystream_service.wire.labels import labels_of
 from haystream_service.wire.reading import read, rejection, short

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic_core import to_json
 
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import ItemFact, Withdrawal
+from haystream.errors import Code, QueryFailed
+from haystream.events import ItemFact, Withdrawal
 from haystream.models import MODELS
 from haystream_service.wire import finite, limits, times
 from haystream_service.wire.fitting import FEW_NAMED, fit_ranking
@@ -19,10 +19,10 @@ from haystream_service.wire.fitting import FEW_NAMED, fit_ranking
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from haystream.facts.errors import Rejected
-    from haystream.facts.events import LeaseFact, Prior, Query, Verdict
-    from haystream.facts.scope import Scope
+    from haystream.errors import Rejected
+    from haystream.events import LeaseFact, Prior, Query, Verdict
     from haystream.ranking.ranked import RankedItem, Ranking, Share
+    from haystream.scope import Scope
     from haystream_service.wire.records import ItemRecord
 
 DETAIL_CHARACTERS = 2000

@@ -8,7 +8,7 @@ import math
 import orjson
 from pydantic import JsonValue
 
-from haystream.facts.events import MOST_LABELS, Labels
+from haystream.events import MOST_LABELS, Labels
 
 LABEL_LENGTH = 512
 """Characters of a key, and of a value."""

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from haystream.facts.events import Event
+from haystream.events import Event
 from haystream_service.wire import limits
 from haystream_service.wire.decoding import to_item_fact, to_lease, to_query, to_verdict
 from haystream_service.wire.fields import JsonObject

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from haystream.facts.errors import Code, Rejected
+from haystream.errors import Code, Rejected
 from haystream_service.wire.fields import JsonObject
 from haystream_service.wire.records import BY_NAME, BY_VALUE
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Action, Outcome, Prior, Status
+from haystream.errors import Code
+from haystream.events import Action, Outcome, Prior, Status
 from haystream.models import MODELS
 from haystream.models.ranges import Ranges
 from haystream_service.wire.fields import (

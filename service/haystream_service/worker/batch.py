@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import LeaseFact, Query, Status, Verdict
+from haystream.errors import Code, Rejected
+from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream_service.kafka.records import OWNED, Kind, Record
 from haystream_service.store.base import Position
 from haystream_service.wire import decode_lease, decode_query, decode_verdict

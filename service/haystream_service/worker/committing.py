@@ -4,8 +4,8 @@ import logging
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import LeaseFact
+from haystream.errors import Code, QueryFailed
+from haystream.events import LeaseFact
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import NO_OFFSET, OWNED, Kind, partition_name
 from haystream_service.labelled_gauges import QueryNumbers

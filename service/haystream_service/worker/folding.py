@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import LeaseFact, Query, Verdict
+from haystream.errors import Rejected
+from haystream.events import LeaseFact, Query, Verdict
 from haystream.query.state import QueryState
 from haystream_service.store.base import Change
 from haystream_service.store.claims import Offer, Offers

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import ItemFact, View
+from haystream.events import ItemFact, View
 from haystream.query.watchers import Watchers
 from haystream_service.worker.endings import another_entry
 from haystream_service.worker.exclusive import Exclusive, Turn

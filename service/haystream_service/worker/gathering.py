@@ -1,6 +1,6 @@
 """What nobody waits for is waited with for a moment, so that more is saved and published in one go."""
 
-from haystream.facts.events import LeaseFact
+from haystream.events import LeaseFact
 from haystream_service.worker.batch import Delivery
 from haystream_service.worker.clock import Clock
 from haystream_service.worker.folding import SPARE_OFFERS

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Self
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import LeaseFact, Query, Status, Verdict, View
+from haystream.errors import Code, Rejected
+from haystream.events import LeaseFact, Query, Status, Verdict, View
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import OWNED, Offsets
 from haystream_service.store.base import Position

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import ItemFact
+from haystream.errors import Code, Rejected
+from haystream.events import ItemFact
 from haystream_service.kafka.records import Kind, Record, partition_name
 from haystream_service.store.base import Appended
 from haystream_service.wire import decode_item

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from haystream.facts.errors import QueryFailed, Rejected
-from haystream.facts.events import Query, Status, Verdict
+from haystream.errors import QueryFailed, Rejected
+from haystream.events import Query, Status, Verdict
 from haystream.query.engine_choice import check_supported
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import OWNED, Kind, Offsets

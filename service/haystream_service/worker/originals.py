@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 
-from haystream.facts.errors import QueryFailed
+from haystream.errors import QueryFailed
 from haystream.query.originals import KeptOriginal, Original
 from haystream.query.state import QueryState
 from haystream_service.worker.clock import Clock

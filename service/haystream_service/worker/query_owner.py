@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from haystream.facts.errors import QueryFailed, Rejected
-from haystream.facts.events import LeaseFact, Query, Status, Verdict
+from haystream.errors import QueryFailed, Rejected
+from haystream.events import LeaseFact, Query, Status, Verdict
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import Kind, Record
 from haystream_service.logs import ABOUT

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 
-from haystream.facts.errors import Code
+from haystream.errors import Code
 from haystream_service.kafka.records import SOURCES, Kind
 from haystream_service.store.claims import Outgoing
 from haystream_service.wire import as_id, decode_dead_letter

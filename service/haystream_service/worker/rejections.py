@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream_service.kafka.records import Record
 from haystream_service.worker.mailbox import Mailbox
 from haystream_service.worker.shared import Shared

@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.structs import RecordMetadata
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import ItemFact, Status
+from haystream.errors import Rejected
+from haystream.events import ItemFact, Status
 from haystream.facts.merging import merge
 from haystream_service.errors import UserError
 from haystream_service.kafka import admin

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from haystream.facts.events import View
+from haystream.events import View
 from haystream_service.process_memory import resident_bytes
 from haystream_service.store.base import StoreDamaged
 from haystream_service.worker.exclusive import Turn

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream_service.kafka.records import OWNED, SOURCES, Kind, Offsets, Record
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store

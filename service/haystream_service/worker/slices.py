@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from haystream.collection.collection import Collection
-from haystream.facts.events import Item, ItemFact, Pair
+from haystream.events import Item, ItemFact, Pair
 
 ADDED_AT_ONCE = 250
 """Items added between two looks at the event loop: some 1 ms."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision, prior_tolerance, shared_precision
-from haystream.facts.events import Query
+from haystream.events import Query
 from haystream_service.store.base import StoreDamaged, StoreUnavailable
 from haystream_service.store.snapshots import inverse_name, read_snapshot, write_snapshot
 from haystream_service.worker.exclusive import Exclusive, Turn

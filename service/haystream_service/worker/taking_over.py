@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from haystream.facts.events import Status
+from haystream.events import Status
 from haystream_service.store.base import Head, Span, Spans
 from haystream_service.worker.endings import shorter
 from haystream_service.worker.listing import list_anew

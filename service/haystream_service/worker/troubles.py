@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 
-from haystream.facts.errors import Code, QueryFailed, Rejected
+from haystream.errors import Code, QueryFailed, Rejected
 from haystream_service.kafka.records import OWNED, Kind, partition_name
 from haystream_service.store.base import (
     Fenced,

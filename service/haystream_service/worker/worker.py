@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from haystream.facts.errors import Rejected
+from haystream.errors import Rejected
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import NO_OFFSET, Kind, Record
 from haystream_service.metrics import Metrics

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from haystream.facts.errors import Rejected
-from haystream.facts.events import ItemFact, Status
+from haystream.errors import Rejected
+from haystream.events import ItemFact, Status
 from haystream.facts.merging import merge
 from haystream_service.kafka.records import NO_OFFSET, Kind
 from haystream_service.store.base import HISTORY, NONE_SAID, UNREADABLE, Store, StoreDamaged

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-from haystream.facts.events import LeaseFact, Outcome, Verdict
+from haystream.events import LeaseFact, Outcome, Verdict
 from haystream_service.store.claims import ClaimRefused
 from haystream_service.store.memory import MemoryStore
 from haystream_service.wire import decode_lease, decode_verdict, encode_verdict

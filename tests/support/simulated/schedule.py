@@ -11,8 +11,8 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
-from haystream.facts.errors import Code
-from haystream.facts.events import Status
+from haystream.errors import Code
+from haystream.events import Status
 from haystream.facts.merging import merge
 from haystream_service.commands.replay import Replayed, fold
 from haystream_service.kafka.records import OWNED, SOURCES, Kind, Record, partition_name

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import log10
 from random import Random
 
-from haystream.facts.events import (
+from haystream.events import (
     Action,
     Item,
     ItemFact,
@@ -18,10 +18,10 @@ from haystream.facts.events import (
     Verdict,
     Withdrawal,
 )
-from haystream.facts.scope import Scope, scope
 from haystream.models import DEFAULT_PRIORS, MODELS
 from haystream.models.ranges import Range
 from haystream.ranking.policies import POLICIES
+from haystream.scope import Scope, scope
 from haystream_service.wire import encode_item, encode_lease, encode_query, encode_verdict
 
 DECIDED = 1_700_000_000_000_000

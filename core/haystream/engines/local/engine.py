@@ -30,7 +30,7 @@ from haystream.engines.local.solves.budget import (
 )
 from haystream.engines.local.solves.healing import heal
 from haystream.engines.local.state.columns import Arrays, Columns
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import (
     Floats,
     Ints,

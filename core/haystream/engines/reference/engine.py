@@ -16,7 +16,7 @@ import numpy as np
 from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER, LargestShares, Moved
 from haystream.engines.reference.adjustment import Adjustment, Observations, adjust, adjusted_common
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Moments, Posteriors

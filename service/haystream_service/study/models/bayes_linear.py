@@ -7,7 +7,7 @@ import numpy as np
 
 from haystream.collection.item_sets import share_of
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.facts.events import Prior, Query
+from haystream.events import Prior, Query
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.engine_choice import make_engine
 from haystream_service.study.models.base import Build, Floats, Model, Options

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from haystream.facts.events import Conditional
+from haystream.events import Conditional
 from haystream_service.study.models.base import Build, Counts, Floats, Model, Options
 from haystream_service.study.models.mrf import mixture, moment_factor, potentials
 from haystream_service.study.models.tables import table

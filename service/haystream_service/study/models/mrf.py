@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from haystream.facts.events import Conditional
+from haystream.events import Conditional
 from haystream_service.errors import UserError
 from haystream_service.study.models.base import Build, Counts, Floats, Model, Options
 from haystream_service.study.models.junction_tree import JunctionTree

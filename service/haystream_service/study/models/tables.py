@@ -1,6 +1,6 @@
 """The conditionals of P given who is relevant that a model may be given, by number."""
 
-from haystream.facts.events import TABLE_1, TABLE_2, Conditional
+from haystream.events import TABLE_1, TABLE_2, Conditional
 from haystream_service.errors import UserError
 
 MAIL = Conditional(a=(0.06, 0.3, 0.3, 0.9), b=(2.94, 2.7, 2.7, 2.1))

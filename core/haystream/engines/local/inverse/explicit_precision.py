@@ -6,8 +6,8 @@ import numpy as np
 from haystream.collection.graph import Graph
 from haystream.engines.local.inverse.precision import Changes
 from haystream.engines.local.state.state import Workspace
-from haystream.facts.errors import Code, Rejected
-from haystream.facts.events import Covariance
+from haystream.errors import Code, Rejected
+from haystream.events import Covariance
 from haystream.memory.arrays import Floats, Ints
 from haystream.models.graph_prior import dense_covariance
 

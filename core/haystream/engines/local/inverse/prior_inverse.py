@@ -14,8 +14,8 @@ from haystream.engines.local.solves.budget import prior_closeness, prior_entries
 from haystream.engines.local.solves.healing import HEALED_AT_ONCE, Inverse, forget_fresh, heal, healing, let_wait
 from haystream.engines.local.solves.solve import EXCEEDED, System, fresh_steps, system
 from haystream.engines.local.state.state import Workspace
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import Prior
+from haystream.errors import Code, QueryFailed
+from haystream.events import Prior
 from haystream.memory.arrays import Floats, Growing, Ints, room_for, take_all, union
 from haystream.memory.overlay import whole
 from haystream.models import MODELS

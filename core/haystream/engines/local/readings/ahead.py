@@ -13,7 +13,7 @@ from haystream.engines.local.readings.readings import LocalReadings
 from haystream.engines.local.solves.sides import COMMON, MEAN
 from haystream.engines.local.state.columns import Columns
 from haystream.engines.local.state.edge_priors import NOISE, numbers
-from haystream.facts.events import Prior
+from haystream.events import Prior
 from haystream.memory.arrays import Flags, Floats, Ints
 from haystream.memory.overlay import item
 from haystream.models.base import Ends, Model, Posteriors

@@ -17,8 +17,8 @@ from haystream.engines.local.state.columns import Columns
 from haystream.engines.local.state.edge_ends import counts_on, edge_ends, told_ends
 from haystream.engines.local.state.edge_priors import edge_prior
 from haystream.engines.local.state.state import OWN, SQUARE
-from haystream.facts.errors import Code, QueryFailed
-from haystream.facts.events import Prior
+from haystream.errors import Code, QueryFailed
+from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.memory.overlay import entries, rows
 from haystream.models import MODELS

@@ -68,7 +68,7 @@ verdict would take, is done when there is time. COMMON_OWED_FACTOR × COMMON_FAC
 tolerance ≤ 0.15 PROMISE: under load, and only then, a mean lags by that."""
 
 COMMON_SHIFT = 0.025
-"""Where |Δ − Δ₀| is larger, a new reference is taken (`engines.local.refer`): some milliseconds on a large
+"""Where |Δ − Δ₀| is larger, a new reference is taken (`changes.refer`): some milliseconds on a large
 graph, at several of the first fifty verdicts. The smaller this is, the fewer need to be told of anything (`At`)."""
 
 COMMON_SHIFT_WAITS = 0.2

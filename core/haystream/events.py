@@ -10,7 +10,7 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from haystream.facts.scope import Scope
+from haystream.scope import Scope
 
 Pair = tuple[str, str]
 """An unordered pair of participants, the id that sorts first first."""
