@@ -10,9 +10,11 @@ from aiokafka.errors import MessageSizeTooLargeError
 from haystream.errors import Code
 from haystream_service.api.problems import Problem
 from haystream_service.kafka.producer import Parcel, Producer, correlated
+from haystream_service.kafka.records import NoSuchPartition
 from haystream_service.kafka.stretches import WHOLE, stretch
 from haystream_service.logs import CORRELATION
 from haystream_service.settings import Settings
+from haystream_service.store.base import StoreDamaged
 from haystream_service.store.claims import Outgoing
 
 
@@ -75,6 +77,8 @@ class KafkaFacts:
             await self._producer.send_all(topic, records, partition=partition)
         except MessageSizeTooLargeError:
             raise _too_large(topic) from None
+        except NoSuchPartition as error:
+            raise StoreDamaged(f"what Redis has of the query is of a partition that is not: {error}") from None
 
     async def history(self, topic: str, key: str, partition: int) -> AsyncIterator[bytes]:
         """As `Facts` says."""

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerClosed
 from aiokafka.structs import RecordMetadata
 
 from haystream_service.kafka.connection import client_arguments, start
-from haystream_service.kafka.records import BrokerUnavailable
+from haystream_service.kafka.records import BrokerUnavailable, NoSuchPartition
 from haystream_service.settings import Settings
 
 RANKING_BYTES = 16 << 20
@@ -73,6 +73,7 @@ class Producer:
         Raises:
             BrokerUnavailable: it was not acknowledged in time; it may be there all the same.
             MessageSizeTooLargeError: the topic does not take so much.
+            NoSuchPartition: the topic does not have that partition.
             RuntimeError: it was closed before the record was on its way.
         """
         (at,) = await self.send_all(topic, [Parcel(key, value, headers)], partition=partition)
@@ -110,6 +111,8 @@ class Producer:
     ) -> list[RecordMetadata]:
         """Where the first of the records lie: all of them, unless another's record has the producer closed."""
         name = self._settings.topic(topic)
+        if partition is not None and partition not in await producer.partitions_for(name):
+            raise NoSuchPartition(f"{name} has no partition {partition}")
         sent: list[asyncio.Future[RecordMetadata]] = []
         with suppress(ProducerClosed):  # this record is not written, nor are those after it
             for key, value, headers in records:

@@ -66,6 +66,10 @@ class BrokerRefused(BrokerUnavailable):
     """The broker does not let us in: a password, a certificate or a permission. Somebody has to mend it."""
 
 
+class NoSuchPartition(Exception):  # noqa: N818
+    """The topic does not have the partition that a record is to be written to. Nothing was written."""
+
+
 Offsets = tuple[int, int, int]
 """One of each topic in `OWNED`."""
 RESTATES = "haystream-restates"

@@ -130,7 +130,10 @@ class Claims(Protocol):
         ...
 
     async def outbox(self, query_id: str, most: int) -> list[Outgoing]:
-        """Up to `most` records that are not confirmed yet, the oldest first; none of a query that is not there."""
+        """Up to `most` records that are not confirmed yet, the oldest first; none of a query that is not there.
+
+        What cannot be read is left out, and told (`StoreDamaged`) once nothing else is there.
+        """
         ...
 
     async def expire(self, query_id: str, by: int | None = None) -> "Looked":

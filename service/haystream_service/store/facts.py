@@ -1,18 +1,37 @@
-"""JSON as it lies in the store. Facts are in the wire's form, read back without the border's checks.
+"""JSON as it lies in the store. Facts are in the wire's form, read back without most of the border's checks.
 
-They were checked when they came in, and a cold start reads them by the million.
+They were checked when they came in, and a cold start reads them by the million. What has another shape than what is
+written here is `Unreadable`: somebody else was at it.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
-from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, RecordPlace, Verdict, Withdrawal
+from haystream.errors import Code, Rejected
+from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, RecordPlace, Verdict, Withdrawal
 from haystream.models.common import Common
 from haystream.posterior.tables import Changes
-from haystream_service.store.base import Note, Position, Quarantine, Span, Spans
-from haystream_service.wire import finite, times, who_is_on
+from haystream_service.store.base import Position, Quarantine, Span, Spans
+from haystream_service.store.shapes import (
+    Unreadable,
+    number_in,
+    read_number,
+    read_object,
+    read_text,
+    read_time,
+    text_in,
+)
+from haystream_service.wire import decode_stored_query, finite, times, who_is_on
+
+BROKEN = frozenset({Code.MALFORMED_JSON, Code.MISSING_FIELD, Code.WRONG_TYPE, Code.KEY_MISMATCH})
+"""Why settings are rejected that no version of ours wrote; for other reasons a later one may have."""
+NO_OFFSET = -1
+"""Of a topic of which nothing was read."""
+MOST_PARTITIONS = (1 << 31) - 1
+"""Kafka's own bound."""
 
 
 def encode_entry(fact: ItemFact) -> bytes:
@@ -33,41 +52,68 @@ def encode_entry(fact: ItemFact) -> bytes:
 
 
 def read_entry(raw: bytes) -> ItemFact:
-    """What `encode_entry` wrote."""
-    value = orjson.loads(raw)
+    """What `encode_entry` wrote. Raises `Unreadable`."""
+    value = read_object(raw, "an entry")
     known = value.get
-    item_id, collection, sender = value["item_id"], value["collection"], known("sender")
-    people = known("participants") if sender is None else value["recipients"]
-    if people is None:
+    item_id, collection, sender = known("item_id"), known("collection"), known("sender")
+    people = known("participants") if sender is None else known("recipients")
+    if type(item_id) is not str or type(collection) is not str:
+        raise Unreadable("item_id and collection of an entry", "text", (item_id, collection))
+    if people is None and sender is None:
         return Withdrawal(item_id, collection)
+    if not isinstance(people, list) or not _are_people(people, sender):
+        raise Unreadable(f"who is on item {item_id!r}", "a list of people", people)
     if len(value) == (3 if sender is None else 4):  # a cold start reads millions of which no more is known
         return Item(item_id, collection, sender, tuple(people))
-    labels, subject_at, text_at = known("labels"), known("subject_at"), known("text_at")
-    return Item(
-        item_id,
-        collection,
-        sender,
-        tuple(people),
-        known("sent_at"),
-        known("uri"),
-        tuple(map(tuple, labels)) if labels else (),
-        subject_at and RecordPlace._make(subject_at),
-        text_at and RecordPlace._make(text_at),
-        known("withdrawn", False),
+    return Item(item_id, collection, sender, tuple(people), *_details(known, item_id))
+
+
+def _are_people(people: list[Any], sender: object) -> bool:
+    """Whether there are enough on an item, and all are ids."""
+    if sender is None:
+        return len(people) > 1 and {*map(type, people)} == {str}
+    return len(people) > 0 and {type(sender), *map(type, people)} == {str}
+
+
+def _details(known: Callable[..., Any], item_id: str) -> tuple[Any, ...]:
+    """What else an entry says of its item."""
+    sent_at, uri, withdrawn = known("sent_at"), known("uri"), known("withdrawn", False)
+    labels, subject_at, text_at = known("labels") or [], known("subject_at"), known("text_at")
+    shapes = (
+        ("sent_at", sent_at, sent_at is None or type(sent_at) is int),
+        ("uri", uri, uri is None or type(uri) is str),
+        ("withdrawn", withdrawn, type(withdrawn) is bool),
+        ("labels", labels, type(labels) is list and all(map(_is_label, labels))),
+        ("subject_at", subject_at, subject_at is None or _is_place(subject_at)),
+        ("text_at", text_at, text_at is None or _is_place(text_at)),
     )
+    for field, found, fits in shapes:
+        if not fits:
+            raise Unreadable(f"{field} of item {item_id!r}", "something else", found)
+    places = (place and RecordPlace._make(place) for place in (subject_at, text_at))
+    return sent_at, uri, tuple(map(tuple, labels)), *places, withdrawn
+
+
+def _is_label(label: object) -> bool:
+    return type(label) is list and [*map(type, label)] == [str, str]
+
+
+def _is_place(place: object) -> bool:
+    return type(place) is list and [*map(type, place)] == [str, int, int]
 
 
 def read_verdict(raw: bytes) -> Verdict:
-    """What `wire.encode_verdict` wrote."""
-    value = orjson.loads(raw)
-    return Verdict(
-        verdict_id=value["verdict_id"],
-        query_id=value["query_id"],
-        item_id=value["item_id"],
-        analyst=value["analyst"],
-        outcome=Outcome(value["outcome"]),
-        decided_at=times.to_microseconds(times.parse(value["decided_at"])),
+    """What `wire.encode_verdict` wrote. Raises `Unreadable`."""
+    value = read_object(raw, "a verdict")
+    verdict_id, query_id, item_id, analyst = (
+        text_in(value, field, "a verdict") for field in ("verdict_id", "query_id", "item_id", "analyst")
     )
+    said, decided_at = (text_in(value, field, "a verdict") for field in ("outcome", "decided_at"))
+    try:
+        outcome, at = Outcome(said), times.to_microseconds(times.parse(decided_at))
+    except ValueError:
+        raise Unreadable(f"verdict {verdict_id!r}", "an outcome and a time", (said, decided_at)) from None
+    return Verdict(verdict_id, query_id, item_id, analyst, outcome, at)
 
 
 def read_verdicts_on(raws: Iterable[bytes], item_id: str) -> list[Verdict]:
@@ -96,27 +142,53 @@ class StoredLease(NamedTuple):
         return "".join(f"{line}\n" for line in self)
 
     def fact(self, query_id: str, lease_id: str, action: Action, at: int) -> LeaseFact:
-        """What happened to it."""
-        score, mean, level = (float(number) if number else None for number in (self.score, self.mean, self.level))
-        rank = int(self.rank) if self.rank else None
+        """What happened to it. Raises `Unreadable`."""
+        score, mean, level = (_real(number, "a lease") for number in (self.score, self.mean, self.level))
+        rank = read_number(self.rank, "the rank of a lease") if self.rank else None
         ids = lease_id, query_id, self.item_id, self.analyst
-        return LeaseFact(*ids, action, at, int(self.until), rank, score, mean, level, self.by)
+        until = read_time(self.until, "until when a lease is")
+        return LeaseFact(*ids, action, at, until, rank, score, mean, level, self.by)
 
     def folded_fact(self, query_id: str, lease_id: str) -> LeaseFact | None:
-        """All that the query's owner has folded of it, as one fact."""
+        """All that the query's owner has folded of it, as one fact. Raises `Unreadable`."""
         action = Action.EXPIRED if self.folded == "over" else Action.CLAIMED
-        return self.fact(query_id, lease_id, action, int(self.begin)) if self.folded else None
+        return self.fact(query_id, lease_id, action, self.begun) if self.folded else None
+
+    @property
+    def begun(self) -> int:
+        """When it began. Raises `Unreadable`."""
+        return read_time(self.begin, "when a lease began")
 
 
 def read_lease(raw: bytes) -> StoredLease:
-    """What the scripts wrote."""
-    return StoredLease(*raw.decode().split("\n")[:-1])
+    """What the scripts wrote. Raises `Unreadable`."""
+    lines = read_text(raw, "a lease").split("\n")
+    if len(lines) != len(StoredLease._fields) + 1:
+        raise Unreadable("a lease", f"{len(StoredLease._fields)} lines", raw)
+    return StoredLease(*lines[:-1])
 
 
 def read_outgoing(query_id: str, raw: bytes) -> LeaseFact:
-    """What `tell` in `lease_functions.lua` wrote."""
-    action, at, lease_id, lease = raw.decode().split("\n", 3)
-    return read_lease(lease.encode()).fact(query_id, lease_id, Action(action), int(at))
+    """What `tell` in `lease_functions.lua` wrote. Raises `Unreadable`."""
+    lines = read_text(raw, "a fact about a lease").split("\n", 3)
+    if len(lines) != 4 or lines[0] not in set(Action):
+        raise Unreadable("a fact about a lease", "an action, a time, an id and a lease", raw)
+    action, at, lease_id, lease = lines
+    moment = read_time(at, "when a lease was told of")
+    return read_lease(lease.encode()).fact(query_id, lease_id, Action(action), moment)
+
+
+def _real(text: str, part: str) -> float | None:
+    """The number that a line is; None of an empty one."""
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise Unreadable(part, "a number, or nothing,", text)
+    return number
 
 
 def encode_fact(fact: LeaseFact) -> tuple[str, str, str]:
@@ -135,21 +207,58 @@ def encode_shared(tables: Changes) -> bytes:
 
 
 def read_shared(raw: bytes) -> tuple[Common, float]:
-    """What `encode_shared` wrote."""
-    value = orjson.loads(raw)
-    discrepancy = value.pop("discrepancy")
-    return Common(**value), discrepancy
+    """What `encode_shared` wrote. Raises `Unreadable`."""
+    value = read_object(raw, "shared")
+    common = Common(*(number_in(value, field, "shared") for field in Common._fields))
+    return common, number_in(value, "discrepancy", "shared")
 
 
-def read_meta(meta: Mapping[bytes, bytes]) -> tuple[int, int, Position, int, bool]:
-    """A query's partition, revision, position, `touched` and `unfinished`. Earlier versions saved neither
-    of these two, nor leases."""
-    queries, verdicts, cursor = (int(meta[field]) for field in (b"queries_offset", b"verdicts_offset", b"cursor"))
-    history = int(meta.get(b"history", 0))
-    position = Position(queries, verdicts, cursor, int(meta.get(b"leases_offset", -1)), history)
-    revision = int(meta[b"revision"])
-    touched = int(meta.get(b"touched", revision))
-    return int(meta[b"partition"]), revision, position, touched, meta.get(b"unfinished") == b"1"
+def read_settings(query_id: str, raw: bytes | None) -> Query:
+    """The settings that `wire.encode_query` wrote.
+
+    Raises:
+        Unreadable: nobody of ours wrote that.
+        Rejected: this version does not take them.
+    """
+    try:
+        return decode_stored_query(raw, query_id.encode())
+    except Rejected as rejected:
+        if rejected.code in BROKEN:
+            raise Unreadable("settings", "those of the query", str(rejected)) from None
+        raise
+
+
+def read_partition(raw: bytes | None) -> int:
+    """The partition that a query's `meta` says. Raises `Unreadable`."""
+    return read_number(raw, "partition", most=MOST_PARTITIONS)
+
+
+class Meta(NamedTuple):
+    """What a query's `meta` says of it beside its settings."""
+
+    partition: int
+    revision: int
+    position: Position
+    touched: int
+    unfinished: bool
+
+
+def read_meta(meta: Mapping[bytes, bytes]) -> Meta:
+    """What the scripts and versions of ours wrote: the first saved neither `touched` nor `unfinished`, nor
+    leases. Raises `Unreadable`.
+    """
+
+    def number(field: str, least: int = 0, otherwise: int | None = None) -> int:
+        raw = meta.get(field.encode())
+        return otherwise if raw is None and otherwise is not None else read_number(raw, field, least=least)
+
+    offsets = number("queries_offset", NO_OFFSET), number("verdicts_offset", NO_OFFSET)
+    leases = number("leases_offset", NO_OFFSET, NO_OFFSET)
+    position = Position(*offsets, number("cursor"), leases, number("history", NO_OFFSET, 0))
+    revision = number("revision")
+    touched = number("touched", 0, revision)
+    partition = read_partition(meta.get(b"partition"))
+    return Meta(partition, revision, position, touched, meta.get(b"unfinished") == b"1")
 
 
 def encode_span(span: Span | None) -> str:
@@ -157,9 +266,15 @@ def encode_span(span: Span | None) -> str:
     return f"{span.first} {span.last}" if span else ""
 
 
-def read_span(raw: bytes | None) -> Span | None:
-    """What `encode_span` wrote."""
-    return Span(*map(int, raw.split())) if raw else None
+def read_span(raw: bytes | None, part: str) -> Span | None:
+    """What `encode_span` wrote. Raises `Unreadable`."""
+    if not raw:
+        return None
+    first, _, last = raw.partition(b" ")
+    span = Span(read_number(first, part), read_number(last, part))
+    if span.first > span.last:
+        raise Unreadable(part, "a first and a last offset", raw)
+    return span
 
 
 def encode_quarantine(why: Quarantine) -> bytes:
@@ -167,11 +282,14 @@ def encode_quarantine(why: Quarantine) -> bytes:
     return orjson.dumps(why)
 
 
-def read_note(attempts: Iterable[bytes], raw: Mapping[bytes, bytes]) -> Note:
-    """The note that a set and the fields of a hash make."""
+def read_quarantine(raw: bytes) -> Quarantine:
+    """What `encode_quarantine` wrote. Raises `Unreadable`."""
+    value, part = read_object(raw, "quarantine"), "quarantine"
+    return Quarantine(text_in(value, "code", part), text_in(value, "detail", part), number_in(value, "since", part))
+
+
+def read_note(raw: Mapping[bytes, bytes]) -> tuple[Spans, Quarantine | None]:
+    """The spans and the quarantine that the fields of a hash make. Raises `Unreadable`."""
     why = raw.get(b"quarantine")
-    return Note(
-        frozenset(attempt.decode() for attempt in attempts),
-        Spans(*(read_span(raw.get(field.encode())) for field in Spans._fields)),
-        Quarantine(**orjson.loads(why)) if why else None,
-    )
+    spans = (read_span(raw.get(field.encode()), field) for field in Spans._fields)
+    return Spans(*spans), read_quarantine(why) if why else None

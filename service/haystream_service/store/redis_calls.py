@@ -12,11 +12,11 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 
-from haystream.errors import Rejected
 from haystream_service.store.base import StoreUnavailable
 from haystream_service.store.damage import damage, unreadable
 from haystream_service.store.keys import Keys
 from haystream_service.store.refusals import is_of_another_type, is_of_what_was_found, unavailable
+from haystream_service.store.shapes import Unreadable
 
 KEYS_A_SCAN = 1000
 ASKED_AT_ONCE = 100
@@ -101,13 +101,14 @@ class RedisCalls:
 
     @contextmanager
     def reading(self, *keys: str) -> Iterator[None]:
-        """Turns what cannot be what we wrote under these keys into `StoreDamaged`, or `SharedDamaged`."""
+        """Turns what cannot be what we wrote under these keys into `StoreDamaged`, or `SharedDamaged`.
+
+        Nothing else: what else is raised inside is a bug, or says what this version does not take.
+        """
         try:
             yield
-        except Rejected:  # it can be read, and says what this version does not take
-            raise
-        except (ValueError, LookupError, TypeError) as error:
-            raise unreadable(self.keys, keys, f"{type(error).__name__}: {error}") from error
+        except Unreadable as error:
+            raise unreadable(self.keys, keys, error) from error
 
     async def unlink(self, pattern: str) -> None:
         """Take away every key that matches, in the background of the server."""

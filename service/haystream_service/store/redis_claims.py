@@ -25,8 +25,10 @@ from haystream_service.store.claims import (
     Looked,
     Outgoing,
 )
-from haystream_service.store.facts import read_lease, read_outgoing
+from haystream_service.store.damage import unreadable
+from haystream_service.store.facts import read_lease, read_outgoing, read_partition
 from haystream_service.store.redis_calls import RedisCalls, Script
+from haystream_service.store.shapes import Unreadable, read_text
 from haystream_service.wire import encode_lease
 
 EXPIRED_AT_ONCE = 1000
@@ -72,13 +74,13 @@ class RedisClaims(Claims):
         if code == NOT_LISTED:
             # Before anything is claimed: the owner is sure to look into the outbox then.
             with self._calls.reading(keys[0]):
-                leased = self._calls.keys.leased(int(found[0]))
+                leased = self._calls.keys.leased(read_partition(found[0]))
             async with self._calls.answering(leased):
                 await self._calls.redis.sadd(leased, query_id)
             arguments[2] = "1"
             code, *found = await self._calls.run(self._claim, keys, arguments)
         await self._check(query_id, code)
-        with self._calls.reading(*keys):
+        with self._calls.reading(keys[1]):
             return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
 
     @override
@@ -93,7 +95,7 @@ class RedisClaims(Claims):
     async def live(self, query_id: str) -> list[LeaseFact]:
         keys = self._keys(query_id)
         found = await self._calls.run(self._live, keys, [])
-        with self._calls.reading(*keys):
+        with self._calls.reading(keys[1]):
             return [_lease(query_id, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
 
     @override
@@ -102,19 +104,20 @@ class RedisClaims(Claims):
         found = await self._calls.run(self._outbox, keys, [most])
         if found is None:
             return []
-        partition, entries = found
-        key = query_id.encode()
-        with self._calls.reading(keys[0], keys[-1]):
-            return [
-                Outgoing(
-                    entry.decode(),
-                    int(partition),
-                    key,
-                    encode_lease(read_outgoing(query_id, fields[1])),
-                    b"".join(fields[3:]).decode(),  # which an earlier version did not say
-                )
-                for entry, fields in entries
-            ]
+        with self._calls.reading(keys[0]):
+            partition = read_partition(found[0])
+        outgoing: list[Outgoing] = []
+        for entry, fields in found[1]:
+            try:
+                fact = read_outgoing(query_id, fields[1])
+                said = read_text(b"".join(fields[3:]), "correlation")  # which an earlier version did not say
+            except Unreadable as error:
+                damaged = unreadable(self._calls.keys, keys[-1:], error)
+            else:
+                outgoing.append(Outgoing(entry.decode(), partition, query_id.encode(), encode_lease(fact), said))
+        if found[1] and not outgoing:  # what can be read does not wait for what cannot
+            raise damaged
+        return outgoing
 
     @override
     async def published(self, query_id: str, entries: Sequence[str]) -> None:
@@ -136,7 +139,8 @@ class RedisClaims(Claims):
         async with self._calls.answering(leased):
             members = await self._calls.redis.smembers(leased)
         with self._calls.reading(leased):
-            ever, listed, over = sorted(member.decode() for member in members), set[str](), list[str]()
+            ever = sorted(read_text(member, "a query's id") for member in members)
+        listed, over = set[str](), list[str]()
         for start in range(0, len(ever), QUERIES_AT_ONCE):
             some = ever[start : start + QUERIES_AT_ONCE]
             for query_id, (live, waiting, state) in zip(some, await self._found(some), strict=True):
@@ -171,7 +175,7 @@ class RedisClaims(Claims):
         keys = self._keys(query_id)
         code, *found = await self._calls.run(self._lease, keys, arguments)
         await self._check(query_id, code)
-        with self._calls.reading(*keys):
+        with self._calls.reading(keys[1]):
             return _lease(query_id, lease_id.encode(), found[0])
 
     def _keys(self, query_id: str, *more: str) -> list[str]:
@@ -191,4 +195,4 @@ class RedisClaims(Claims):
 
 def _lease(query_id: str, lease_id: bytes, raw: bytes) -> LeaseFact:
     stored = read_lease(raw)
-    return stored.fact(query_id, lease_id.decode(), Action.CLAIMED, int(stored.begin))
+    return stored.fact(query_id, read_text(lease_id, "the id of a lease"), Action.CLAIMED, stored.begun)

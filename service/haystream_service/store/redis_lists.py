@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection
 from itertools import compress
 
+from haystream_service.store.facts import MOST_PARTITIONS
 from haystream_service.store.redis_calls import RedisPart, answers_of
+from haystream_service.store.shapes import read_number, read_text
 
 
 class RedisLists(RedisPart):
@@ -13,13 +15,13 @@ class RedisLists(RedisPart):
     async def _partitions(self) -> list[int]:
         members = await self._members(self._keys.partitions)
         with self._reading(self._keys.partitions):
-            return list(map(int, members))
+            return [read_number(member, "a partition", most=MOST_PARTITIONS) for member in members]
 
     async def _members(self, key: str) -> set[str]:
         async with self._answering(key):
             members = await self._redis.smembers(key)
         with self._reading(key):
-            return {member.decode() for member in members}
+            return {read_text(member, "a query's id") for member in members}
 
     async def _list(self, query_id: str, partition: int, key: str) -> None:
         """Put the query into that set of its partition."""

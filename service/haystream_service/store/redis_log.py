@@ -18,6 +18,7 @@ from haystream.facts.merging import merge
 from haystream_service.store.base import Appended, Logs, StoreDamaged
 from haystream_service.store.facts import encode_entry, read_entry
 from haystream_service.store.redis_calls import RedisPart, Script
+from haystream_service.store.shapes import Unreadable
 from haystream_service.store.tables import DIGEST_BYTES, digest
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class RedisLogs(RedisPart, Logs):
             merged = {}
             for item_id, last in known.items():
                 with self._reading(*self._log_keys(collection)):
-                    entry = before = read_entry(last.entry)
+                    entry = before = _entry_of(item_id, last.entry)
                 for place in said[item_id]:
                     entry, answers[place] = _with(entry, facts[place])
                 if entry != before:
@@ -121,7 +122,7 @@ class RedisLogs(RedisPart, Logs):
                     streams = await self._redis.xread(
                         {log: f"{after}-0"}, count=min(limit, ENTRIES_AWAITED), block=block
                     )
-                entries = [fields[b"item"] for _, fields in streams[0][1]] if streams else []
+                entries = [fields.get(b"item", b"") for _, fields in streams[0][1]] if streams else []
             return list(map(read_entry, entries))
 
     @override
@@ -151,7 +152,10 @@ class RedisLogs(RedisPart, Logs):
         arguments = [b"%d" % DIGEST_BYTES, *(item_id.encode() for item_id in item_ids)]
         entries = await self._asked(self._find, collection, arguments)
         with self._reading(*self._log_keys(collection)):
-            return [None if entry is None else read_entry(entry) for entry in entries]
+            return [
+                None if entry is None else _entry_of(item_id, entry)
+                for item_id, entry in zip(item_ids, entries, strict=True)
+            ]
 
     @override
     async def delete_collection(self, collection: str) -> None:
@@ -203,6 +207,14 @@ class RedisLogs(RedisPart, Logs):
 
     def _log_keys(self, collection: str) -> tuple[str, str]:
         return self._keys.log(collection), self._keys.ids(collection)
+
+
+def _entry_of(item_id: str, raw: bytes) -> ItemFact:
+    """The entry that `ids` says is the item's last. Raises `Unreadable`."""
+    entry = read_entry(raw)
+    if entry.item_id != item_id:
+        raise Unreadable("an item's number", f"that of an entry on {item_id!r}", entry.item_id)
+    return entry
 
 
 def _with(known: ItemFact, fact: ItemFact) -> tuple[ItemFact, Appended]:

@@ -8,6 +8,7 @@ from haystream_service.store.base import Note, Notes, Quarantine, Spans
 from haystream_service.store.facts import encode_quarantine, encode_span, read_note, read_span
 from haystream_service.store.redis_calls import Script
 from haystream_service.store.redis_lists import RedisLists
+from haystream_service.store.shapes import read_text
 
 
 class RedisNotes(RedisLists, Notes):
@@ -34,8 +35,10 @@ class RedisNotes(RedisLists, Notes):
         attempts, note = (self._keys.query(query_id, part) for part in ("attempts", "note"))
         async with self._answering(attempts, note):
             found = await self._redis.smembers(attempts), await self._redis.hgetall(note)
-        with self._reading(note, attempts):
-            return read_note(*found)
+        with self._reading(attempts):
+            begun = frozenset(read_text(attempt, "a batch") for attempt in found[0])
+        with self._reading(note):
+            return Note(begun, *read_note(found[1]))
 
     @override
     async def pass_over(self, query_id: str, spans: Spans) -> None:
@@ -90,7 +93,7 @@ class RedisNotes(RedisLists, Notes):
             async with self._answering(key(partition)):
                 found = await self._redis.hmget(key(partition), [query_id, ""])
             with self._reading(key(partition)):
-                noted, rest = map(read_span, found)
+                noted, rest = (read_span(span, "offsets") for span in found)
             spans.append(noted.around(rest) if noted else rest)
         return Spans(None, *spans)
 
@@ -102,5 +105,5 @@ class RedisNotes(RedisLists, Notes):
                 async with self._answering(key):
                     names = await self._redis.hkeys(key)
                 with self._reading(key):
-                    found |= {name.decode(): partition for name in names if name}
+                    found |= {read_text(name, "a query's id"): partition for name in names if name}
         return found

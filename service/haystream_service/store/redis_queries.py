@@ -29,6 +29,7 @@ from haystream_service.store.facts import (
     encode_shared,
     read_lease,
     read_meta,
+    read_settings,
     read_shared,
     read_verdict,
     read_verdicts_on,
@@ -36,8 +37,9 @@ from haystream_service.store.facts import (
 from haystream_service.store.redis_calls import Script, answers_of
 from haystream_service.store.redis_claims import LEASE_PARTS, NOT_LISTED
 from haystream_service.store.redis_lists import RedisLists
+from haystream_service.store.shapes import Unreadable, read_number, read_text
 from haystream_service.store.tables import fingerprint, packed, table, whole_table
-from haystream_service.wire import decode_stored_query, encode_query, encode_verdict
+from haystream_service.wire import encode_query, encode_verdict
 
 VERDICTS_A_SCAN = 1000
 """Between two turns of the event loop, and of Redis: some milliseconds."""
@@ -87,19 +89,18 @@ class RedisQueries(RedisLists, Queries):
 
         def fact(pair: tuple[bytes, bytes]) -> LeaseFact | None:
             lease_id, lease = pair
-            return read_lease(lease).folded_fact(query_id, lease_id.decode())
+            return read_lease(lease).folded_fact(query_id, read_text(lease_id, "the id of a lease"))
 
-        with self._reading(*keys):
+        with self._reading(keys[0]):
             read = read_meta(meta)
-            settings = decode_stored_query(meta[b"settings"], query_id.encode())
-            had = int(meta.get(b"verdicts", 0))
+            settings = read_settings(query_id, meta.get(b"settings"))
+            had = read_number(meta.get(b"verdicts", b"0"), "verdicts")
+        with self._reading(keys[1]):
+            judged = await _by_turns(read_verdict, verdicts)
+        with self._reading(keys[2]):
             folded = await _by_turns(fact, list(zip(leases[::2], leases[1::2], strict=True)))
-            stored = StoredQuery(
-                settings,
-                *read,
-                verdicts=tuple(await _by_turns(read_verdict, verdicts)),
-                leases=tuple(fact for fact in folded if fact is not None),
-            )
+        known = tuple(fact for fact in folded if fact is not None)
+        stored = StoredQuery(settings, *read, verdicts=tuple(judged), leases=known)
         if len(verdicts) < had:
             raise VerdictsLost(stored, had, f"of {had} verdicts Redis has {len(verdicts)} in {keys[1]}", REBUILD)
         return stored
@@ -130,7 +131,8 @@ class RedisQueries(RedisLists, Queries):
             await self._list(query_id, change.partition, self._keys.leased(change.partition))
             stored = await self._run(self._save, keys, _arguments(change, claimable=claimable, listed=True))
         if stored not in {None, LESS}:
-            raise Fenced(query_id, change.expected, int(stored))
+            with self._reading(keys[0]):
+                raise Fenced(query_id, change.expected, read_number(stored, "revision"))
         return stored is None
 
     @override
@@ -157,8 +159,10 @@ class RedisQueries(RedisLists, Queries):
         keys = [self._keys.query(query_id, part) for part in parts]
         settings = encode_query(Query(query_id, status=Status.DELETED))
         answer = await self._run(self._delete, keys, [partition, revision, *read.offsets, settings])
-        owner, last, *furthest = map(int, answer)
-        queries, verdicts, leases = furthest or (-1, -1, -1)
+        with self._reading(keys[0]):
+            owner, last = read_number(answer[0], "partition"), read_number(answer[1], "revision")
+            offsets = (read_number(offset, "an offset", least=-1) for offset in answer[2:])
+            queries, verdicts, leases = tuple(offsets) or (-1, -1, -1)
         deletion = Deletion(owner, last, Position(queries, verdicts, leases_offset=leases))
         if deletion.partition == partition:
             await self._forget(query_id, partition)
@@ -189,7 +193,7 @@ class RedisQueries(RedisLists, Queries):
         async with self._answering(meta):
             revision = await self._redis.hget(meta, "revision")
         with self._reading(meta):
-            return None if revision is None else int(revision)
+            return None if revision is None else read_number(revision, "revision")
 
     @override
     async def read_revisions(self, query_ids: Sequence[str]) -> list[int | None]:
@@ -248,18 +252,15 @@ class RedisQueries(RedisLists, Queries):
                 raise StoreDamaged(
                     f"of {bytes_saved} bytes Redis has {there} in {key}: the next save writes them anew"
                 )
-        with self._reading(*keys):
-            people, pairs = (
-                (whole_table if size is None else table)(rows or b"", columns)
-                for rows, columns in zip(strings, (PARTICIPANT_COLUMNS, EDGE_COLUMNS), strict=True)
-            )
-            return Tables(
-                decode_stored_query(settings, query_id.encode()).prior,
-                people,
-                pairs,
-                Size(*map(int, size.split())) if size else Size(len(people.index), len(pairs.index)),
-                *read_shared(shared),
-            )
+        meta, people_told, pairs_told, *whole = keys
+        read = whole_table if size is None else table
+        with self._reading(whole[0] if size is None else people_told):
+            people = read(strings[0] or b"", PARTICIPANT_COLUMNS)
+        with self._reading(whole[1] if size is None else pairs_told):
+            pairs = read(strings[1] or b"", EDGE_COLUMNS)
+        with self._reading(meta):
+            of = Size(len(people.index), len(pairs.index)) if size is None else _size(size)
+            return Tables(read_settings(query_id, settings).prior, people, pairs, of, *read_shared(shared))
 
 
 def _arguments(change: Change, *, claimable: bool, listed: bool) -> list[bytes | str | int | float]:
@@ -318,9 +319,9 @@ def _head(query_id: str, meta: Mapping[bytes, bytes] | Exception) -> Head | None
         return None
     settings: Query | None = None
     # Whoever loads it is told why.
-    with suppress(ValueError, LookupError):
-        with suppress(Rejected):
-            settings = decode_stored_query(meta[b"settings"], query_id.encode())
+    with suppress(Unreadable):
+        with suppress(Rejected, Unreadable):
+            settings = read_settings(query_id, meta.get(b"settings"))
         return Head(settings, *read_meta(meta), withdrawn=b"withdrawn" in meta, leased=b"leased" in meta)
     return Head.unreadable()
 
@@ -330,6 +331,12 @@ def _revision(found: bytes | Exception | None) -> int | None:
     if found is None:
         return None
     try:
-        return UNREADABLE if isinstance(found, Exception) else max(UNREADABLE, int(found))
-    except ValueError:
+        return UNREADABLE if isinstance(found, Exception) else read_number(found, "revision")
+    except Unreadable:
         return UNREADABLE
+
+
+def _size(raw: bytes) -> Size:
+    """How many participants and edges tables are of. Raises `Unreadable`."""
+    participants, _, edges = raw.partition(b" ")
+    return Size(read_number(participants, "size"), read_number(edges, "size"))

@@ -11,10 +11,12 @@ import numpy as np
 import orjson
 
 from haystream.events import ItemFact, Withdrawal
+from haystream.memory.arrays import Floats
 from haystream.memory.places import in_runs
 from haystream.posterior.tables import NOBODY as NO_ROW
 from haystream.posterior.tables import Rows
 from haystream_service.store.base import Change
+from haystream_service.store.shapes import Unreadable
 
 DIGEST_BYTES = 16
 
@@ -41,17 +43,31 @@ def runs(blob: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def table(raw: bytes, columns: int) -> Rows:
-    """The rows that the bytes hold, in the order of their places; somebody's all of them."""
-    cells = np.frombuffer(raw, dtype=[("index", "<u4"), ("row", "<f8", columns)])
+    """The rows that the bytes hold, in the order of their places; somebody's all of them. Raises `Unreadable`."""
+    cells = np.frombuffer(_whole(raw, 4 + 8 * columns), dtype=[("index", "<u4"), ("row", "<f8", columns)])
     place = np.flatnonzero(cells["index"] != NO_ROW).astype(np.int32)
-    return Rows(cells["index"][place].astype(np.uint32), cells["row"][place].astype(np.float64), place)
+    return Rows(cells["index"][place].astype(np.uint32), _finite(cells["row"][place]), place)
 
 
 def whole_table(raw: bytes, columns: int) -> Rows:
     """The same of a table as formats 1 to 3 have it: everybody's rows in their order, without numbers."""
-    rows = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(-1, columns)
+    rows = _finite(np.frombuffer(_whole(raw, 8 * columns), dtype="<f8").reshape(-1, columns))
     everybody = np.arange(len(rows), dtype=np.int32)
     return Rows(everybody.astype(np.uint32), rows, everybody)
+
+
+def _whole(raw: bytes, row_bytes: int) -> bytes:
+    """The bytes, where they are whole rows."""
+    if len(raw) % row_bytes:
+        raise Unreadable("rows", f"rows of {row_bytes} bytes", f"{len(raw)} bytes")
+    return raw
+
+
+def _finite(rows: Floats) -> Floats:
+    """The rows as numbers of this machine, where all are finite."""
+    if not np.isfinite(rows).all():
+        raise Unreadable("rows", "numbers", "what is not finite")
+    return rows.astype(np.float64)
 
 
 NOBODY = bytes(DIGEST_BYTES)

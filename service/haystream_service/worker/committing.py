@@ -4,14 +4,14 @@ import logging
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
-from haystream.errors import Code, QueryFailed
+from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import LeaseFact
 from haystream.query.state import QueryState
 from haystream_service.kafka.records import NO_OFFSET, OWNED, Kind, partition_name
 from haystream_service.labelled_gauges import QueryNumbers
 from haystream_service.store.base import Change, Deletion, Fenced, Position, StoreDamaged
 from haystream_service.store.claims import publish_outbox
-from haystream_service.wire import encode_query
+from haystream_service.wire import decode_ranking, encode_query
 from haystream_service.worker.batch import NOTHING_READ, Batch, Delivery
 from haystream_service.worker.endings import StateBack
 from haystream_service.worker.folding import Folded
@@ -49,7 +49,7 @@ class Committing:
                 await self._save_and_publish(loaded, change)
             elif batch.known or not loaded.published:
                 # The crash that brought these again may have come between the save and the publish.
-                await self.publish_again()
+                loaded.lacking = not await self.publish_again() or loaded.lacking
             loaded.published = True
             # Whoever saved it: what comes is known by that.
             self._shared.written.saved(self._query_id, loaded.revision)
@@ -99,20 +99,26 @@ class Committing:
         numbers = QueryNumbers(state.screened, state.found, state.engine.readings.discrepancy(), state.drift)
         self._shared.metrics.queries.report(self._query_id, numbers)
 
-    async def publish_again(self, *, permit: AbstractAsyncContextManager[object] = FREE_PERMIT) -> None:
-        """Publish the ranking that was saved last once more, in each try under the permit."""
+    async def publish_again(self, *, permit: AbstractAsyncContextManager[object] = FREE_PERMIT) -> bool:
+        """Publish the ranking that was saved last once more, in each try under the permit; False where the store
+        has none, or something else in its place."""
         shared = self._shared
 
         async def published() -> bool:
             # From the store: this process's copy of the query may be older than that.
             value = await shared.store.read_ranking(self._query_id)
-            if value is not None:
-                with shared.timed("publish"):
-                    await shared.publisher.publish_ranking(self._query_id, value)
-            return value is not None
+            if value is None or not _is_ranking(value, self._query_id):
+                return False
+            with shared.timed("publish"):
+                await shared.publisher.publish_ranking(self._query_id, value)
+            return True
 
-        if await shared.retry(published, permit=permit):
+        there = await shared.retry(published, permit=permit)
+        if there:
             shared.metrics.rankings_published.inc()
+        else:
+            log.error("query %r: what Redis has in place of its ranking is none; it is made anew", self._query_id)
+        return there
 
     async def go_back(self, fenced: Fenced) -> None:
         """Have records of the query read again from where the store has gone back to. Raises `StateBack`."""
@@ -184,3 +190,11 @@ class Committing:
                 if record.kind is Kind.VERDICT and not delivery.again:
                     metrics.verdict_to_ranking.observe(max(0.0, now - record.timestamp))
             record.ack()
+
+
+def _is_ranking(value: bytes, query_id: str) -> bool:
+    """Whether that is a ranking of the query, as readers of next-items take one."""
+    try:
+        return decode_ranking(value).query_id == query_id
+    except Rejected:
+        return False

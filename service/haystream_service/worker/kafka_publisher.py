@@ -8,8 +8,9 @@ from aiokafka.structs import RecordMetadata
 
 from haystream_service.kafka import admin, topics
 from haystream_service.kafka.producer import RANKING_BYTES, Parcel, Producer, correlated
-from haystream_service.kafka.records import RESTATES, SOURCES, BrokerUnavailable, Kind
+from haystream_service.kafka.records import RESTATES, SOURCES, BrokerUnavailable, Kind, NoSuchPartition
 from haystream_service.settings import Settings
+from haystream_service.store.base import StoreDamaged
 from haystream_service.store.claims import Outgoing
 from haystream_service.wire import fit_letter, fit_ranking
 
@@ -48,10 +49,16 @@ class KafkaPublisher:
         await self._send_fitting("dead-letters", key, value, fit_letter)
 
     async def publish_leases(self, records: Sequence[Outgoing]) -> None:
-        """Write to leases, to the partition of their query."""
+        """Write to leases, to the partition of their query.
+
+        Raises `StoreDamaged` where the store says one that there is not.
+        """
         if records:
             parcels = [Parcel(record.key, record.value, correlated(record.correlation)) for record in records]
-            await self._producer.send_all(SOURCES[Kind.LEASE], parcels, partition=records[0].partition)
+            try:
+                await self._producer.send_all(SOURCES[Kind.LEASE], parcels, partition=records[0].partition)
+            except NoSuchPartition as error:
+                raise StoreDamaged(f"what Redis has of the query is of a partition that is not: {error}") from None
 
     async def restate_settings(self, query_id: str, partition: int, value: bytes, restates: int) -> None:
         """Write to that partition of queries, keyed by the query."""

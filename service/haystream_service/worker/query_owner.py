@@ -267,13 +267,14 @@ class QueryOwner:
             self._left.set()
 
     async def _published_stored(self) -> bool:
-        """Whether the ranking of the query, which is put away, is published once more; else that is stopped."""
+        """Whether the ranking of the query, which is put away, is published once more; else it has to be made anew,
+        or the query is stopped."""
         try:
-            await self._committing.publish_again(permit=self._shared.shows)
+            self._lacking = not await self._committing.publish_again(permit=self._shared.shows)
+            return not self._lacking
         except StoreDamaged as damaged:
             await self._troubles.damaged(damaged)
             return False
-        return True
 
     def _forget_state(self) -> None:
         """Have the state loaded again when it is next needed."""

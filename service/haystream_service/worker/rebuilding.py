@@ -28,7 +28,7 @@ from haystream_service.kafka.stretches import again, as_record, by_time
 from haystream_service.metrics import Metrics, new_registry
 from haystream_service.settings import Settings
 from haystream_service.store.base import SharedDamaged, Store, StoreDamaged, StoreUnavailable
-from haystream_service.store.claims import publish_outbox
+from haystream_service.store.claims import PUBLISHED_AT_ONCE, Claims, Outgoing, publish_outbox
 from haystream_service.store.marks import StateLost, StateNewer, TopicsGrown, check_mark, described, mark
 from haystream_service.worker.clock import SystemClock
 from haystream_service.worker.missed import Missed
@@ -181,7 +181,10 @@ class Rebuild:
         claims, publish = self._store.claims, self._publisher.publish_leases
         for query_id in query_ids:
             await self._unless_damaged(partial(self._store.let_claim, query_id, False), None)
-            await self._unless_damaged(partial(publish_outbox, claims, publish, query_id), None)
+            nothing: list[Outgoing] = []
+            while await self._unless_damaged(partial(claims.outbox, query_id, PUBLISHED_AT_ONCE), nothing):
+                if not await self._unless_damaged(partial(_published, claims, publish, query_id), False):
+                    break
 
     async def _unless_damaged(self, call: Callable[[], Awaitable[T]], otherwise: T) -> T:
         """What the store answers; `otherwise` where it holds something else there, which is wiped in a moment."""
@@ -247,6 +250,14 @@ class Rebuild:
                 if missed.next(tp) < min(first, ends[tp]):
                     missed.jumped(tp, min(first, ends[tp]))
         return records
+
+
+async def _published(
+    claims: Claims, publish: Callable[[Sequence[Outgoing]], Awaitable[None]], query_id: str
+) -> bool:
+    """Have the query's outbox published; returns when what could be read of it is in the topic."""
+    await publish_outbox(claims, publish, query_id)
+    return True
 
 
 def _one_after_the_other(records: Sequence[Record]) -> list[list[Record]]:

@@ -5,11 +5,21 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import uuid4
 
-from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.errors import Rejected
-from haystream_service.kafka.records import OWNED, SOURCES, Kind, Offsets, Record
+from haystream.engines.local.budget import DEFAULT_TOLERANCE
+
+from haystream.errors import Code, QueryFailed, Rejected
+from haystream_service.kafka.records import (
+    NO_OFFSET,
+    OWNED,
+    SOURCES,
+    Kind,
+    Offsets,
+    Record,
+    partition_name,
+)
 from haystream_service.metrics import Metrics
 from haystream_service.store.base import Position, Store
 from haystream_service.store.marks import check_kept
@@ -127,27 +137,36 @@ class Shared:
     async def check_same_topics(self, query_id: str, partition: int, position: Position) -> Offsets:
         """Where the query's partition ended when it was assigned, in each topic.
 
-        Raises `TopicsReplaced` if the query has seen offsets that its partition does not have yet.
+        Raises `TopicsReplaced` if the query has seen offsets that its partition does not have yet, and
+        `QueryFailed` where all that the store has of the partition is there: then it is what the store has of the
+        query that cannot be.
 
         New settings would pass for old ones that come again. Topics that were made anew and have grown past
         what was seen are not found out.
         """
         ends = await self.ends(partition)
-        if any(past for _, _, past in _seen(position, ends)):
-            for name, offset, past in _seen(position, await self.ends.now(partition)):  # it may have gone on since
-                if past:
-                    raise TopicsReplaced(
-                        f"query {query_id!r} has seen offset {offset} of {name}, partition {partition}, which ends "
-                        "before: the topic was deleted, or cut off. Bring its records back and run `haystream "
-                        "rebuild`"
+        if _past(position, ends):
+            for kind, offset, end in _past(position, await self.ends.now(partition)):  # it may have gone on since
+                seen = f"query {query_id!r} has seen offset {offset} of {SOURCES[kind]}, partition {partition}"
+                name = partition_name(kind, partition)
+                noted = (await self.retry(partial(self.store.read_up_to, [name]))).get(name, NO_OFFSET)
+                if 0 < noted <= end:
+                    raise QueryFailed(
+                        Code.QUARANTINED,
+                        f"by what Redis has of it, {seen}, which ends before, and all {noted} that Redis has of "
+                        "that partition are there: somebody was at the query's `meta`. Run `haystream rebuild`",
                     )
+                raise TopicsReplaced(
+                    f"{seen}, which ends before: the topic was deleted, or cut off. Bring its records back and run "
+                    "`haystream rebuild`"
+                )
         return ends
 
 
-def _seen(position: Position, ends: Offsets) -> list[tuple[str, int, bool]]:
-    """The topic, the last offset seen, and whether that is past the end."""
+def _past(position: Position, ends: Offsets) -> list[tuple[Kind, int, int]]:
+    """By kind of record, the last offset that was seen, and where the topic ends, of those that end before it."""
     seen = zip(OWNED, position.offsets, ends, strict=True)
-    return [(SOURCES[kind], offset, offset >= end) for kind, offset, end in seen]
+    return [(kind, offset, end) for kind, offset, end in seen if offset >= end]
 
 
 class AssignedEnds:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
+from haystream.errors import QueryFailed
 from haystream.events import Status
 from haystream_service.store.base import Head, Span, Spans
 from haystream_service.worker.endings import shorter
@@ -56,7 +57,10 @@ async def _heads(
             if head is None:
                 gone[query_id] = partition
             elif head.partition in {partition, -1}:
-                await shared.check_same_topics(query_id, partition, head.position)
+                try:
+                    await shared.check_same_topics(query_id, partition, head.position)
+                except QueryFailed:  # whoever loads it is told why
+                    head = Head.unreadable()
                 if not (head.withdrawn and head.touched < long_ago):
                     found.append((owner_of(query_id, partition), head))
     return found, gone
