@@ -10,12 +10,13 @@ if redis.call('TYPE', meta).ok ~= 'hash' then  -- somebody has put something els
   redis.call('DEL', meta)
 end
 
--- What a field says, where that is a number.
+-- What a field says, where that is a number as scripts and workers write one.
 local function said(field)
-  return tonumber(redis.call('HGET', meta, field) or '')
+  local text = redis.call('HGET', meta, field) or ''
+  return #text <= 16 and string.match(text, '^-?%d+$') and tonumber(text)
 end
 
-local owner = said('partition') and redis.call('HGET', meta, 'partition') or ARGV[1]
+local owner = (said('partition') or -1) >= 0 and redis.call('HGET', meta, 'partition') or ARGV[1]
 local stored = said('revision') or 0
 if owner ~= ARGV[1] then
   return {owner, string.format('%.0f', stored)}

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import compress
 
 from haystream_service.store.facts import MOST_PARTITIONS
@@ -21,7 +22,7 @@ class RedisLists(RedisPart):
         async with self._answering(key):
             members = await self._redis.smembers(key)
         with self._reading(key):
-            return {read_text(member, "a query's id") for member in members}
+            return {read_text(member, "a member") for member in members}
 
     async def _list(self, query_id: str, partition: int, key: str) -> None:
         """Put the query into that set of its partition."""
@@ -41,7 +42,10 @@ class RedisLists(RedisPart):
         """As `Queries.list_anew`."""
         listed = 0
         async for metas in self._matching(self._keys.every_meta):
-            query_ids = [self._keys.query_of(meta.decode()) for meta in metas]
+            query_ids = []
+            for meta in metas:
+                with suppress(UnicodeDecodeError):  # else it is no key of ours
+                    query_ids.append(self._keys.query_of(meta.decode()))
             async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
                 for query_id in query_ids:
                     pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased")

@@ -150,7 +150,7 @@ class Shared:
                 seen = f"query {query_id!r} has seen offset {offset} of {SOURCES[kind]}, partition {partition}"
                 name = partition_name(kind, partition)
                 noted = (await self.retry(partial(self.store.read_up_to, [name]))).get(name, NO_OFFSET)
-                if 0 < noted <= end:
+                if NO_OFFSET < noted <= end:
                     raise QueryFailed(
                         Code.QUARANTINED,
                         f"by what Redis has of it, {seen}, which ends before, and all {noted} that Redis has of "

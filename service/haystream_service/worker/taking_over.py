@@ -63,6 +63,9 @@ async def _heads(
                     head = Head.unreadable()
                 if not (head.withdrawn and head.touched < long_ago):
                     found.append((owner_of(query_id, partition), head))
+            else:
+                text = "query %r is in Redis' list of partition %d, and its `meta` says that it is of partition %d"
+                log.warning(text, query_id, partition, head.partition, extra={"query": query_id})
     return found, gone
 
 
