@@ -276,3 +276,65 @@ async def test_a_rebuild_mends_it(pipeline: Pipeline, own_valkey: ValkeyServer, 
     code, _, said = await pipeline.program("rebuild", "--yes")
     assert code == 0, said
     await pipeline.assert_is_the_fold(BEFORE)
+
+
+@pytest.mark.parametrize("field", faults(["queries_offset", "verdicts_offset", "leases_offset"], "leases_offset"))
+async def test_a_query_that_cannot_have_seen_what_it_says_is_stopped_and_others_go_on(
+    pipeline: Pipeline, own_valkey: ValkeyServer, field: str
+) -> None:
+    """Topics that were cut off end the worker; but there all have seen more, and so has what is noted of them."""
+    worker = await pipeline.worker_after(BEFORE)
+    await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{{q:q}}:meta"
+    async with Redis.from_url(own_valkey.url) as redis:
+        was = await redis.hget(key, field)
+        await redis.hset(key, field, 1_000_000)
+        await asyncio.to_thread(worker.start)
+        await pipeline.say(*SINCE)
+
+        async def goes_on() -> bool:
+            note, query = await pipeline.store.read_note("q"), await pipeline.store.load_query("r")
+            return note.quarantine is not None and query is not None and len(query.verdicts) == 8
+
+        await until(goes_on, "the query is stopped, and the other one goes on", patience=30.0)
+        quarantine = (await pipeline.store.read_note("q")).quarantine
+        assert quarantine is not None
+        assert "has seen offset 1000000 of" in quarantine.detail
+        assert worker.running
+        await redis.hset(key, field, was)
+    await pipeline.store.release("q")
+    await pipeline.assert_is_the_fold([*BEFORE, *SINCE])
+    assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("partition", ["7", "-1", ""])
+async def test_a_rebuild_mends_a_query_whose_partition_there_is_not(
+    pipeline: Pipeline, own_valkey: ValkeyServer, partition: str
+) -> None:
+    """It has claims in its outbox, which a rebuild publishes before it wipes the store."""
+    worker = await pipeline.worker_after(BEFORE)
+    await asyncio.to_thread(worker.stop)
+    await pipeline.store.claims.claim("q", "kim", 1, 3600.0)
+    await pipeline.store.claims.claim("r", "lee", 1, 3600.0)
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.hset(f"{pipeline.settings.redis_prefix}:{{q:q}}:meta", "partition", partition)
+    code, _, said = await pipeline.program("rebuild", "--yes")
+    assert code == 0, said
+    facts = [decode_lease(record.value, record.key) for record in await pipeline.records("leases")]
+    assert [fact.query_id for fact in facts] == ["r"]
+    await pipeline.assert_is_the_fold([*BEFORE, *facts])
+
+
+async def test_a_claim_is_not_lost_beside_what_is_no_fact(pipeline: Pipeline, own_valkey: ValkeyServer) -> None:
+    """Not by a rebuild either, which has to publish it before it wipes the store."""
+    worker = await pipeline.worker_after(BEFORE)
+    await asyncio.to_thread(worker.stop)
+    key = f"{pipeline.settings.redis_prefix}:{{q:q}}:outbox"
+    async with Redis.from_url(own_valkey.url) as redis:
+        await redis.xadd(key, {"fact": RUBBISH})
+        await pipeline.store.claims.claim("q", "kim", 1, 3600.0)
+    code, _, said = await pipeline.program("rebuild", "--yes")
+    assert code == 0, said
+    facts = [decode_lease(record.value, record.key) for record in await pipeline.records("leases")]
+    assert [fact.analyst for fact in facts] == ["kim"]
+    await pipeline.assert_is_the_fold([*BEFORE, *facts])

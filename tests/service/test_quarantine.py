@@ -531,3 +531,32 @@ async def _calm(process: Any) -> bool:
 
 async def _waits(process: Any) -> bool:
     return any(why.startswith("query 'q' waits: ") for why in process.worker.troubles())
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b"{}", b'{"query_id":"good"}'])
+async def test_what_is_in_place_of_a_ranking_is_not_published_and_the_ranking_is_made_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch, value: bytes | None
+) -> None:
+    process = await world.process(idle_seconds=0.1)
+    events = [Query("bad"), *ITEMS, *facts("bad", range(3))]
+    world.say(*events)
+    await process.settled()
+
+    async def is_away() -> bool:
+        return process.worker.state("bad") is None
+
+    await process.wait(until(is_away, "put away"))
+    before, read_ranking = await world.store.read_revision("bad"), world.store.read_ranking
+
+    async def damaged(query_id: str) -> bytes | None:
+        return value if await world.store.read_revision("bad") == before else await read_ranking(query_id)
+
+    async def made_anew() -> bool:
+        return await world.store.read_revision("bad") != before
+
+    monkeypatch.setattr(world.store, "read_ranking", damaged)
+    process.worker.publish_again("bad")
+    await process.wait(until(made_anew, "the ranking is made anew"))
+    await process.settled()
+    assert await world.store.quarantined() == {}
+    await world.check_equals_fold(events)
