@@ -11,6 +11,7 @@ from support.seeds import faults
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
+from haystream_service.local.services import WorkerProcess
 from haystream_service.settings import Settings
 from haystream_service.store.base import Quarantine
 from haystream_service.store.redis import RedisStore
@@ -162,12 +163,59 @@ async def test_lists_of_queries_that_are_gone_from_redis_are_made_anew(
         return await lists(store) == before
 
     await until(there, "they are there again")
-    assert "entries in its lists of queries: they are made anew" in worker.log.read_text()
+    await until(lambda: says(worker, "entries in its lists of queries: they are made anew"), "the worker says so")
 
     async def run_out() -> bool:
         return not await store.claims.live("q")
 
     await until(run_out, "the lease runs out")
+
+
+@pytest.mark.parametrize(
+    ("name", "meanwhile"),
+    [
+        ("partition", "it runs"),
+        ("partition", "it is stopped"),
+        ("leased", "it runs"),
+        ("leased", "it is stopped"),
+        ("quarantined", "it is stopped"),  # nobody needs that list before the next start
+    ],
+)
+async def test_a_query_that_is_gone_from_a_list_alone_is_listed_again(
+    pipeline: Pipeline, own_valkey: ValkeyServer, name: str, meanwhile: str
+) -> None:
+    """Others stay in the list, so that it is not empty."""
+    others = [Query(f"other{number}") for number in range(6)]
+    worker = await pipeline.worker_after([*BEFORE, *others])
+    store, stopped = pipeline.store, ["q", *(query.query_id for query in others)]
+    why = Quarantine("quarantined", "it was", 1.0)
+    heads = dict(zip(stopped, await store.read_heads(stopped), strict=True))
+    for query_id, head in heads.items():
+        assert head is not None
+        await store.claims.claim(query_id, "kim", 1, 3600.0)
+        if name == "quarantined":
+            await store.quarantine(query_id, head.partition, why)
+    await asyncio.sleep(LOOK_SECONDS + 1.0)  # until it has seen that there are such
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.stop)
+    before = await lists(store)
+    partition = heads["q"].partition  # type: ignore[union-attr]
+    async with Redis.from_url(own_valkey.url) as redis:
+        assert await redis.srem(f"{pipeline.settings.redis_prefix}:{name}:{partition}", "q") == 1
+    assert await lists(store) != before
+    if meanwhile == "it is stopped":
+        await asyncio.to_thread(worker.start)
+
+    async def there() -> bool:
+        return await lists(store) == before
+
+    await until(there, "it is there again")
+    await until(lambda: says(worker, "Redis lacked 1 entries in its lists of queries"), "the worker says so")
+
+
+async def says(worker: WorkerProcess, text: str) -> bool:
+    """Whether the worker's log has that."""
+    return text in worker.log.read_text()
 
 
 async def lists(store: RedisStore) -> list[object]:

@@ -317,6 +317,11 @@ class Queries(Protocol):
         often one was not there. It looks at every key that there is."""
         ...
 
+    async def complete_lists(self, partition: int, heads: Mapping[str, Head]) -> int:
+        """Put the queries of that partition into its other lists, by what is saved and noted of each; how often one
+        was not there that belongs there."""
+        ...
+
     async def load_query(self, query_id: str) -> StoredQuery | None:
         """The saved query, read in one consistent step. Raises `VerdictsLost`."""
         ...
@@ -482,6 +487,14 @@ class Marks(Protocol):
 
     async def read_counts(self, partitions: Sequence[str]) -> list[int]:
         """What `count` came to for each; 0 where nothing was counted."""
+        ...
+
+    async def note_listed(self, partition: int, count: int) -> None:
+        """Note that so many queries are in the list of that partition."""
+        ...
+
+    async def read_listed(self, partition: int) -> int:
+        """What was noted last of it; 0 where nothing was."""
         ...
 
     async def generation(self) -> str | None:

@@ -28,6 +28,7 @@
 | `P:unknown-leases:N` | hash | the same of leases |
 | `P:up-to` | hash | `TOPIC/PARTITION` → the offset before which all is in the store, a moment behind the truth |
 | `P:up-to` | hash | also `history` and `counted/…`, by which `worker.written` tells that the store has gone back |
+| `P:up-to` | hash | also `counted/listed/N`: how many queries were in `P:partition:N` |
 | `P:generation` | string | the mark that a store in use carries |
 | `P:probe` | string | nothing: what is written to see whether the server takes writes |
 

@@ -168,6 +168,18 @@ class MemoryStore(Store):
         return 0  # the lists are made of what there is
 
     @override
+    async def complete_lists(self, partition: int, heads: Mapping[str, Head]) -> int:
+        return 0
+
+    @override
+    async def note_listed(self, partition: int, count: int) -> None:
+        """Nobody takes anything out of what the lists are made of."""
+
+    @override
+    async def read_listed(self, partition: int) -> int:
+        return 0
+
+    @override
     async def load_query(self, query_id: str) -> StoredQuery | None:
         saved = self._saved.get(query_id)
         if saved is None:

@@ -1,13 +1,16 @@
 """Lists of queries in Redis or Valkey, by partition: who is saved, has leases, is stopped, or not opened."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import compress
 
+from haystream_service.store.base import Head
 from haystream_service.store.facts import MOST_PARTITIONS
 from haystream_service.store.redis_calls import RedisPart, answers_of
 from haystream_service.store.shapes import read_number, read_text
+
+NOTES_AT_ONCE = 500
 
 
 class RedisLists(RedisPart):
@@ -49,14 +52,14 @@ class RedisLists(RedisPart):
             async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
                 for query_id in query_ids:
                     pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased")
-                    pipeline.hget(self._keys.query(query_id, "note"), "quarantine")
+                    pipeline.exists(self._keys.query(query_id, "note"))
                 said = await answers_of(pipeline, of_another_type=True)
             members = defaultdict[tuple[int, str], list[str]](list)
             for query_id, meta, stopped in zip(query_ids, said[::2], said[1::2], strict=True):
                 for partition in partitions:
                     # A query of which nothing can be read is in all of them: whoever loads it is told why.
                     if isinstance(meta, Exception) or meta[0] == b"%d" % partition:
-                        belongs = True, isinstance(meta, Exception) or meta[1] is not None, stopped is not None
+                        belongs = True, isinstance(meta, Exception) or meta[1] is not None, stopped
                         for key in compress(self._lists(partition), belongs):
                             members[partition, key].append(query_id)
             for (partition, key), some in members.items():
@@ -64,6 +67,26 @@ class RedisLists(RedisPart):
                     listed += await self._redis.sadd(key, *some)
                     await self._redis.sadd(self._keys.partitions, partition)
         return listed
+
+    async def complete_lists(self, partition: int, heads: Mapping[str, Head]) -> int:
+        """As `Queries.complete_lists`."""
+        _, leased, stopped = self._lists(partition)
+        query_ids, noted = list(heads), list[bool]()
+        for start in range(0, len(query_ids), NOTES_AT_ONCE):
+            async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+                for query_id in query_ids[start : start + NOTES_AT_ONCE]:
+                    pipeline.exists(self._keys.query(query_id, "note"))
+                noted += map(bool, await answers_of(pipeline))
+        members = {
+            leased: [query_id for query_id, head in heads.items() if head.leased],
+            stopped: list(compress(query_ids, noted)),
+        }
+        lacked = 0
+        for key, some in members.items():
+            for start in range(0, len(some), NOTES_AT_ONCE):
+                async with self._answering(key):
+                    lacked += await self._redis.sadd(key, *some[start : start + NOTES_AT_ONCE])
+        return lacked
 
     def _lists(self, partition: int) -> tuple[str, str, str]:
         """The lists of queries that are saved, ever had leases, are stopped or were."""

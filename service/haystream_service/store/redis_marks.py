@@ -54,6 +54,18 @@ class RedisMarks(RedisPart, Marks):
             return [read_number(count or b"0", "a count") for count in found]
 
     @override
+    async def note_listed(self, partition: int, count: int) -> None:
+        async with self._answering(self._keys.up_to):
+            await self._redis.hset(self._keys.up_to, _listed(partition), count)
+
+    @override
+    async def read_listed(self, partition: int) -> int:
+        async with self._answering(self._keys.up_to):
+            noted = await self._redis.hget(self._keys.up_to, _listed(partition))
+        with self._reading(self._keys.up_to):
+            return 0 if noted is None else read_number(noted, f"listed/{partition}")
+
+    @override
     async def generation(self) -> str | None:
         async with self._answering(self._keys.generation):
             mark = await self._redis.get(self._keys.generation)
@@ -78,6 +90,10 @@ def _read_offsets(noted: Iterable[tuple[bytes, bytes]]) -> dict[str, int]:
         (partition := read_text(name, "a partition")): read_number(offset, partition, least=NO_OFFSET)
         for name, offset in noted
     }
+
+
+def _listed(partition: int) -> bytes:
+    return _counted(f"listed/{partition}")
 
 
 def _counted(partition: str) -> bytes:

@@ -145,6 +145,8 @@ class Leasing:
         """Ask which of the partition's queries have leases."""
         queries = await self._store.claims.leased(partition)
         before = self._seen.get(partition, {})
+        # One that had leases at the last look has to be looked at, whoever took it out of the list.
+        queries |= {query_id for query_id, look in before.items() if look.live or look.waiting}
         self._seen[partition] = {query_id: before.get(query_id, NOTHING_SEEN) for query_id in queries}
         self._failed -= queries
         self._listed.add(partition)

@@ -1,12 +1,13 @@
 """Whether the store still has the lists of which queries there are, by partition.
 
 Nobody asks for a query that is in no list: it is not loaded after a restart, or its leases do not run out. Where
-somebody deleted a list it is made anew of what is saved of each query.
+somebody deleted a list, or some of it, it is made anew of what is saved of each query. How many are in the list of
+all is noted, for whoever is given the partition next: he has seen no longer one.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 
 from haystream_service.store.base import Store
@@ -36,12 +37,16 @@ class Listing:
     async def look(self) -> None:
         """Make anew what is gone since the last look."""
         before, self._sizes = self._sizes, await self._ask()
-        gone = {
-            partition for partition, sizes in self._sizes.items() if _is_less(before.get(partition, sizes), sizes)
-        }
+        for partition in self._sizes.keys() - before.keys():
+            noted = await self._retry(partial(self._store.read_listed, partition), until_mended=True)
+            before[partition] = noted, 0, 0
+        gone = {partition for partition, sizes in self._sizes.items() if _is_less(before[partition], sizes)}
         if gone:
             await list_anew(gone, self._store, self._retry)
             self._sizes = await self._ask()
+        for partition, (listed, *_) in self._sizes.items():
+            if listed != before[partition][0]:
+                await self._retry(partial(self._store.note_listed, partition, listed), until_mended=True)
 
     async def _ask(self) -> dict[int, tuple[int, ...]]:
         ask = self._store.list_sizes
@@ -49,12 +54,20 @@ class Listing:
 
 
 def _is_less(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
-    """Whether lists that had so many queries lack some now: one is empty, or that of all has fewer than it had, as
-    those that are deleted stay in it."""
-    return now[0] < before[0] or any(was and not size for was, size in zip(before, now, strict=True))
+    """Whether lists that had so many queries lack some now.
+
+    Those that are deleted stay in the list of all, and leave that of those that have leases, which is seldom. That
+    of those that are stopped is to be empty again: one that lacks some is completed at the next start.
+    """
+    return now[0] < before[0] or now[1] < before[1] or (before[2] > 0 and not now[2])
 
 
 async def list_anew(partitions: Collection[int], store: Store, retry: Retry) -> None:
-    """Make the lists of those partitions anew of what is saved of each query, and say so where any lacked one."""
-    if lacked := await retry(partial(store.list_anew, partitions), until_mended=True):
+    """Make the lists of those partitions anew of what is saved of each query."""
+    await told_complete(partial(store.list_anew, partitions), retry)
+
+
+async def told_complete(complete: Callable[[], Awaitable[int]], retry: Retry) -> None:
+    """Complete lists in the store, and say so where any lacked a query."""
+    if lacked := await retry(complete, until_mended=True):
         log.error("Redis lacked %d entries in its lists of queries: they are made anew", lacked)

@@ -9,7 +9,7 @@ from haystream.errors import QueryFailed
 from haystream.events import Status
 from haystream_service.store.base import Head, Span, Spans
 from haystream_service.worker.endings import shorter
-from haystream_service.worker.listing import list_anew
+from haystream_service.worker.listing import list_anew, told_complete
 from haystream_service.worker.query_owner import QueryOwner
 from haystream_service.worker.shared import Shared
 
@@ -80,12 +80,14 @@ async def _listed(partitions: Collection[int], shared: Shared) -> dict[int, dict
     found = {partition: await read(partition) for partition in partitions}
     suspect = set()
     for partition, heads in found.items():
-        _, leased, _ = await retry(partial(store.list_sizes, partition))
-        if not heads or (not leased and any(head is not None and head.leased for head in heads.values())):
+        if not heads or len(heads) < await retry(partial(store.read_listed, partition), until_mended=True):
             suspect.add(partition)
     if suspect:
         await list_anew(suspect, store, retry)
         found |= {partition: await read(partition) for partition in suspect}
+    for partition, heads in found.items():
+        owned = {query_id: head for query_id, head in heads.items() if head and head.partition == partition}
+        await told_complete(partial(store.complete_lists, partition, owned), retry)
     return found
 
 
