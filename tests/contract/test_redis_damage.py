@@ -1,5 +1,6 @@
 """What somebody else wrote under keys of ours is told by key and field, and a bug of ours is not taken for it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,11 @@ from support.changes import tables
 
 from haystream.events import Item, LeaseFact, Outcome, Query, Verdict
 from haystream_service.store import redis_log, redis_queries
-from haystream_service.store.base import Change, Position, SharedDamaged, StoreDamaged
+from haystream_service.store.base import Change, Position, SharedDamaged, Span, Spans, StoreDamaged
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
+from haystream_service.store.redis_calls import KEYS_A_SCAN
 from haystream_service.wire import decode_lease
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
@@ -266,3 +268,46 @@ async def test_lists_are_made_anew_beside_keys_whose_names_are_no_text(
     await client.delete(keys.partition(0))
     assert await store.list_anew([0]) == 1
     assert await store.query_ids() == {"q"}
+
+
+async def test_lists_are_made_anew_however_many_keys_others_have(
+    redis_url: str, client: Any, redis_prefix: str, monkeypatch: pytest.MonkeyPatch, store: RedisStore
+) -> None:
+    """Each step of a scan has its time: before something matches there may be millions of others' keys."""
+    async with client.pipeline(transaction=False) as others:
+        for number in range(6 * KEYS_A_SCAN):
+            others.set(f"{redis_prefix}:of-others:{number}", "")
+        await others.execute()
+    await client.delete(Keys(redis_prefix).partition(0))
+    hasty = RedisStore.connect(redis_url, prefix=redis_prefix, timeout=1.0)
+    scan = hasty._redis.scan
+
+    async def slow(*asked: Any, **how: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await scan(*asked, **how)
+
+    monkeypatch.setattr(hasty._redis, "scan", slow)
+    assert await hasty.list_anew([0]) == 1
+    await hasty.close()
+
+
+async def test_what_belongs_in_the_other_lists_of_a_partition_is_put_there(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    keys = Keys(redis_prefix)
+    await claim(store, client, redis_prefix)
+    await store.pass_over("q", Spans(verdicts=Span(1, 2)))
+    (head,) = await store.read_heads(["q"])
+    assert head is not None
+    await client.delete(keys.leased(0), keys.quarantined(0))
+    assert await store.complete_lists(0, {"q": head}) == 2
+    assert await store.complete_lists(0, {"q": head}) == 0
+    assert await store.claims.leased(0) == set(await store.quarantined()) == {"q"}
+
+
+async def test_how_many_queries_a_list_had_is_noted(store: RedisStore, client: Any, redis_prefix: str) -> None:
+    assert await store.read_listed(0) == 0
+    await store.note_listed(0, 3)
+    assert await store.read_listed(0) == 3
+    assert await store.read_listed(1) == 0
+    assert await store.read_up_to() == {}  # it is of no topic

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from hashlib import sha1
 from importlib.resources import files
 from time import perf_counter
@@ -121,19 +122,19 @@ class RedisCalls:
 
     async def matching(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Every key that matches, some at a time. It takes as long as there are keys of anybody's."""
-        # One timeout a batch: how long the whole takes depends on how much there is.
-        keys = self.redis.scan_iter(match=pattern, count=KEYS_A_SCAN)
-        more = True
-        while more:
-            async with self.answering():
-                batch = []
-                async for key in keys:
-                    batch.append(key)
-                    if len(batch) == KEYS_A_SCAN:
-                        break
-                else:
-                    more = False
-            yield batch
+        # One timeout a step: how many there are until something matches depends on how much others have there.
+        step = partial(self.redis.scan, match=pattern, count=KEYS_A_SCAN)
+        async with self.answering():
+            left, keys = await step()  # of a cluster, one of each of its servers
+        yield keys
+        on_cluster = isinstance(left, dict)
+        for name, cursor in left.items() if on_cluster else [("", left)]:
+            here = {"target_nodes": self.redis.get_node(node_name=name)} if on_cluster else {}
+            while cursor:
+                async with self.answering():
+                    left, keys = await step(cursor=cursor, **here)
+                cursor = left[name] if on_cluster else left
+                yield keys
 
 
 class RedisPart:

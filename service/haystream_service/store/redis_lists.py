@@ -1,7 +1,7 @@
 """Lists of queries in Redis or Valkey, by partition: who is saved, has leases, is stopped, or not opened."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
 
@@ -11,6 +11,8 @@ from haystream_service.store.redis_calls import RedisPart, answers_of
 from haystream_service.store.shapes import read_number, read_text
 
 NOTES_AT_ONCE = 500
+METAS_AT_ONCE = 200
+"""Between two turns of the event loop: some milliseconds."""
 
 
 class RedisLists(RedisPart):
@@ -44,28 +46,33 @@ class RedisLists(RedisPart):
     async def list_anew(self, partitions: Collection[int]) -> int:
         """As `Queries.list_anew`."""
         listed = 0
-        async for metas in self._matching(self._keys.every_meta):
-            query_ids = []
-            for meta in metas:
-                with suppress(UnicodeDecodeError):  # else it is no key of ours
-                    query_ids.append(self._keys.query_of(meta.decode()))
-            async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
-                for query_id in query_ids:
-                    pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased")
-                    pipeline.exists(self._keys.query(query_id, "note"))
-                said = await answers_of(pipeline, of_another_type=True)
-            members = defaultdict[tuple[int, str], list[str]](list)
-            for query_id, meta, stopped in zip(query_ids, said[::2], said[1::2], strict=True):
-                for partition in partitions:
-                    # A query of which nothing can be read is in all of them: whoever loads it is told why.
-                    if isinstance(meta, Exception) or meta[0] == b"%d" % partition:
-                        belongs = True, isinstance(meta, Exception) or meta[1] is not None, stopped
-                        for key in compress(self._lists(partition), belongs):
-                            members[partition, key].append(query_id)
-            for (partition, key), some in members.items():
-                async with self._answering(key, self._keys.partitions):
-                    listed += await self._redis.sadd(key, *some)
-                    await self._redis.sadd(self._keys.partitions, partition)
+        async for found in self._matching(self._keys.every_meta):
+            for start in range(0, len(found), METAS_AT_ONCE):
+                listed += await self._list_some(found[start : start + METAS_AT_ONCE], partitions)
+        return listed
+
+    async def _list_some(self, metas: Sequence[bytes], partitions: Collection[int]) -> int:
+        query_ids, listed = list[str](), 0
+        for meta in metas:
+            with suppress(UnicodeDecodeError):  # else it is no key of ours
+                query_ids.append(self._keys.query_of(meta.decode()))
+        async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+            for query_id in query_ids:
+                pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased")
+                pipeline.exists(self._keys.query(query_id, "note"))
+            said = await answers_of(pipeline, of_another_type=True)
+        members = defaultdict[tuple[int, str], list[str]](list)
+        for query_id, meta, stopped in zip(query_ids, said[::2], said[1::2], strict=True):
+            for partition in partitions:
+                # A query of which nothing can be read is in all of them: whoever loads it is told why.
+                if isinstance(meta, Exception) or meta[0] == b"%d" % partition:
+                    belongs = True, isinstance(meta, Exception) or meta[1] is not None, stopped
+                    for key in compress(self._lists(partition), belongs):
+                        members[partition, key].append(query_id)
+        for (partition, key), some in members.items():
+            async with self._answering(key, self._keys.partitions):
+                listed += await self._redis.sadd(key, *some)
+                await self._redis.sadd(self._keys.partitions, partition)
         return listed
 
     async def complete_lists(self, partition: int, heads: Mapping[str, Head]) -> int:
