@@ -12,13 +12,15 @@ from redis.asyncio import Redis
 from support.changes import tables
 
 from haystream.events import Item, LeaseFact, Outcome, Query, Verdict
+from haystream.ranking.ranked import Estimate, Ranking
+from haystream_service.commands.query import _rows
 from haystream_service.store import redis_log, redis_queries
 from haystream_service.store.base import Change, Position, SharedDamaged, Span, Spans, StoreDamaged
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
 from haystream_service.store.redis_calls import KEYS_A_SCAN
-from haystream_service.wire import decode_lease
+from haystream_service.wire import decode_lease, encode_ranking
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.redis]
 
@@ -311,3 +313,19 @@ async def test_how_many_queries_a_list_had_is_noted(store: RedisStore, client: A
     assert await store.read_listed(0) == 3
     assert await store.read_listed(1) == 0
     assert await store.read_up_to() == {}  # it is of no topic
+
+
+@pytest.mark.parametrize("part", ["note", "ranking"])
+async def test_queries_are_listed_beside_one_that_cannot_be_read(
+    store: RedisStore, client: Any, redis_prefix: str, part: str
+) -> None:
+    nothing = Ranking("coverage", 0, 0, Estimate(0.0, 0.0), 0.0, ())
+    value = encode_ranking("q", nothing, revision=1, published_at=1_700_000_000_000_000)
+    await client.set(Keys(redis_prefix).query("q", "ranking"), value)
+    await store.save_query(Change("r", 0, 0, 1, Position(0, 0, 0), 0, Query("r"), [], value, tables()))
+    assert [row["state"] for row in await _rows(store, stopped=False)] == ["running", "running"]
+    key = Keys(redis_prefix).query("q", part)
+    await (client.hset(key, "quarantine", b"{}") if part == "note" else client.set(key, b"{}"))
+    damaged, other = await _rows(store, stopped=False)
+    assert (damaged["query_id"], damaged["state"]) == ("q", "damaged")
+    assert other["state"] == "running"

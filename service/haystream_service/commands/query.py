@@ -18,12 +18,14 @@ from haystream_service.commands.connected import connected_if_named
 from haystream_service.console import notes, plain, results, write_json
 from haystream_service.errors import UserError
 from haystream_service.settings import load
-from haystream_service.store.base import Note, Store, StoredQuery
-from haystream_service.wire import encode_query, times
+from haystream_service.store.base import Note, Store, StoreDamaged, StoredQuery
+from haystream_service.wire import decode_ranking, encode_query, times
 
 T = TypeVar("T")
 
 RUNNING, STOPPED, RELEASED, UNKNOWN, DELETED = "running", "stopped", "released", "unknown", "deleted"
+DAMAGED = "damaged"
+"""Of a query whose note or ranking in Redis cannot be read: the others are told of all the same."""
 
 
 def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
@@ -37,6 +39,7 @@ def run_list(*, stopped: bool, config: Path | None, json: bool) -> None:
     for row in rows:
         known = f", {row['found']} relevant in {row['screened']} screened" if "screened" in row else ""
         why = f", {row['quarantine']['code']}: {row['quarantine']['detail']}" if row.get("quarantine") else ""
+        why = f", {row['detail']}" if "detail" in row else why
         status = f", {row['status']}" if "status" in row else ""
         out.print(f"[bold]{plain(row['query_id'])}[/] {row['state']}{status}{known}{plain(why)}")
     notes.print(f"{len(rows)} queries")
@@ -106,17 +109,22 @@ async def _rows(store: Store, *, stopped: bool) -> list[dict[str, Any]]:
     names = set(listed) if stopped else opened | set(listed) | set(unknown)
     rows = []
     for query_id in sorted(names):
-        note = await store.read_note(query_id)
-        row: dict[str, Any] = {"query_id": query_id, "state": _state(note, opened=query_id in opened)}
-        if stopped and row["state"] != STOPPED:
-            continue
-        ranking = await store.read_ranking(query_id)
-        if ranking is None and query_id in opened:
-            row["state"] = DELETED
-        if ranking is not None:
-            value = orjson.loads(ranking)
-            row |= {name: value[name] for name in ("screened", "found", "revision", "published_at")}
-        rows.append(row | _quarantine(note))
+        row: dict[str, Any] = {"query_id": query_id}
+        try:
+            note = await store.read_note(query_id)
+            row["state"] = _state(note, opened=query_id in opened)
+            if stopped and row["state"] != STOPPED:
+                continue
+            ranking = await store.read_ranking(query_id)
+            if ranking is None and query_id in opened:
+                row["state"] = DELETED
+            if ranking is not None:
+                value = decode_ranking(ranking).model_dump(mode="json")
+                row |= {name: value[name] for name in ("screened", "found", "revision", "published_at")}
+            row |= _quarantine(note)
+        except (StoreDamaged, Rejected) as damaged:
+            row |= {"state": DAMAGED, "detail": str(damaged)}
+        rows.append(row)
     return rows
 
 

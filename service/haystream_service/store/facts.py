@@ -16,6 +16,8 @@ from haystream.models.common import Common
 from haystream.posterior.tables import Changes
 from haystream_service.store.base import Position, Quarantine, Span, Spans
 from haystream_service.store.shapes import (
+    FIRST_TIME,
+    LAST_TIME,
     Unreadable,
     number_in,
     read_number,
@@ -285,7 +287,10 @@ def encode_quarantine(why: Quarantine) -> bytes:
 def read_quarantine(raw: bytes) -> Quarantine:
     """What `encode_quarantine` wrote. Raises `Unreadable`."""
     value, part = read_object(raw, "quarantine"), "quarantine"
-    return Quarantine(text_in(value, "code", part), text_in(value, "detail", part), number_in(value, "since", part))
+    since = number_in(value, "since", part)
+    if not FIRST_TIME <= since * 1e6 <= LAST_TIME:
+        raise Unreadable("since of quarantine", "a time", since)
+    return Quarantine(text_in(value, "code", part), text_in(value, "detail", part), since)
 
 
 def read_note(raw: Mapping[bytes, bytes]) -> tuple[Spans, Quarantine | None]:
