@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import orjson
@@ -81,15 +82,18 @@ async def test_settings_that_nobody_wrote_are_damage(
         await store.load_query("q")
 
 
-@pytest.mark.parametrize("field", ["verdict_id", "query_id", "item_id", "analyst", "outcome", "decided_at"])
-@pytest.mark.parametrize("value", [None, 1, {}, [], "\n"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *product(("verdict_id", "query_id", "item_id", "analyst"), (None, 1, {}, [])),  # any text may be an id
+        *product(("outcome", "decided_at"), (None, 1, {}, [], "\n")),
+    ],
+)
 async def test_a_verdict_of_another_shape_is_damage(
     store: RedisStore, client: Any, redis_prefix: str, field: str, value: object
 ) -> None:
     key = Keys(redis_prefix).query("q", "verdicts")
     said = orjson.loads(await client.hget(key, "v"))
-    if isinstance(value, str) and field not in {"outcome", "decided_at"}:
-        return  # any text may be an id
     await client.hset(key, "v", orjson.dumps({**said, field: value}))
     for read in (store.load_query("q"), store.read_verdict("q", "v")):
         with pytest.raises(StoreDamaged, match=f"what is in {key} in Redis cannot be read"):
@@ -197,13 +201,11 @@ async def test_a_fact_is_published_though_the_outbox_has_what_is_none(
     assert await client.xlen(key) == 1  # it is for a person to look at
 
 
-@pytest.mark.parametrize("value", RUBBISH)
+@pytest.mark.parametrize("value", RUBBISH[1:])  # an empty one is a span that is none
 @pytest.mark.parametrize("field", ["queries", "verdicts", "leases", "quarantine"])
 async def test_a_note_of_another_shape_is_damage(
     store: RedisStore, client: Any, redis_prefix: str, field: str, value: bytes
 ) -> None:
-    if not value:
-        return  # as of a span that is none
     key = Keys(redis_prefix).query("q", "note")
     await client.hset(key, field, value)
     with pytest.raises(StoreDamaged, match=f"what is in {key} in Redis cannot be read"):
