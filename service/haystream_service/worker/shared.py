@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
-from haystream.engines.local.budget import DEFAULT_TOLERANCE
-
+from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream_service.kafka.records import (
     NO_OFFSET,
