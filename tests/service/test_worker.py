@@ -17,9 +17,12 @@ from haystream.collection.collection import Collection
 from haystream.engines.local.inverse import precision, prior_inverse
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
+from haystream.memory.arrays import Floats, Ints
 from haystream.models import DEFAULT_PRIORS
 from haystream.posterior.tables import Changes, laid_over, settled_inverse
 from haystream.query.state import QueryState
+from haystream.ranking import set_ranking
+from haystream.ranking.tournament import Tournament
 from haystream.scope import Scope
 from haystream_service.store.base import HISTORY, StoreDamaged
 from haystream_service.wire import decode_ranking, encode_item, encode_query, encode_verdict
@@ -616,6 +619,44 @@ async def test_rows_that_tending_moved_are_saved_with_a_verdict_now_and_then(
             await asyncio.sleep(0.01)
         await process.wait(process.worker.drain())
     assert drained == [False, False, True, False]
+
+
+async def test_who_was_late_and_leads_is_published_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of the common mean has those scored that are foreseen to lead: here always the wrong ones."""
+    monkeypatch.setattr(Tournament, "foreseen", _upside_down)
+    for name, value in (("AT_ONCE", 0), ("CANDIDATES", 20), ("LATE_AT_ONCE", 64), ("MADE_AT_ONCE", 0)):
+        monkeypatch.setattr(set_ranking, name, value)
+    process = await world.process(totals_seconds=1000.0)
+    ring = [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 100}",)) for n in range(100)]
+    world.say(Query("q", top=5), *ring)
+    state, events = (await _loaded(process, items=len(ring))).state, [Query("q", top=5), *ring]
+    others = 0
+    for number in range(12):
+        outcome = Outcome.IRRELEVANT if number % 4 else Outcome.RELEVANT
+        events.append(Verdict(f"v{number}", "q", f"r{7 * number}", "zoe", outcome, 1_700_000_000_000_000))
+        world.say(events[-1])
+        published = await process.wait(_made_up(world, state, screened=number + 1))
+        others += published[-1] not in published[:-1] and len(published) > 1
+    assert others > 0
+    await world.check_equals_fold(events)
+
+
+def _upside_down(tournament: Tournament, _: float) -> tuple[Ints, Floats]:
+    score = tournament.places.score[: tournament.size]
+    at = np.flatnonzero(score > -np.inf).astype(np.int32)
+    return at, -score[at]
+
+
+async def _made_up(world: World, state: QueryState, *, screened: int) -> list[list[str]]:
+    """The items of the rankings that know of so many verdicts, when the last has those that lead."""
+    while True:
+        await asyncio.sleep(0.01)
+        known = [ranking for ranking in world.rankings("q") if ranking.screened == screened]
+        published = [[ranked.item_id for ranked in ranking.items] for ranking in known]
+        if published and not (state.queue.late or state.engine.waiting):
+            leads = [state.collection.item_ids[item] for item, _, _ in state.queue.first(5)]
+            if leads == published[-1]:
+                return published
 
 
 async def _loaded(process: Process, *, items: int) -> Loaded:

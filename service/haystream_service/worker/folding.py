@@ -1,6 +1,6 @@
 """What a batch does to a query's state: events in, the change to be saved out. No I/O: it may run in a thread."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -110,8 +110,19 @@ def _due(loaded: Loaded, now: float, pace: Pace) -> float | None:
 
 def _top(state: QueryState) -> tuple[str, ...]:
     """The ids of the items that a ranking would offer, in order. The state is settled."""
-    top, ids = state.settings.top, state.collection.item_ids
-    return tuple(ids[item] for item, _, _ in state.queue.first(top)) if is_open(state) else ()
+    return _ids(state, state.queue.first(state.settings.top)) if is_open(state) else ()
+
+
+def offers_others(loaded: Loaded) -> bool:
+    """Whether a ranking would offer other items than the last one, or these in another order, as far as that is
+    known without being looked for."""
+    state = loaded.state
+    first = state.queue.known_first(state.settings.top) if is_open(state) else None
+    return first is not None and _ids(state, first.items) != loaded.top
+
+
+def _ids(state: QueryState, items: Iterable[tuple[int, int, float]]) -> tuple[str, ...]:
+    return tuple(state.collection.item_ids[item] for item, _, _ in items)
 
 
 def _apply(loaded: Loaded, batch: Batch, delivery: Delivery) -> bool:

@@ -15,7 +15,7 @@ from haystream_service.worker.batch import Batch, Delivery
 from haystream_service.worker.committing import Committing
 from haystream_service.worker.endings import ShortOfMemory
 from haystream_service.worker.exclusive import Turn
-from haystream_service.worker.folding import PACE_AT_ONCE, Folded, Pace, fold
+from haystream_service.worker.folding import PACE_AT_ONCE, Folded, Pace, fold, offers_others
 from haystream_service.worker.followers import Followers, Stale
 from haystream_service.worker.gathering import gather
 from haystream_service.worker.holding import (
@@ -454,15 +454,16 @@ class QueryOwner:
             return
         self._troubles.tending_went_well()
         if (unfinished or state.tended) and not loaded.finished:
-            self._have_saved(loaded, soon=unfinished)
+            self._have_saved(loaded, soon=unfinished or offers_others(loaded))
         follower.snapshots.keep(state.settings)
         follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self._let_go(Away.of(state.settings, loaded.revision, loaded.cursor))
 
     def _have_saved(self, loaded: Loaded, *, soon: bool) -> None:
-        """Have what was made with estimates, or was told of when nobody waited, saved and published once it is all
-        done; a batch that comes before does."""
+        """Have what was made with estimates, or late, or was told of when nobody waited, saved and published once
+        it is all done; a batch that comes before does. `soon`: what is published is not as exact as promised, or
+        has other items."""
         state, limits, stays = loaded.state, self._shared.limits, self._stays(loaded)
         # One that leaves does not follow its collection any more: where that has grown, this stays undone until it
         # is brought back. Nobody brings back one that is not open: that one takes in what came, and then goes on.
