@@ -169,7 +169,7 @@ class Covariance:
 
 
 ModelName = str
-"""A name in `haystream.models.MODELS`; a query that names another is refused."""
+"""A name in `haystream.models.registry.MODELS`; a query that names another is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from haystream.engines.local.inverse.precision import ONE_BY_ONE
 from haystream.engines.local.inverse.prior_inverse import LARGELY_NEW
 from haystream.events import Item, Outcome, Policy, Query, Verdict
 from haystream.fold import State, step
-from haystream.memory.places import in_runs
 from haystream.models import DEFAULT_PRIORS
 from haystream.ranking.own_sets import OwnSets
 from haystream.ranking.tournament import TERMS, Tournament
@@ -50,8 +49,7 @@ def _fold(settings: Query) -> None:
     step(state, Verdict("v", "warm", "i5", "nobody", Outcome.RELEVANT, 0))  # while something is pending
     query.ranking()
     query.engine.readings.rounded_after(0)
-    place = query.drain().participants.place
-    in_runs(place, np.zeros((len(place), 1), np.uint32))
+    query.drain()
     report(query)
     # What is late, on a graph that is larger.
     Tournament().foreseen(0.0)

@@ -13,8 +13,8 @@ from haystream.engines.local.solves.sides import MEAN
 from haystream.events import Conditional, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.overlay import add_to, add_to_cell
-from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
+from haystream.models.settings import MODEL_SETTINGS
 from haystream_service import cli
 from haystream_service.bench import audit, baselines, chart, graphs, report
 from haystream_service.bench.baselines import Counts, Row
@@ -282,7 +282,7 @@ def test_the_search_over_ranges_says_where_means_are_furthest_off(monkeypatch, c
     assert [row["model"] for row in rows] == ["rates", "relevance"]
     for row in rows:
         assert 0.0 < max(row["participant_error"], row["pair_error"]) < 1e-4
-        check_ranges(prior_of(row["worst"]), MODELS[row["model"]].ranges)
+        check_ranges(prior_of(row["worst"]), MODEL_SETTINGS[row["model"]].ranges)
         again = found("--histories", 1, "--first", row["participant_history"])
         assert row["participant_error"] in [other["participant_error"] for other in again]
     looser = found("--histories", 2, "--tolerance", 0.01)

@@ -19,7 +19,7 @@ from support.changes import rows, tables
 from support.in_a_row import InARow
 
 from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, Verdict, Withdrawal
-from haystream.posterior.tables import Rows, Size
+from haystream.posterior.rows import Rows, Size
 from haystream_service.local import ValkeyServer
 from haystream_service.metrics import Metrics
 from haystream_service.store import redis_queries

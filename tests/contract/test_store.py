@@ -9,7 +9,7 @@ import pytest
 from support.changes import COMMON, change, rows, tables
 
 from haystream.events import Item, Outcome, Policy, Prior, Query, RecordPlace, Status, Verdict, Withdrawal
-from haystream.posterior.tables import NOBODY, Size
+from haystream.posterior.rows import NOBODY, Size
 from haystream_service.store.base import (
     NOWHERE,
     Appended,

@@ -18,7 +18,7 @@ from haystream.fold import State, step
 from haystream.memory.arrays import Ints
 from haystream.memory.overlay import rows
 from haystream.models import DEFAULT_PRIORS
-from haystream.models import MODELS as KNOWN
+from haystream.models.registry import MODELS as KNOWN
 from haystream.query.state import QueryState
 
 SLACK = 1.0 + 1e-12

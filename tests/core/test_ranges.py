@@ -17,7 +17,8 @@ from haystream.events import Conditional, Event, ModelName, Outcome, Prior, Quer
 from haystream.fold import State, step
 from haystream.memory.arrays import Floats
 from haystream.models import DEFAULT_PRIORS
-from haystream.models import MODELS as KNOWN
+from haystream.models.registry import MODELS as KNOWN
+from haystream.models.settings import MODEL_SETTINGS
 from haystream.query.state import QueryState
 from haystream.report import report
 
@@ -59,6 +60,10 @@ def assert_good(query: QueryState) -> None:
     people: Floats = np.array([mean for mean, _ in got.participants.values()])
     np.testing.assert_allclose(people, expected.mean, atol=PROMISED)
     np.testing.assert_allclose([edge.mean for edge in got.edges], expected.edge_mean, atol=PROMISED)
+
+
+def test_every_model_says_where_it_is_good() -> None:
+    assert list(MODEL_SETTINGS) == list(KNOWN)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -154,7 +159,7 @@ def test_means_are_as_good_as_promised_where_errors_count_for_most(
 def ends_of_ranges() -> Iterator[Any]:
     """A default prior with one number at an end of its range."""
     for model, prior in DEFAULT_PRIORS.items():
-        for name, allowed in KNOWN[model].ranges.items():
+        for name, allowed in MODEL_SETTINGS[model].ranges.items():
             for end in allowed:
                 value: Any = end
                 if name == "participants":
@@ -180,7 +185,7 @@ def test_just_outside_of_a_range_settings_are_refused_and_the_old_ones_stand(mod
     prior = DEFAULT_PRIORS[model]
     state = State()
     step(state, Query("q", prior=prior))
-    for name, (least, most) in KNOWN[model].ranges.items():
+    for name, (least, most) in MODEL_SETTINGS[model].ranges.items():
         for number in (math.nextafter(least, -math.inf), math.nextafter(most, math.inf)):
             value: Any = number
             if name == "participants":

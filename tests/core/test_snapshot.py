@@ -7,9 +7,10 @@ import pytest
 from support.dense import assert_agrees
 
 from haystream.collection.collection import Collection
-from haystream.engines.local.inverse.prior_inverse import Snapshot, shared_precision
+from haystream.engines.local.inverse.prior_inverse import shared_precision
 from haystream.events import Item, ModelName, Outcome, Query, Verdict
 from haystream.models import DEFAULT_PRIORS
+from haystream.models.prior_snapshot import Snapshot
 from haystream.query.state import QueryState
 
 CORRELATION, TOLERANCE = 0.9, 1e-7  # a snapshot holds float32

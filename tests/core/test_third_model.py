@@ -1,7 +1,6 @@
-"""A third model is one class and one line: this file writes the class, and the line is `register`."""
+"""A third model is a class, its settings and a line for each: this file has both, and `register` is the lines."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 from unittest import mock
 
 import numpy as np
@@ -16,26 +15,30 @@ from haystream.errors import Code, Rejected
 from haystream.events import Event, Outcome, Prior, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints
-from haystream.models import MODELS
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.common import Common
-from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
+from haystream.models.ranges import OF_ALL_MODELS, Range
 from haystream.models.rates_dense import LinearMoments
+from haystream.models.registry import MODELS
+from haystream.models.settings import MODEL_SETTINGS, ModelSettings
 from haystream.query.state import QueryState
 from haystream.report import report
+
+SETTINGS = ModelSettings(
+    defaults=Prior(model="unequal", mean=0.2, correlation=0.7, weight=4.0),
+    own_fields=("weight", "participant", "edge"),
+    ranges={
+        **OF_ALL_MODELS,
+        "weight": Range(0.1, 1e4),
+        "participant": Range(0.5, 1e4),
+        "edge": Range(0.1, 1e4),
+    },
+)
 
 
 class Unequal:
     """Rates of which that of the id that sorts first counts three times as much: P = ¾ R_u + ¼ R_v + η."""
 
-    defaults: ClassVar[Prior] = Prior(model="unequal", mean=0.2, correlation=0.7, weight=4.0)
-    settings: ClassVar[tuple[str, ...]] = ("weight", "participant", "edge")
-    ranges: ClassVar[Ranges] = {
-        **OF_ALL_MODELS,
-        "weight": Range(0.1, 1e4),
-        "participant": Range(0.5, 1e4),
-        "edge": Range(0.1, 1e4),
-    }
     correlation_weight = 0.0
 
     def __init__(self, prior: Prior) -> None:
@@ -70,12 +73,12 @@ class Unequal:
 
 @pytest.fixture(autouse=True, scope="module")
 def register() -> Iterator[None]:
-    with mock.patch.dict(MODELS, unequal=Unequal):
+    with mock.patch.dict(MODELS, unequal=Unequal), mock.patch.dict(MODEL_SETTINGS, unequal=SETTINGS):
         yield
 
 
 def opened(engine: str, history: list[Event]) -> QueryState:
-    query = Query("q", prior=Unequal.defaults, engine="local" if engine == "local" else "reference")
+    query = Query("q", prior=SETTINGS.defaults, engine="local" if engine == "local" else "reference")
     return fold([query, *history]).queries["q"]
 
 
@@ -122,7 +125,7 @@ def test_its_ranking_follows_it_and_says_why(engine: str) -> None:
         (("a", "b"),),
         (),
     ]
-    assert ranking.expected_remaining.mean > 3 * Unequal.defaults.mean
+    assert ranking.expected_remaining.mean > 3 * SETTINGS.defaults.mean
 
 
 def test_a_model_without_the_line_is_refused() -> None:

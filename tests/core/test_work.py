@@ -15,8 +15,8 @@ from haystream.errors import Code, QueryFailed
 from haystream.events import Item, ModelName, Outcome, Query
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
-from haystream.models import MODELS as KNOWN
 from haystream.models.ranges import Range
+from haystream.models.settings import MODEL_SETTINGS
 from haystream.query.engine_choice import MOST_FOR_REFERENCE
 
 
@@ -28,7 +28,7 @@ def regular(people: int) -> list[Item]:
 @pytest.fixture
 def any_correlation() -> Iterator[None]:
     """As if the models took correlations up to 1."""
-    with mock.patch.dict(KNOWN["rates"].ranges, correlation=Range(-1.0, 1.0)):
+    with mock.patch.dict(MODEL_SETTINGS["rates"].ranges, correlation=Range(-1.0, 1.0)):
         yield
 
 

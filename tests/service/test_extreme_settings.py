@@ -9,8 +9,8 @@ from support.world import World, item, verdict
 
 from haystream.errors import Code
 from haystream.events import Policy, Prior, Query
-from haystream.models import MODELS
 from haystream.models.ranges import Range
+from haystream.models.settings import MODEL_SETTINGS
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,7 +40,7 @@ async def test_new_settings_that_are_out_of_range_are_dead_letters_and_verdicts_
 async def test_settings_that_an_earlier_version_took_stop_their_query_until_it_has_others(world: World) -> None:
     first = await world.process()
     events = [Query("q"), Query("old", prior=Prior(participant=1e-3)), *ITEMS, verdict(1)]
-    with mock.patch.dict(MODELS["rates"].ranges, participant=Range(1e-6, 1e6)):
+    with mock.patch.dict(MODEL_SETTINGS["rates"].ranges, participant=Range(1e-6, 1e6)):
         world.say(*events, replace(verdict(2), query_id="old"))
         await first.settled()
     await first.crash()

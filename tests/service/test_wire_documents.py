@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from haystream.errors import Code
-from haystream.models import MODELS
+from haystream.models.settings import MODEL_SETTINGS
 from haystream_service.commands.replay import fold
 from haystream_service.wire import decode_item, decode_lease, decode_query, decode_verdict
 from haystream_service.wire.fields import JsonObject
@@ -74,7 +74,7 @@ def test_the_page_names_every_field(topic):
 def test_the_page_has_the_ranges_of_every_model():
     section = PAGE.read_text().split("\n## queries\n")[1].split("\n## ")[0]
     found = dict(re.findall(r"^\| `prior\.(\w+)` \| (.* to .*|.*\| .* to .*) \|$", section, re.MULTILINE))
-    models = list(MODELS.values())
+    models = list(MODEL_SETTINGS.values())
     names = dict.fromkeys(name for model in models for name in model.ranges)
     cells = {name: [str(model.ranges.get(name, "")) for model in models] for name in names}
     assert {name: [cell.strip() for cell in row.split("|")] for name, row in found.items()} == cells

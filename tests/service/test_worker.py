@@ -19,7 +19,8 @@ from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, TOLD_FACTOR
 from haystream.events import Event, Item, ItemFact, ModelName, Outcome, Query, Status, Verdict
 from haystream.memory.arrays import Floats, Ints
 from haystream.models import DEFAULT_PRIORS
-from haystream.posterior.tables import Changes, laid_over, settled_inverse
+from haystream.posterior.rows import Changes
+from haystream.posterior.tables import laid_over, settled_inverse
 from haystream.query.state import QueryState
 from haystream.ranking import set_ranking
 from haystream.ranking.tournament import Tournament

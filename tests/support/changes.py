@@ -6,7 +6,7 @@ import numpy as np
 
 from haystream.events import Query
 from haystream.models.common import Common
-from haystream.posterior.tables import Changes, Rows, Size
+from haystream.posterior.rows import Changes, Rows, Size
 from haystream_service.store.base import Change, Position
 
 COMMON = Common(base_rate=0.05, mean_shift=-0.05, variance=0.1, scale=0.0475)

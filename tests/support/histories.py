@@ -21,8 +21,8 @@ from haystream.events import (
     Withdrawal,
 )
 from haystream.fold import State, step
-from haystream.models import MODELS as KNOWN
 from haystream.models.ranges import Range
+from haystream.models.settings import MODEL_SETTINGS
 
 ASYMMETRIC = Conditional(a=(1.0, 1.5, 0.7, 6.0), b=(9.0, 3.0, 6.0, 1.2))
 """Where 01 and 10 differ, a swapped endpoint shows."""
@@ -133,7 +133,7 @@ def priors_in_range(
 ) -> st.SearchStrategy[Prior]:
     """Any prior that the model takes."""
     fields: dict[str, st.SearchStrategy[Any]] = {}
-    for name, allowed in KNOWN[model].ranges.items():
+    for name, allowed in MODEL_SETTINGS[model].ranges.items():
         number = numbers_in(allowed)
         match name:
             case "participants":

@@ -3,18 +3,8 @@
 import numpy as np
 
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
-from haystream.posterior.tables import (
-    EDGE_COLUMNS,
-    NOBODY,
-    PARTICIPANT_COLUMNS,
-    Changes,
-    Posterior,
-    Rows,
-    Tables,
-    laid_over,
-    read,
-    settled_inverse,
-)
+from haystream.posterior.rows import EDGE_COLUMNS, NOBODY, PARTICIPANT_COLUMNS, Changes, Posterior, Rows, Tables
+from haystream.posterior.tables import laid_over, read, settled_inverse
 from haystream.query.state import QueryState
 
 

@@ -1,7 +1,6 @@
 """Where a store keeps the rows of a table of which it has a few: each at a place of its own."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haystream.memory.arrays import Ints, Longs, Switches
 from haystream.memory.compiled import allocating, compiled, inlined
@@ -122,25 +121,3 @@ def put(numbers: Ints, places: Ints, index: Ints, place: Ints) -> None:
     for i in range(len(index)):
         slot = slot_of(numbers, index[i])
         numbers[slot], places[slot] = index[i], place[i]
-
-
-@allocating
-def in_runs(place: Ints, cells: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Rows for whoever writes them to their places: of each run of neighbours its offset and its length, in bytes,
-    then its cells.
-
-    place: (k,), of each row. cells: (k, words of 4 bytes).
-    """
-    order, (count, words) = np.argsort(place), cells.shape
-    found = np.empty((words + 2) * count, np.uint32)
-    end = begin = 0
-    for i in range(count):
-        row = order[i]
-        if i == 0 or place[row] != place[order[i - 1]] + 1:
-            begin, end = end, end + 2
-            found[begin], found[begin + 1] = 4 * words * place[row], 0
-        found[begin + 1] += 4 * words
-        for word in range(words):
-            found[end + word] = cells[row, word]
-        end += words
-    return found[:end]

@@ -8,7 +8,7 @@ engines do the rest, and know only this form (docs/method.md):
 with everything in units of a scale σ², and M common to all, or absent.
 """
 
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from haystream.collection.graph import Graph
 from haystream.events import Prior
 from haystream.memory.arrays import Flags, Floats, Ints, Longs
 from haystream.models.common import Common
-from haystream.models.ranges import Ranges
 
 
 class Priors(NamedTuple):
@@ -91,14 +90,8 @@ class Moments(Protocol):
 
 
 class Model(Protocol):
-    """One of `MODELS`, made from a query's `Prior`."""
+    """One of `registry.MODELS`, made from a query's `Prior`. What a query may say of it is in `settings`."""
 
-    defaults: ClassVar[Prior]
-    """What a query gets that names the model and nothing else."""
-    settings: ClassVar[tuple[str, ...]]
-    """The fields of `Prior` that are this model's and not everybody's: others' are left out of its queries."""
-    ranges: ClassVar[Ranges]
-    """Where its engines are good: of everybody's numbers and of its own. Other settings are `out_of_range`."""
     common_weight: float
     """k: how many screenings the starting common mean is worth, Var(M) = σ²/k; 0 for a model without one."""
     prior_scale: float

@@ -5,8 +5,6 @@ x = D z, z of precision Q, every variance carries the same σ² = m (1 − m): i
 Var(x) = C/κₐ with C of unit diagonal, Var(η) = 1/κ and Var(Ȳ | P) = 1/n.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from haystream.collection.graph import Graph
@@ -15,7 +13,6 @@ from haystream.memory.arrays import Floats, Ints
 from haystream.memory.compiled import compiled
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.common import Common
-from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.models.rates_dense import LinearMoments
 
 FLOOR_SHARE = 0.1
@@ -29,15 +26,6 @@ TIE_SHARE = 0.01
 class Rates:
     """The model as the engines need it (`models.base.Model`)."""
 
-    defaults: ClassVar[Prior] = Prior()
-    settings: ClassVar[tuple[str, ...]] = ("weight", "participant", "edge")
-    ranges: ClassVar[Ranges] = {
-        **OF_ALL_MODELS,
-        "weight": Range(0.01, 1e6),
-        # Var(R_u − M) = σ²/κₐ: a rate that varies more than σ² about its mean is none.
-        "participant": Range(0.5, 1e6),
-        "edge": Range(0.01, 1e6),
-    }
     correlation_weight = 0.0
 
     def __init__(self, prior: Prior) -> None:

@@ -5,7 +5,6 @@ first. The scale σ² of `models.base` is 1, and there is no common mean.
 """
 
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from haystream.memory.compiled import compiled
 from haystream.models.base import Ends, Posteriors, Priors
 from haystream.models.common import Common
 from haystream.models.graph_prior import dense_covariance, dense_precision, prior_means
-from haystream.models.ranges import OF_ALL_MODELS, Range, Ranges
 from haystream.models.relevance_dense import Joints
 
 SMALLEST_VARIANCE = 1e-12
@@ -31,9 +29,6 @@ ITEMS, FEW_ITEMS, LISTED, CORRELATION_STEPS = (1.0, 10.0, 100.0), (1.0, 10.0), (
 class Relevance:
     """The paper's model as the engines need it (`models.base.Model`)."""
 
-    defaults: ClassVar[Prior] = Prior(model="relevance", mean=0.25, correlation=0.8)
-    settings: ClassVar[tuple[str, ...]] = ("conditional", "covariance")
-    ranges: ClassVar[Ranges] = {**OF_ALL_MODELS, "conditional": Range(0.1, 1000.0)}
     common_weight = 0.0
     prior_scale = 1.0
 

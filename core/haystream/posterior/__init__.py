@@ -1,1 +1,1 @@
-"""The posterior as a store holds it, and which rows of it a store has to be told of."""
+"""The posterior as a store holds it, what is read from that, and which rows of it a store has to be told of."""

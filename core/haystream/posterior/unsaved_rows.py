@@ -2,7 +2,8 @@
 
 from haystream.engines.contract import Engine
 from haystream.memory.arrays import Ints, union
-from haystream.posterior.tables import Changes, Size, Writer
+from haystream.posterior.rows import Changes, Size
+from haystream.posterior.tables import Writer
 
 MOST_UNASKED = 100
 """Rows that are written with a verdict, where the graph has grown, without the question whether they are as the

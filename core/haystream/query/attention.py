@@ -13,7 +13,7 @@ from haystream.engines.contract import Engine
 from haystream.engines.local import LocalEngine
 from haystream.events import Query
 from haystream.memory.arrays import Ints, union
-from haystream.models import MODELS
+from haystream.models.registry import MODELS
 from haystream.query.concern import MOST_ENTRIES, MOST_PAIRS, Mark, News, concerns, news_since
 from haystream.query.originals import without_watch_list
 from haystream.query.watchers import Standing, Watchers

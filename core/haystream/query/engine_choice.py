@@ -8,8 +8,9 @@ from haystream.engines.local.inverse.prior_inverse import prior_tolerance, share
 from haystream.engines.reference import ReferenceEngine
 from haystream.errors import Code, QueryFailed, Rejected
 from haystream.events import Query
-from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
+from haystream.models.registry import MODELS
+from haystream.models.settings import MODEL_SETTINGS
 from haystream.ranking.policies import POLICIES
 
 MOST_FOR_REFERENCE = 1000
@@ -24,9 +25,10 @@ def check_supported(settings: Query) -> None:
         raise Rejected(Code.UNSUPPORTED, f"policy {settings.policy.name!r} is not one of {known}")
     if settings.prior.model not in MODELS:
         raise Rejected(Code.UNSUPPORTED, f"model {settings.prior.model!r} is not one of {', '.join(MODELS)}")
-    if settings.prior.covariance is not None and "covariance" not in MODELS[settings.prior.model].settings:
+    of_model = MODEL_SETTINGS[settings.prior.model]
+    if settings.prior.covariance is not None and "covariance" not in of_model.own_fields:
         raise Rejected(Code.UNSUPPORTED, f"prior.covariance is no setting of the model {settings.prior.model}")
-    check_ranges(settings.prior, MODELS[settings.prior.model].ranges)
+    check_ranges(settings.prior, of_model.ranges)
 
 
 def check_size(settings: Query, collection: Collection) -> None:

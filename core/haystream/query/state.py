@@ -17,7 +17,7 @@ from haystream.errors import Code, Rejected
 from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.facts.leases import Leases
 from haystream.memory.arrays import Ints, union
-from haystream.posterior.tables import Changes, Size
+from haystream.posterior.rows import Changes, Size
 from haystream.posterior.unsaved_rows import MovedRows, UnsavedRows
 from haystream.query.attention import Attention, Followed
 from haystream.query.engine_choice import check_size, check_supported, make_engine

@@ -8,9 +8,9 @@ from haystream.collection.item_sets import SetEdges
 from haystream.engines.local.solves.budget import TOLD_FACTOR
 from haystream.events import Policy, Prior
 from haystream.memory.arrays import Flags, Floats
-from haystream.models import MODELS
 from haystream.models.base import Ends
 from haystream.models.common import Common
+from haystream.models.registry import MODELS
 from haystream.ranking.scoring import Source, score_all
 from haystream.ranking.set_scores import RESOLUTION, SetCounts
 

@@ -1,21 +1,22 @@
 """The routes of what is believed, and why: participants, pairs, an item's place."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from haystream.collection.graph import Graph
-from haystream.memory.arrays import Floats
-from haystream.posterior.tables import Posterior
+from haystream.posterior.rows import Posterior
 from haystream_service.api.desk import Desk, Opened
 from haystream_service.api.guards import DeskOf, Limit, PathId, QueryOf, answer
 from haystream_service.api.items import as_answer, find_item
 from haystream_service.api.messages import Belief, Beliefs, Contact, Neighbourhood, PairBelief, PairBeliefs, Why
 from haystream_service.api.problems import not_found, unavailable
 from haystream_service.wire import VerdictRecord, decode_ranking, encode_verdict, read_record
+
+if TYPE_CHECKING:
+    from haystream.collection.graph import Graph
 
 router = APIRouter(tags=["beliefs"])
 
@@ -97,7 +98,7 @@ async def explain_item(opened: QueryOf, item_id: PathId, desk: DeskOf) -> Respon
 class _Believed:
     """A query's posterior, with the names that its rows have."""
 
-    def __init__(self, graph: Graph, posterior: Posterior) -> None:
+    def __init__(self, graph: "Graph", posterior: Posterior) -> None:
         self.graph = graph
         self.posterior = posterior
 
@@ -134,6 +135,6 @@ async def _believed(desk: Desk, opened: Opened) -> _Believed:
     return _Believed(*found)
 
 
-def _first(means: Floats, limit: int) -> NDArray[np.int64]:
+def _first(means: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
     """Where the greatest are, the greatest first; of equal ones those that came first."""
     return np.argsort(-means, kind="stable")[:limit].astype(np.int64)

@@ -9,7 +9,8 @@ from haystream.collection.graph import Graph
 from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE
 from haystream.errors import Code
 from haystream.events import Item, ItemFact, Query, View
-from haystream.posterior.tables import Posterior, read
+from haystream.posterior.rows import Posterior
+from haystream.posterior.tables import read
 from haystream_service.api.priors import Priors
 from haystream_service.api.problems import Problem, unavailable
 from haystream_service.store.base import HISTORY, Position, Store

@@ -9,8 +9,8 @@ from scipy import sparse
 from haystream.collection.collection import Collection
 from haystream.engines.local.inverse.prior_inverse import GraphPrecision
 from haystream.events import Prior
-from haystream.models import MODELS
 from haystream.models.graph_prior import prior_means
+from haystream.models.registry import MODELS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]

@@ -18,7 +18,7 @@ from haystream.events import Event, Query
 from haystream.fold import State, step
 from haystream.memory.arrays import Floats
 from haystream.memory.copies import held_bytes
-from haystream.posterior.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS
+from haystream.posterior.rows import EDGE_COLUMNS, PARTICIPANT_COLUMNS
 from haystream.query.state import QueryState
 from haystream.query.watchers import Watchers
 from haystream.ranking.ranked import RankedItem

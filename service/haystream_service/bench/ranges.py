@@ -8,8 +8,8 @@ import numpy as np
 
 from haystream.events import Conditional, Item, ModelName, Outcome, Prior, Query, Verdict
 from haystream.fold import State, step
-from haystream.models import MODELS
 from haystream.models.ranges import CORRELATION, Range
+from haystream.models.settings import MODEL_SETTINGS
 from haystream.query.state import QueryState
 from haystream.report import Report, report
 from haystream.warm import warm
@@ -47,7 +47,7 @@ def run(*, histories: int, first: int, seed: int, tolerance: float, say: Callabl
     """Where means differ most, by model, of histories that are each folded at both tolerances."""
     warm()
     results: list[dict[str, Any]] = []
-    for model in MODELS:
+    for model in MODEL_SETTINGS:
         say(f"{model}: {histories:,} histories")
         participant = pair = NO_ERROR
         for number in range(first, first + histories):
@@ -71,7 +71,7 @@ def run(*, histories: int, first: int, seed: int, tolerance: float, say: Callabl
 
 def drawn(model: ModelName, seed: int, number: int) -> History:
     """The history of a number: the same whichever are drawn beside it."""
-    rng = np.random.default_rng([seed, list(MODELS).index(model), number])
+    rng = np.random.default_rng([seed, list(MODEL_SETTINGS).index(model), number])
     people = int(rng.integers(2, MOST_PEOPLE + 1))
     pairs = {(int(rng.integers(u)), u) for u in range(1, people)}  # everybody is on one
     for _ in range(int(rng.integers(MOST_EXTRA_PAIRS + 1))):
@@ -87,7 +87,7 @@ def drawn(model: ModelName, seed: int, number: int) -> History:
 
 def _prior(model: ModelName, people: int, rng: np.random.Generator) -> Prior:
     numbers: dict[str, Any] = {}
-    for name, within in MODELS[model].ranges.items():
+    for name, within in MODEL_SETTINGS[model].ranges.items():
         match name:
             case "correlation":
                 numbers[name] = _correlation(rng)
@@ -148,7 +148,7 @@ def difference(got: Report, exact: Report) -> tuple[float, float]:
 def as_json(history: History) -> dict[str, Any]:
     """What is needed to try the history again."""
     prior = history.prior
-    numbers = {name: getattr(prior, name) for name in MODELS[prior.model].ranges}
+    numbers = {name: getattr(prior, name) for name in MODEL_SETTINGS[prior.model].ranges}
     if "conditional" in numbers:
         numbers["conditional"] = {"a": list(prior.conditional.a), "b": list(prior.conditional.b)}
     return {

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from haystream.events import ItemFact, LeaseFact, Query, Verdict
-from haystream.posterior.tables import Changes, Tables
+from haystream.posterior.rows import Changes, Tables
 from haystream_service.store.claims import Claims, Offers
 
 

@@ -13,7 +13,7 @@ import orjson
 from haystream.errors import Code, Rejected
 from haystream.events import Action, Item, ItemFact, LeaseFact, Outcome, Query, RecordPlace, Verdict, Withdrawal
 from haystream.models.common import Common
-from haystream.posterior.tables import Changes
+from haystream.posterior.rows import Changes
 from haystream_service.store.base import Position, Quarantine, Span, Spans
 from haystream_service.store.shapes import (
     FIRST_TIME,

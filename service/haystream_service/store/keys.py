@@ -51,8 +51,8 @@ cursor number them.
 Where there is no room in `P:unknown:N` for more queries, the empty id stands for all the others.
 
 `shared` is `{"base_rate", "mean_shift", "variance", "scale", "discrepancy"}`: what all rows are read with. It moves
-with every verdict, and no row with it: `haystream.posterior.tables` says why, and its `read` gives means and
-variances.
+with every verdict, and no row with it: `haystream.posterior.rows` says why, and `posterior.tables.read` gives means
+and variances.
 
 P is the prefix. A hash tag ends at the first `}`, so names and ids have `%`, `{` and `}` percent-encoded.
 """

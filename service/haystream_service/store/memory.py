@@ -16,7 +16,7 @@ from typing_extensions import override
 from haystream.errors import Rejected
 from haystream.events import ItemFact, LeaseFact, Query, Status, Verdict
 from haystream.facts.merging import ItemLog
-from haystream.posterior.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Rows, Tables
+from haystream.posterior.rows import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Changes, Rows, Tables
 from haystream_service.store.base import (
     NOWHERE,
     Appended,

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from haystream.errors import Rejected
 from haystream.events import LeaseFact, Query, Status, Verdict
-from haystream.posterior.tables import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Size, Tables
+from haystream.posterior.rows import EDGE_COLUMNS, PARTICIPANT_COLUMNS, Size, Tables
 from haystream_service.store.base import (
     UNREADABLE,
     Change,

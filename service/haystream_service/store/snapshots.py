@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from haystream.engines.local.inverse.prior_inverse import Snapshot
+from haystream.models.prior_snapshot import Snapshot
 from haystream.scope import Scope
 from haystream_service.store.tables import DIGEST_BYTES
 

@@ -9,12 +9,11 @@ from hashlib import blake2b
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from haystream.events import ItemFact, Withdrawal
-from haystream.memory.arrays import Floats
-from haystream.memory.places import in_runs
-from haystream.posterior.tables import NOBODY as NO_ROW
-from haystream.posterior.tables import Rows
+from haystream.posterior.rows import NOBODY as NO_ROW
+from haystream.posterior.rows import Rows
 from haystream_service.store.base import Change
 from haystream_service.store.shapes import Unreadable
 
@@ -30,6 +29,28 @@ def packed(patch: Rows) -> bytes:
     cells = np.empty((len(rows), 1 + rows.shape[1]), "<u4")
     cells[:, 0], cells[:, 1:] = patch.index, rows
     return in_runs(patch.place, cells).tobytes()
+
+
+def in_runs(place: NDArray[np.int32], cells: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Rows for whoever writes them to their places: of each run of neighbours its offset and its length, in bytes,
+    then its cells.
+
+    place: (k,), of each row. cells: (k, words of 4 bytes).
+    """
+    count, words = cells.shape
+    order = place.argsort()
+    place = place[order]
+    begins = np.ones(count, np.bool_)
+    np.not_equal(place[1:], place[:-1] + 1, out=begins[1:])
+    (first,) = begins.nonzero()
+    header = words * first + 2 * np.arange(len(first))
+    found = np.empty(words * count + 2 * len(first), "<u4")
+    found[header] = 4 * words * place[first]
+    found[header + 1] = 4 * words * np.diff(first, append=count)
+    of_rows = np.ones(len(found), np.bool_)
+    of_rows[header] = of_rows[header + 1] = False
+    found[of_rows] = cells[order].ravel()
+    return found
 
 
 def runs(blob: bytes) -> Iterator[tuple[int, bytes]]:
@@ -63,7 +84,7 @@ def _whole(raw: bytes, row_bytes: int) -> bytes:
     return raw
 
 
-def _finite(rows: Floats) -> Floats:
+def _finite(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rows as numbers of this machine, where all are finite."""
     if not np.isfinite(rows).all():
         raise Unreadable("rows", "numbers", "what is not finite")

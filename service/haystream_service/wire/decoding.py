@@ -26,8 +26,8 @@ from haystream.events import (
     Verdict,
     Withdrawal,
 )
-from haystream.models import MODELS
 from haystream.models.ranges import check_ranges
+from haystream.models.settings import MODEL_SETTINGS
 from haystream.scope import Scope, scope
 from haystream_service.wire import limits, times
 from haystream_service.wire.labels import labels_of
@@ -247,7 +247,7 @@ def _moment(name: str, text: str) -> int:
 
 
 def _in_range(query: Query) -> Query:
-    check_ranges(query.prior, MODELS[query.prior.model].ranges)
+    check_ranges(query.prior, MODEL_SETTINGS[query.prior.model].ranges)
     return query
 
 
@@ -279,11 +279,11 @@ def _scope(record: ScopeRecord | None) -> Scope | None:
 
 
 def _prior(record: PriorRecord) -> Prior:
-    model = MODELS[record.model]
-    if "conditional" in record.model_fields_set and "conditional" not in model.settings:
+    model = MODEL_SETTINGS[record.model]
+    if "conditional" in record.model_fields_set and "conditional" not in model.own_fields:
         raise Rejected(Code.UNSUPPORTED, f"prior.conditional: is no setting of the model {record.model}")
     _check_size("prior.participants", record.participants, limits.WATCH_LIST)
-    numbers = ("mean", "correlation", *(name for name in model.settings if name not in NOT_NUMBERS))
+    numbers = ("mean", "correlation", *(name for name in model.own_fields if name not in NOT_NUMBERS))
     given = {name: getattr(record, name) for name in numbers if getattr(record, name) is not None}
     return replace(
         model.defaults,

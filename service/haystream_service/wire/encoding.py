@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from haystream.errors import Code, QueryFailed
 from haystream.events import ItemFact, Withdrawal
-from haystream.models import MODELS
+from haystream.models.settings import MODEL_SETTINGS
 from haystream_service.wire import finite, limits, times
 from haystream_service.wire.fitting import FEW_NAMED, fit_ranking
 
@@ -246,7 +246,7 @@ def _scope(scope: Scope) -> dict[str, Any]:
 def _prior(prior: Prior) -> dict[str, Any]:
     if prior.covariance is not None:
         raise ValueError("a prior covariance cannot be said over the wire")
-    own = {name: getattr(prior, name) for name in MODELS[prior.model].settings if name != "covariance"}
+    own = {name: getattr(prior, name) for name in MODEL_SETTINGS[prior.model].own_fields if name != "covariance"}
     if "conditional" in own:
         a, b = prior.conditional.a, prior.conditional.b
         own["conditional"] = {name: (a[z], b[z]) for z, name in enumerate(("00", "01", "10", "11"))}

@@ -6,8 +6,8 @@ from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from haystream.errors import Code
 from haystream.events import Action, Outcome, Prior, Status
-from haystream.models import MODELS
 from haystream.models.ranges import Ranges
+from haystream.models.settings import MODEL_SETTINGS
 from haystream_service.wire.fields import (
     Body,
     Concentration,
@@ -50,12 +50,12 @@ def _kind_of_conditional(value: Any) -> str:
 if TYPE_CHECKING:
     KnownModel = str
 else:
-    KnownModel = Literal[tuple(MODELS)]
+    KnownModel = Literal[tuple(MODEL_SETTINGS)]
 
 
 def _ranges_by_model() -> list[JsonValue]:
     """What the JSON Schema says of the models' ranges: for each, that if it is the one, then …"""
-    return [_if_model(name, model.ranges) for name, model in MODELS.items()]
+    return [_if_model(name, model.ranges) for name, model in MODEL_SETTINGS.items()]
 
 
 def _if_model(name: str, ranges: Ranges) -> JsonValue:
@@ -80,7 +80,7 @@ class PriorRecord(JsonObject):
     """What is believed before any verdict. A number that is not given is the model's default.
 
     `weight`, `participant` and `edge` belong to the model `rates`; `conditional` to `relevance`. Numbers have to be
-    in the ranges that the model declares (`Model.ranges`).
+    in the ranges that the model declares (`ModelSettings.ranges`).
     """
 
     model_config = ConfigDict(json_schema_extra={"allOf": _ranges_by_model()})

@@ -18,8 +18,9 @@ from haystream.events import (
     Verdict,
     Withdrawal,
 )
-from haystream.models import DEFAULT_PRIORS, MODELS
+from haystream.models import DEFAULT_PRIORS
 from haystream.models.ranges import Range
+from haystream.models.settings import MODEL_SETTINGS
 from haystream.ranking.policies import POLICIES
 from haystream.scope import Scope, scope
 from haystream_service.wire import encode_item, encode_lease, encode_query, encode_verdict
@@ -158,9 +159,10 @@ def _prior(rng: Random, people: list[str]) -> Prior:
 
 def _extreme(rng: Random, people: list[str]) -> Prior:
     """From the whole of what a model takes, its ends above all."""
-    model = rng.choice(sorted(MODELS))
-    own = {name: _number(rng, allowed) for name, allowed in MODELS[model].ranges.items() if name not in NO_NUMBERS}
-    watched = {name: _number(rng, MODELS[model].ranges["participants"]) for name in _watched(rng, people)}
+    model = rng.choice(sorted(MODEL_SETTINGS))
+    ranges = MODEL_SETTINGS[model].ranges
+    own = {name: _number(rng, allowed) for name, allowed in ranges.items() if name not in NO_NUMBERS}
+    watched = {name: _number(rng, ranges["participants"]) for name in _watched(rng, people)}
     return replace(DEFAULT_PRIORS[model], **own, participants=watched)  # type: ignore[arg-type]
 
 

@@ -44,8 +44,8 @@ from haystream.memory.arrays import (
 )
 from haystream.memory.copies import Template
 from haystream.memory.overlay import put_all
-from haystream.models import MODELS
 from haystream.models.graph_prior import prior_means
+from haystream.models.registry import MODELS
 
 
 class LocalEngine:

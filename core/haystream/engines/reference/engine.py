@@ -18,10 +18,10 @@ from haystream.engines.contract import NEVER, LargestShares, Moved
 from haystream.engines.reference.adjustment import Adjustment, Observations, adjust, adjusted_common
 from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
-from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Moments, Posteriors
 from haystream.models.common import Common, learned, rounded
 from haystream.models.concentration import add_likelihood, learned_concentration, log_likelihood, no_likelihood
+from haystream.models.registry import MODELS
 
 
 class ReferenceEngine:

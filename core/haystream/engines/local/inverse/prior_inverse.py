@@ -1,7 +1,5 @@
 """Q of the paper's graph-structured prior and Q⁻¹ on the graph, kept up as the graph grows; queries share them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +16,8 @@ from haystream.errors import Code, QueryFailed
 from haystream.events import Prior
 from haystream.memory.arrays import Floats, Growing, Ints, room_for, take_all, union
 from haystream.memory.overlay import whole
-from haystream.models import MODELS
+from haystream.models.prior_snapshot import Snapshot
+from haystream.models.registry import MODELS
 
 DEGREE_STEPS = 1024
 """A degree enters Q rounded down to so many steps to an octave (so below 2,048 it enters as it is): a contact more
@@ -36,18 +35,6 @@ NOBODY = np.zeros(0, np.uint8)
 
 NO_DELTAS: tuple[Ints, Floats] = np.zeros(0, np.int32), np.zeros(0)
 """No edges, and their changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Q⁻¹ on the graph, as it was when the graph had so many participants and edges: enough to start from."""
-
-    digest: bytes
-    """Of those edges (`Graph.digest`)."""
-    on_participant: NDArray[np.float32]
-    """(Q⁻¹)_uu, shape (participants,)."""
-    on_edge: NDArray[np.float32]
-    """(Q⁻¹)_uv, shape (edges,)."""
 
 
 class GraphPrecision:

@@ -21,9 +21,9 @@ from haystream.errors import Code, QueryFailed
 from haystream.events import Prior
 from haystream.memory.arrays import Floats, Ints, Longs, Switches
 from haystream.memory.overlay import entries, rows
-from haystream.models import MODELS
 from haystream.models.base import EdgeCounts, Ends, Posteriors
 from haystream.models.common import Common, learned, rounded
+from haystream.models.registry import MODELS
 
 EndsAt = Callable[[Ints, Common], Ends]
 """The ends of some edges at common quantities."""
