@@ -145,6 +145,11 @@ async def test_the_commands_of_a_query_go_over_the_api(environment: Mapping[str,
     query_id = f"case-{uuid4().hex[:8]}"
     opened = await program(there, "query", "open", query_id, "--top", "7")
     assert opened.code == 0, opened.err
+
+    async def taken_in() -> bool:  # which a busy worker does after `open` has waited for it
+        return (await program(there, "query", "show", query_id)).code == 0
+
+    await until(taken_in, "the worker has taken the query in")
     listed = orjson.loads((await program(there, "query", "list", "--json")).out)["queries"]
     assert [(line["state"], line["status"]) for line in listed if line["query_id"] == query_id] == [
         ("running", "open")

@@ -17,8 +17,8 @@ from haystream_service.api.app import build_app
 from haystream_service.api.contents import ContentReader
 from haystream_service.api.desk import Desk
 from haystream_service.api.facts import At
-from haystream_service.api.graphs import Graphs
 from haystream_service.api.guards import Gate
+from haystream_service.api.on_demand import GraphsOnDemand
 from haystream_service.api.outbox import Outbox
 from haystream_service.api.serve import Listener, listener
 from haystream_service.api.tokens import Doorkeeper, KeyFile
@@ -107,7 +107,7 @@ def an_app(store: Store, facts: MemoryFacts, keys: KeyFile, *, rate: float = 1e5
     """The application, made of these."""
     origins, metrics = given.pop("origins", ()), ApiMetrics(CollectorRegistry())
     contents = ContentReader(given.pop("records", MemoryRecords(facts.broker)), metrics)
-    outbox, graphs, watching = Outbox(store.claims, facts), Graphs(store, EXACT), Watching(store)
+    outbox, graphs, watching = Outbox(store.claims, facts), GraphsOnDemand(store, EXACT), Watching(store)
     desk = Desk(store, store.claims, facts, contents, outbox, graphs, watching, **given)
     return build_app(desk, Gate(Doorkeeper(keys, None), rate=rate), metrics, origins=origins)
 

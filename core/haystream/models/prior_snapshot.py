@@ -1,4 +1,4 @@
-"""What can be kept of the prior on a graph, for `engines.local.inverse.prior_inverse` to start from: plain values."""
+"""What can be kept of the prior on a graph, for `engines.local.inverse` to start from, as plain values."""
 
 from dataclasses import dataclass
 

@@ -17,4 +17,5 @@ What is written is a fact on Kafka, in the wire's format; what is read comes fro
 | `outbox` | how Kafka is told what happened to leases |
 | `facts` | how facts get to Kafka, and are read from there once more |
 | `graphs`, `priors`, `watching` | what requests share: a graph, the prior on it, a query's newest ranking |
+| `on_demand` | `graphs` and all that computes, loaded when they are first needed |
 """

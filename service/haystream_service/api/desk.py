@@ -13,7 +13,7 @@ from haystream.events import Query, Status
 from haystream_service.api.access import Caller
 from haystream_service.api.contents import ContentReader
 from haystream_service.api.facts import Facts
-from haystream_service.api.graphs import Graphs
+from haystream_service.api.on_demand import GraphsOnDemand
 from haystream_service.api.outbox import Outbox
 from haystream_service.api.problems import Problem, not_found, unavailable
 from haystream_service.api.watching import Watching
@@ -50,7 +50,7 @@ class Desk:
     facts: Facts
     contents: ContentReader
     outbox: Outbox
-    graphs: Graphs
+    graphs: GraphsOnDemand
     watching: Watching
     now: Callable[[], float] = time
     """Seconds since the epoch."""

@@ -13,8 +13,8 @@ from haystream_service.api.app import build_app
 from haystream_service.api.contents import ContentReader
 from haystream_service.api.desk import Desk
 from haystream_service.api.facts import KafkaFacts
-from haystream_service.api.graphs import Graphs
 from haystream_service.api.guards import Gate
+from haystream_service.api.on_demand import GraphsOnDemand
 from haystream_service.api.outbox import Outbox
 from haystream_service.api.records import KafkaRecords
 from haystream_service.api.tokens import Doorkeeper
@@ -92,7 +92,7 @@ class Replica:
             acknowledge_seconds=KAFKA_SECONDS,
             acknowledged=lambda topic, seconds: self.metrics.publish.labels(topic).observe(seconds),
         )
-        self.graphs = Graphs(self.store, settings.tolerance)
+        self.graphs = GraphsOnDemand(self.store, settings.tolerance)
         facts = KafkaFacts(settings, self.producer)
         self.records = KafkaRecords(settings)
         self.outbox = Outbox(self.store.claims, facts)
