@@ -49,7 +49,7 @@ class GraphsOnDemand:
 
 
 def _load() -> "type[Graphs]":
-    """The class, whose import takes a second: not in the event loop, which serves others meanwhile."""
+    """The class, whose import takes long: not in the event loop, which serves others meanwhile."""
     from haystream_service.api.graphs import Graphs
 
     return Graphs
