@@ -12,11 +12,18 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from support.changes import tables
 
-from haystream.events import Item, LeaseFact, Outcome, Query, Verdict
+from haystream.events import Action, Item, LeaseFact, Outcome, Query, Verdict
 from haystream.ranking.ranked import Estimate, Ranking
 from haystream_service.commands.query import _rows
 from haystream_service.store import redis_log, redis_queries
-from haystream_service.store.base import Change, Position, SharedDamaged, Span, Spans, StoreDamaged
+from haystream_service.store.base import (
+    Change,
+    Position,
+    SharedDamaged,
+    Span,
+    Spans,
+    StoreDamaged,
+)
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.store.keys import Keys
 from haystream_service.store.redis import RedisStore
@@ -307,6 +314,19 @@ async def test_what_belongs_in_the_other_lists_of_a_partition_is_put_there(
     assert await store.complete_lists(0, {"q": head}) == 2
     assert await store.complete_lists(0, {"q": head}) == 0
     assert await store.claims.leased(0) == set(await store.quarantined()) == {"q"}
+
+
+async def test_a_query_that_was_deleted_is_not_listed_for_its_leases(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    """Another worker may keep a lease after that. Who looks at leases takes the query out of the list each time."""
+    released = LeaseFact("l", "q", "i", "zoe", Action.RELEASED, 1, 2)
+    await store.delete_query("q", 0, revision=2, read=Position(0, 0, 0))
+    await store.keep_leases("q", 0, [released])
+    assert await store.claims.leased(0) == set()
+    assert await store.list_anew([0]) == 0
+    assert await store.complete_lists(0, dict(zip("q", await store.read_heads(["q"]), strict=True))) == 0
+    assert await client.smembers(Keys(redis_prefix).leased(0)) == set()
 
 
 async def test_how_many_queries_a_list_had_is_noted(store: RedisStore, client: Any, redis_prefix: str) -> None:

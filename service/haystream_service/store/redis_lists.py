@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
 
+from haystream.events import Status
 from haystream_service.store.base import Head
 from haystream_service.store.facts import MOST_PARTITIONS
 from haystream_service.store.redis_calls import RedisPart, answers_of
@@ -58,7 +59,7 @@ class RedisLists(RedisPart):
                 query_ids.append(self._keys.query_of(meta.decode()))
         async with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
             for query_id in query_ids:
-                pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased")
+                pipeline.hmget(self._keys.query(query_id, "meta"), "partition", "leased", "fingerprint")
                 pipeline.exists(self._keys.query(query_id, "note"))
             said = await answers_of(pipeline, of_another_type=True)
         members = defaultdict[tuple[int, str], list[str]](list)
@@ -66,7 +67,7 @@ class RedisLists(RedisPart):
             for partition in partitions:
                 # A query of which nothing can be read is in all of them: whoever loads it is told why.
                 if isinstance(meta, Exception) or meta[0] == b"%d" % partition:
-                    belongs = True, isinstance(meta, Exception) or meta[1] is not None, stopped
+                    belongs = True, isinstance(meta, Exception) or _may_have_leases(*meta[1:]), stopped
                     for key in compress(self._lists(partition), belongs):
                         members[partition, key].append(query_id)
         for (partition, key), some in members.items():
@@ -85,7 +86,7 @@ class RedisLists(RedisPart):
                     pipeline.exists(self._keys.query(query_id, "note"))
                 noted += map(bool, await answers_of(pipeline))
         members = {
-            leased: [query_id for query_id, head in heads.items() if head.leased],
+            leased: [query_id for query_id, head in heads.items() if head.leased and not _is_deleted(head)],
             stopped: list(compress(query_ids, noted)),
         }
         lacked = 0
@@ -109,3 +110,15 @@ class RedisLists(RedisPart):
             for key in unknown:
                 pipeline.hdel(key, query_id)
             await answers_of(pipeline)
+
+
+def _may_have_leases(leased: bytes | None, fingerprint: bytes | None) -> bool:
+    """Whether a query is to be in the list of those that have leases, by what its `meta` says.
+
+    One that was deleted is not, whoever kept leases of it after that: it is taken out again, again and again.
+    """
+    return leased is not None and fingerprint != b"deleted"
+
+
+def _is_deleted(head: Head) -> bool:
+    return head.settings is not None and head.settings.status == Status.DELETED
