@@ -23,6 +23,7 @@ from haystream_service.store.base import (
     Span,
     Spans,
     StoreDamaged,
+    StoreUnavailable,
 )
 from haystream_service.store.claims import Outgoing, publish_outbox
 from haystream_service.store.keys import Keys
@@ -327,6 +328,25 @@ async def test_a_query_that_was_deleted_is_not_listed_for_its_leases(
     assert await store.list_anew([0]) == 0
     assert await store.complete_lists(0, dict(zip("q", await store.read_heads(["q"]), strict=True))) == 0
     assert await client.smembers(Keys(redis_prefix).leased(0)) == set()
+
+
+async def test_a_scan_ends_where_a_server_of_the_cluster_is_gone(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are asked at first, and each for the rest of its own; meanwhile a replica may have taken its place."""
+    store = RedisStore.connect(redis_url)
+    asked = []
+
+    async def scan(**how: Any) -> Any:
+        asked.append(how)
+        return ({"new:1": 0}, []) if "cursor" in how else ({"old:1": 7}, [])
+
+    monkeypatch.setattr(store._redis, "scan", scan)
+    monkeypatch.setattr(store._redis, "get_node", lambda node_name: None, raising=False)
+    with pytest.raises(StoreUnavailable, match="old:1"):
+        await store.list_anew([0])
+    assert len(asked) == 1
+    await store.close()
 
 
 async def test_how_many_queries_a_list_had_is_noted(store: RedisStore, client: Any, redis_prefix: str) -> None:

@@ -129,12 +129,19 @@ class RedisCalls:
         yield keys
         on_cluster = isinstance(left, dict)
         for name, cursor in left.items() if on_cluster else [("", left)]:
-            here = {"target_nodes": self.redis.get_node(node_name=name)} if on_cluster else {}
             while cursor:
+                here = {"target_nodes": self._server(name)} if on_cluster else {}
                 async with self.answering():
                     left, keys = await step(cursor=cursor, **here)
                 cursor = left[name] if on_cluster else left
                 yield keys
+
+    def _server(self, name: str) -> Any:
+        """The server of a cluster that has that name. Asked for none, redis-py would ask all of them."""
+        server = self.redis.get_node(node_name=name)
+        if server is None:
+            raise StoreUnavailable(f"the cluster has no server {name} any more, which was asked for its keys")
+        return server
 
 
 class RedisPart:
