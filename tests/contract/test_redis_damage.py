@@ -1,6 +1,7 @@
 """What somebody else wrote under keys of ours is told by key and field, and a bug of ours is not taken for it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import product
@@ -12,6 +13,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from support.changes import tables
 
+from haystream.errors import Rejected
 from haystream.events import Action, Item, LeaseFact, Outcome, Query, Verdict
 from haystream.ranking.ranked import Estimate, Ranking
 from haystream_service.commands.query import _rows
@@ -347,6 +349,23 @@ async def test_a_scan_ends_where_a_server_of_the_cluster_is_gone(
         await store.list_anew([0])
     assert len(asked) == 1
     await store.close()
+
+
+@pytest.mark.parametrize("rank", [1, 1 << 53, (1 << 53) + 1, 10**30])
+async def test_what_is_taken_of_a_lease_can_be_read_again(store: RedisStore, rank: int) -> None:
+    """Whoever hands items out says of which rank they were: else a query could be stopped by what he says."""
+    at, until = "2026-01-31T12:00:00Z", "2026-01-31T12:15:00Z"
+    said = {"lease_id": "l", "query_id": "q", "item_id": "i", "analyst": "kim", "action": "claimed", "at": at}
+    value = json.dumps({**said, "until": until, "rank": rank}).encode()
+    if rank > 1 << 53:
+        with pytest.raises(Rejected, match=r"out_of_range: rank: "):
+            decode_lease(value, b"q")
+        return
+    fact = decode_lease(value, b"q")
+    await store.keep_leases("q", 0, [fact])
+    stored = await store.load_query("q")
+    assert stored is not None
+    assert stored.leases == (fact,)
 
 
 async def test_how_many_queries_a_list_had_is_noted(store: RedisStore, client: Any, redis_prefix: str) -> None:

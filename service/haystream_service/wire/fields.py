@@ -51,6 +51,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Top = Annotated[int, Field(ge=1, le=10_000)]
 Count = Annotated[int, Field(ge=0)]
+Rank = Annotated[int, Field(ge=1, le=2**53)]
+"""Up to where every reader of JSON, and the store, tells whole numbers apart."""
 
 
 class JsonObject(BaseModel):

@@ -18,6 +18,7 @@ from haystream_service.wire.fields import (
     LabelKey,
     LabelValue,
     Probability,
+    Rank,
     Seed,
     Share,
     Subject,
@@ -195,7 +196,7 @@ class LeaseRecord(JsonObject):
     action: Action
     at: Text
     until: Text
-    rank: Annotated[int, Field(ge=1)] | None = None
+    rank: Rank | None = None
     score: float | None = None
     mean: float | None = None
     level: float | None = None
