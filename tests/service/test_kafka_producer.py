@@ -8,7 +8,7 @@ from aiokafka.structs import RecordMetadata
 
 from haystream_service.kafka import producer
 from haystream_service.kafka.producer import Parcel, Producer
-from haystream_service.kafka.records import BrokerUnavailable
+from haystream_service.kafka.records import BrokerUnavailable, NoSuchPartition
 from haystream_service.settings import Settings
 
 pytestmark = pytest.mark.asyncio
@@ -22,11 +22,22 @@ class Client:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._closed = asyncio.Event()
+        self._partitions = set(range(broker.partitions))
         broker.clients.append(self)
 
     @property
     def stopped(self) -> bool:
         return self._closed.is_set()
+
+    @property
+    def client(self) -> "Client":
+        return self
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        return self._partitions
+
+    async def force_metadata_update(self) -> None:
+        self._partitions = set(range(self._broker.partitions))
 
     async def start(self) -> None:
         await self._broker.starts.wait()
@@ -47,6 +58,8 @@ class Broker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clients: list[Client] = []
         self.waiting: dict[bytes, asyncio.Future[RecordMetadata]] = {}
+        self.partitions = 1
+        """Of each topic. A producer knows of those that there were when it last asked."""
         self.starts = asyncio.Event()
         """Set where it answers those who would begin."""
         self.starts.set()
@@ -143,3 +156,19 @@ async def test_what_is_not_acknowledged_is_told_with_its_topic(broker: Broker) -
     (await broker.has(b"refused")).set_exception(OutOfOrderSequenceNumber())
     with pytest.raises(BrokerUnavailable, match=r"for haystream\.leases: OutOfOrder"):
         await sending
+
+
+async def test_a_partition_that_was_added_is_written_to_at_once(broker: Broker) -> None:
+    """The producer asks for the partitions every five minutes; what lies on others is not damaged meanwhile."""
+    producer = Producer(Settings())
+    first = asyncio.create_task(producer.send("leases", b"q", b"on the first", partition=0))
+    (await broker.has(b"on the first")).set_result(at(0))
+    await first
+    with pytest.raises(NoSuchPartition):
+        await producer.send("leases", b"q", b"on the second", partition=1)
+    broker.partitions = 2
+    second = asyncio.create_task(producer.send("leases", b"q", b"on the second", partition=1))
+    await asyncio.wait({second, asyncio.ensure_future(broker.has(b"on the second"))}, return_when="FIRST_COMPLETED")
+    assert not second.done()
+    broker.waiting[b"on the second"].set_result(at(1))
+    assert await second == at(1)

@@ -112,7 +112,10 @@ class Producer:
         """Where the first of the records lie: all of them, unless another's record has the producer closed."""
         name = self._settings.topic(topic)
         if partition is not None and partition not in await producer.partitions_for(name):
-            raise NoSuchPartition(f"{name} has no partition {partition}")
+            # It may have been added since this was last asked, minutes ago.
+            await producer.client.force_metadata_update()
+            if partition not in await producer.partitions_for(name):
+                raise NoSuchPartition(f"{name} has no partition {partition}")
         sent: list[asyncio.Future[RecordMetadata]] = []
         with suppress(ProducerClosed):  # this record is not written, nor are those after it
             for key, value, headers in records:
