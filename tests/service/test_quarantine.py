@@ -14,9 +14,11 @@ from support.world import DayAhead, World, item, verdict
 from haystream.errors import Code, QueryFailed
 from haystream.events import Event, Outcome, Query, Verdict
 from haystream.query.state import QueryState
+from haystream.ranking.ranked import Estimate, RankedItem, Ranking
 from haystream_service.store.base import Note, Position, Span, StoreDamaged
-from haystream_service.wire import decode_ranking
-from haystream_service.worker import troubles
+from haystream_service.wire import NextItems, decode_ranking, encode_ranking
+from haystream_service.worker import committing, troubles
+from haystream_service.worker.committing import READ_WHOLE, is_ranking
 from haystream_service.worker.endings import ShortOfMemory
 from haystream_service.worker.shared import Limits
 
@@ -560,3 +562,21 @@ async def test_what_is_in_place_of_a_ranking_is_not_published_and_the_ranking_is
     await process.settled()
     assert await world.store.quarantined() == {}
     await world.check_equals_fold(events)
+
+
+async def test_of_a_long_ranking_the_ends_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it would take as long as hundreds of verdicts."""
+    people = tuple(f"person-{number}@example.org" for number in range(10))
+    items = tuple(RankedItem(f"item-{rank}", rank, 0.5, 0.5, 0.1, people, ()) for rank in range(1, 301))
+    ranking = Ranking("coverage", 0, 0, Estimate(0.0, 0.0), 0.0, items)
+    value = encode_ranking('ä "1"', ranking, revision=1, published_at=1_700_000_000_000_000)
+    assert len(value) > READ_WHOLE
+
+    def decode(value: bytes) -> NextItems:
+        raise AssertionError(f"{len(value)} bytes are decoded")
+
+    monkeypatch.setattr(committing, "decode_ranking", decode)
+    assert is_ranking(value, 'ä "1"')
+    for other in (value[:-1], value[1:], b"x" * len(value), b"{" + b" " * len(value) + b"}"):
+        assert not is_ranking(other, 'ä "1"')
+    assert not is_ranking(value, 'ä "2"')
