@@ -1,4 +1,4 @@
-"""The shipped schemas and the page about the wire say what the code does."""
+"""The shipped schemas, the page about the wire and that about error codes say what the code does."""
 
 import json
 import re
@@ -14,8 +14,10 @@ from haystream_service.wire import decode_item, decode_lease, decode_query, deco
 from haystream_service.wire.fields import JsonObject
 from haystream_service.wire_schemas import FOLDER, TOPICS, main, schemas
 
-PAGE = Path(__file__).parents[2] / "docs" / "wire-format.md"
-SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "wire-format.md"
+CODES = (DOCS / "error-codes.md").read_text()
+SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", CODES, re.MULTILINE | re.DOTALL))
 NO_EXAMPLE = {
     Code.TOO_MUCH_WORK,
     Code.KEY_MISMATCH,

@@ -91,7 +91,7 @@ class Readings(Protocol):
 
         What all edges share moves a little with every verdict. Rounded (a function of the data alone, so order
         does not matter), it moves seldom; between, these readings change only where data reach. The same as `edges`
-        for a model without a common mean (docs/local-engine.md, "What scores are made with").
+        for a model without a common mean (docs/scores.md, "What scores are made with").
 
         `counts`: what `counts` says of the edges, for an engine to use if the caller has asked.
         """

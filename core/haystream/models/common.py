@@ -1,4 +1,4 @@
-"""The common mean: what is learned of it, and what scores are made with (docs/local-engine.md)."""
+"""The common mean: what is learned of it, and what scores are made with (docs/local-engine.md, docs/scores.md)."""
 
 import math
 from typing import NamedTuple

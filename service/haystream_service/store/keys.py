@@ -41,7 +41,7 @@ there is `meta`, without what is shared, with settings that say so and, once rea
 A number is 4 bytes (uint32) and the rest float64, all little-endian: 28 bytes a row. Rows are in no order, no
 number is there twice, and at number 2³² − 1 there is no row. `size` in `meta` is how many participants and edges of
 the log they are of, `participants edges`; who of these has no row is as the prior of `settings` says on that graph
-(docs/local-engine.md). In formats 1 to 3 all have a row, in their order and without numbers; where `participants`
+(docs/scores.md). In formats 1 to 3 all have a row, in their order and without numbers; where `participants`
 is there, these are the query's tables.
 
 Rows are numbered by the log's items that are in the query's scope, where it has one. Where its collection was made
