@@ -1,4 +1,4 @@
-"""The policy `look-ahead-by-set`, as docs/method.md says it: one set at a time, in plain numbers."""
+"""The policy `look-ahead-by-set`, as docs/policies.md says it: one set at a time, in plain numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

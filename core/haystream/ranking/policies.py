@@ -121,7 +121,7 @@ def thompson(posteriors: Posteriors, policy: Policy) -> Floats:
 def look_ahead(posteriors: Posteriors, policy: Policy) -> Floats:
     """Expected finds over expected screenings of 'try one; go on with the rest only if it was relevant'.
 
-    With R = min(left, horizon) and M⁺ = M + Var/M the mean after one relevant item (docs/method.md: M⁺ =
+    With R = min(left, horizon) and M⁺ = M + Var/M the mean after one relevant item (docs/policies.md: M⁺ =
     (MK + 1)/(K + 1) with K = M(1 − M)/Var − 1), M (1 + (R − 1) M⁺) / (1 + (R − 1) M).
     """
     mean = posteriors.mean

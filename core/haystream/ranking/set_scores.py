@@ -2,7 +2,7 @@
 
 An item of k edges lies between the same people as the others of its set, and what these people write to each other
 together may be another matter than what any two of them do. A policy that scores edges takes the mean of theirs;
-`look-ahead-by-set` scores the set (docs/method.md, "The policy `look-ahead-by-set`").
+`look-ahead-by-set` scores the set (docs/policies.md, "The policy `look-ahead-by-set`").
 """
 
 from typing import NamedTuple
@@ -167,7 +167,7 @@ def own_score(
     base_rate: float,
     horizon: int,
 ) -> float:
-    """The score of one set, from its edges' moments and its own record (docs/method.md).
+    """The score of one set, from its edges' moments and its own record (docs/policies.md).
 
     `mean` and `slope`: the means of its edges'. This is a part of the loop that calls it: a call that hands on so
     many arrays takes longer than what is done here.
