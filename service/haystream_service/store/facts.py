@@ -30,6 +30,7 @@ from haystream_service.wire import decode_stored_query, finite, times, who_is_on
 
 BROKEN = frozenset({Code.MALFORMED_JSON, Code.MISSING_FIELD, Code.WRONG_TYPE, Code.KEY_MISMATCH})
 """Why settings are rejected that no version of ours wrote; for other reasons a later one may have."""
+TEXTS = frozenset({str})
 NO_OFFSET = -1
 """Of a topic of which nothing was read."""
 MOST_PARTITIONS = (1 << 31) - 1
@@ -72,36 +73,43 @@ def read_entry(raw: bytes) -> ItemFact:
 
 def _are_people(people: list[Any], sender: object) -> bool:
     """Whether there are enough on an item, and all are ids."""
-    if sender is None:
-        return len(people) > 1 and {*map(type, people)} == {str}
-    return len(people) > 0 and {type(sender), *map(type, people)} == {str}
+    if len(people) < (2 if sender is None else 1) or not (sender is None or type(sender) is str):
+        return False
+    return TEXTS.issuperset(map(type, people))
 
 
 def _details(known: Callable[..., Any], item_id: str) -> tuple[Any, ...]:
-    """What else an entry says of its item."""
-    sent_at, uri, withdrawn = known("sent_at"), known("uri"), known("withdrawn", False)
-    labels, subject_at, text_at = known("labels") or [], known("subject_at"), known("text_at")
-    shapes = (
-        ("sent_at", sent_at, sent_at is None or type(sent_at) is int),
-        ("uri", uri, uri is None or type(uri) is str),
-        ("withdrawn", withdrawn, type(withdrawn) is bool),
-        ("labels", labels, type(labels) is list and all(map(_is_label, labels))),
-        ("subject_at", subject_at, subject_at is None or _is_place(subject_at)),
-        ("text_at", text_at, text_at is None or _is_place(text_at)),
-    )
-    for field, found, fits in shapes:
-        if not fits:
-            raise Unreadable(f"{field} of item {item_id!r}", "something else", found)
-    places = (place and RecordPlace._make(place) for place in (subject_at, text_at))
-    return sent_at, uri, tuple(map(tuple, labels)), *places, withdrawn
+    """What else an entry says of its item. A cold start reads millions of these, too."""
+    sent_at, uri, labels, withdrawn = known("sent_at"), known("uri"), known("labels"), known("withdrawn", False)
+    if sent_at is not None and type(sent_at) is not int:
+        raise _no_detail("sent_at", item_id, sent_at)
+    if uri is not None and type(uri) is not str:
+        raise _no_detail("uri", item_id, uri)
+    if labels and not (type(labels) is list and all(map(_is_label, labels))):
+        raise _no_detail("labels", item_id, labels)
+    if type(withdrawn) is not bool:
+        raise _no_detail("withdrawn", item_id, withdrawn)
+    places = _place(known, "subject_at", item_id), _place(known, "text_at", item_id)
+    return sent_at, uri, tuple(map(tuple, labels)) if labels else (), *places, withdrawn
+
+
+def _no_detail(field: str, item_id: str, found: object) -> Unreadable:
+    return Unreadable(f"{field} of item {item_id!r}", "something else", found)
 
 
 def _is_label(label: object) -> bool:
-    return type(label) is list and [*map(type, label)] == [str, str]
+    return type(label) is list and len(label) == 2 and type(label[0]) is type(label[1]) is str
 
 
-def _is_place(place: object) -> bool:
-    return type(place) is list and [*map(type, place)] == [str, int, int]
+def _place(known: Callable[..., Any], field: str, item_id: str) -> RecordPlace | None:
+    place = known(field)
+    if place is None:
+        return None
+    if type(place) is list and len(place) == 3:
+        digest, partition, offset = place
+        if type(digest) is str and type(partition) is type(offset) is int:
+            return RecordPlace(digest, partition, offset)
+    raise _no_detail(field, item_id, place)
 
 
 def read_verdict(raw: bytes) -> Verdict:
