@@ -138,7 +138,7 @@ class Shared:
 
         Raises `TopicsReplaced` if the query has seen offsets that its partition does not have yet, and
         `QueryFailed` where all that the store has of the partition is there: then it is what the store has of the
-        query that cannot be.
+        query that cannot be, or records are lost that came after that was noted, a moment ago.
 
         New settings would pass for old ones that come again. Topics that were made anew and have grown past
         what was seen are not found out.
@@ -153,7 +153,8 @@ class Shared:
                     raise QueryFailed(
                         Code.QUARANTINED,
                         f"by what Redis has of it, {seen}, which ends before, and all {noted} that Redis has of "
-                        "that partition are there: somebody was at the query's `meta`. Run `haystream rebuild`",
+                        "that partition are there: somebody was at the query's `meta`, or the topic has just lost "
+                        "its last records. Run `haystream rebuild`",
                     )
                 raise TopicsReplaced(
                     f"{seen}, which ends before: the topic was deleted, or cut off. Bring its records back and run "
