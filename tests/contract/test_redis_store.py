@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -225,6 +225,34 @@ async def test_a_list_of_queries_that_is_gone_is_made_anew_though_others_are_lis
     await store.save_query(change("s"))
     await listing.look()
     assert await store.query_ids(0) == {"p", "q", "r", "s"}
+
+
+async def test_lists_are_not_made_anew_for_queries_that_are_deleted(
+    store: RedisStore, client: Any, redis_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All keys are looked at for that, of which a hundred thousand queries have a million."""
+    listing = Listing(store, lambda: [0], Retry(Metrics(CollectorRegistry(), labelled_queries=0)))
+    fact = LeaseFact("l", "q", "i", "ann", Action.RELEASED, 1_700_000_000_000_000, 1_700_000_001_000_000)
+    for query_id in "pqr":
+        await store.save_query(replace(change(query_id), leases=[replace(fact, query_id=query_id)]))
+    await listing.look()
+    anew, list_anew = 0, store.list_anew
+
+    async def counted(partitions: Collection[int]) -> int:
+        nonlocal anew
+        anew += 1
+        return await list_anew(partitions)
+
+    monkeypatch.setattr(store, "list_anew", counted)
+    await store.delete_query("q", 0, revision=9, read=Position(1))
+    assert await store.claims.leased(0) == set()
+    assert await client.smembers(Keys(redis_prefix).leased(0)) == {b"p", b"r"}
+    await listing.look()
+    assert anew == 0
+    await client.srem(Keys(redis_prefix).leased(0), "p")
+    await listing.look()
+    assert anew == 1
+    assert await client.smembers(Keys(redis_prefix).leased(0)) == {b"p", b"r"}
 
 
 async def test_a_log_that_is_gone_takes_along_what_is_known_of_its_entries(

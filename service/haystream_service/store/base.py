@@ -309,7 +309,7 @@ class Queries(Protocol):
 
     async def list_sizes(self, partition: int) -> tuple[int, ...]:
         """How many queries the lists of that partition have: of those saved, that ever had leases, that are stopped
-        or were."""
+        or were. Those count that `Claims.leased` has taken out here: what is less was taken out by others."""
         ...
 
     async def list_anew(self, partitions: Collection[int]) -> int:

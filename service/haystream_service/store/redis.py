@@ -92,6 +92,11 @@ class RedisStore(RedisLogs, RedisQueries, RedisNotes, RedisMarks, Store):
         return self._claims
 
     @override
+    async def list_sizes(self, partition: int) -> tuple[int, ...]:
+        saved, leased, stopped = await super().list_sizes(partition)
+        return saved, leased + self._claims.taken_out[partition], stopped
+
+    @override
     async def wipe(self) -> None:
         await self._unlink(self._keys.everything)
 

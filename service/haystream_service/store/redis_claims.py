@@ -8,6 +8,7 @@ back.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -58,6 +59,9 @@ class RedisClaims(Claims):
 
     def __init__(self, calls: RedisCalls) -> None:
         self._calls = calls
+        self.taken_out = Counter[int]()
+        """By partition, how many queries were taken out of the list of those that have leases, as they were
+        deleted."""
         self._claim = Script("claim.lua", leases=True)
         self._lease = Script("lease.lua", leases=True)
         self._expire = Script("expire.lua", leases=True)
@@ -152,7 +156,7 @@ class RedisClaims(Claims):
             # Nobody claims from these any more. From all others somebody may at any moment, and the set may be on
             # another server: one taken out between a claim's two steps would have a lease that nobody looks after.
             async with self._calls.answering(leased):
-                await self._calls.redis.srem(leased, *over)
+                self.taken_out[partition] += await self._calls.redis.srem(leased, *over)
         return listed
 
     async def _found(self, query_ids: Sequence[str]) -> list[list[Any]]:

@@ -56,8 +56,8 @@ class Listing:
 def _is_less(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
     """Whether lists that had so many queries lack some now.
 
-    Those that are deleted stay in the list of all, and leave that of those that have leases, which is seldom. That
-    of those that are stopped is to be empty again: one that lacks some is completed at the next start.
+    Those that are deleted stay in the list of all, and count as if they had not left that of those that have
+    leases. That of those that are stopped is to be empty again: one that lacks some is completed at the next start.
     """
     return now[0] < before[0] or now[1] < before[1] or (before[2] > 0 and not now[2])
 
