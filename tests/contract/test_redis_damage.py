@@ -20,6 +20,7 @@ from haystream_service.commands.query import _rows
 from haystream_service.store import redis_log, redis_queries
 from haystream_service.store.base import (
     Change,
+    Deletion,
     Position,
     SharedDamaged,
     Span,
@@ -249,7 +250,9 @@ async def test_rows_of_another_shape_are_damage(
         await store.read_tables("q")
 
 
-@pytest.mark.parametrize("value", [b"{}", b"nan", b"inf", b"1e400", b"0x10", b"-5", b"9" * 400])
+@pytest.mark.parametrize(
+    "value", [b"{}", b"nan", b"inf", b"1e400", b"0x10", b"-5", b"-0", b"00", b"007", b"9" * 16, b"9" * 400]
+)
 @pytest.mark.parametrize("field", ["partition", "revision", "queries_offset"])
 async def test_a_query_of_which_numbers_are_none_can_be_deleted(
     store: RedisStore, client: Any, redis_prefix: str, field: str, value: bytes
@@ -260,6 +263,13 @@ async def test_a_query_of_which_numbers_are_none_can_be_deleted(
     loaded = await store.load_query("q")
     assert loaded is not None
     assert loaded.revision == deletion.revision >= 9
+
+
+async def test_a_query_of_another_partition_is_told_from_whatever_its_revision_is(
+    store: RedisStore, client: Any, redis_prefix: str
+) -> None:
+    await client.hset(Keys(redis_prefix).query("q", "meta"), mapping={"partition": 7, "revision": -5})
+    assert await store.delete_query("q", 0, revision=9, read=Position(1, 2)) == Deletion(7, 0, Position())
 
 
 async def test_a_bug_is_not_called_damage(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:

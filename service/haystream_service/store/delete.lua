@@ -10,21 +10,24 @@ if redis.call('TYPE', meta).ok ~= 'hash' then  -- somebody has put something els
   redis.call('DEL', meta)
 end
 
--- What a field says, where that is a number as scripts and workers write one.
-local function said(field)
+-- What a field says, where that is a number from `least` to `most` as scripts and workers write one; else nothing.
+-- Whoever is answered another one would take it for damage, and delete the query again and again.
+local function said(field, least, most)
   local text = redis.call('HGET', meta, field) or ''
-  return #text <= 16 and string.match(text, '^-?%d+$') and tonumber(text)
+  local number = #text <= 16 and (text == '0' or string.match(text, '^-?[1-9]%d*$')) and tonumber(text)
+  return number and number >= least and number <= most and number
 end
 
-local owner = (said('partition') or -1) >= 0 and redis.call('HGET', meta, 'partition') or ARGV[1]
-local stored = said('revision') or 0
+local MOST, PARTITIONS = 9007199254740992, 2147483647
+local owner = said('partition', 0, PARTITIONS) and redis.call('HGET', meta, 'partition') or ARGV[1]
+local stored = said('revision', 0, MOST) or 0
 if owner ~= ARGV[1] then
   return {owner, string.format('%.0f', stored)}
 end
 local revision = string.format('%.0f', math.max(stored + 1, tonumber(ARGV[2])))
 
 local function furthest(field, read)
-  return string.format('%.0f', math.max(said(field) or -1, tonumber(read)))
+  return string.format('%.0f', math.max(said(field, -1, MOST) or -1, tonumber(read)))
 end
 
 local queries, verdicts = furthest('queries_offset', ARGV[3]), furthest('verdicts_offset', ARGV[4])
