@@ -12,10 +12,10 @@ from support.pipeline import until
 from support.world import DayAhead, World, item, verdict
 
 from haystream.errors import Code, QueryFailed
-from haystream.events import Event, Outcome, Query, Verdict
+from haystream.events import Event, Outcome, Query, Status, Verdict
 from haystream.query.state import QueryState
 from haystream.ranking.ranked import Estimate, RankedItem, Ranking
-from haystream_service.store.base import Note, Position, Span, StoreDamaged
+from haystream_service.store.base import Deletion, Note, Position, Span, StoreDamaged
 from haystream_service.wire import NextItems, decode_ranking, encode_ranking
 from haystream_service.worker import committing, troubles
 from haystream_service.worker.committing import READ_WHOLE, is_ranking
@@ -580,3 +580,32 @@ async def test_of_a_long_ranking_the_ends_are_looked_at(monkeypatch: pytest.Monk
     for other in (value[:-1], value[1:], b"x" * len(value), b"{" + b" " * len(value) + b"}"):
         assert not is_ranking(other, 'ä "1"')
     assert not is_ranking(value, 'ä "2"')
+
+
+async def test_a_query_that_cannot_be_deleted_for_what_the_store_has_waits_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await world.process()
+    world.say(Query("bad"), *ITEMS)
+    await process.settled()
+    delete, tries, mended = world.store.delete_query, 0, False
+
+    async def damaged(query_id: str, partition: int, **how: Any) -> Deletion:
+        nonlocal tries
+        tries += 1
+        if not mended and tries < 1000:
+            raise StoreDamaged("somebody was at it")
+        return await delete(query_id, partition, **how)
+
+    async def told() -> bool:
+        return "somebody was at it" in process.worker.troubles()
+
+    monkeypatch.setattr(world.store, "delete_query", damaged)
+    world.say(Query("bad", status=Status.DELETED))
+    await process.wait(until(told, "it says so"))
+    mended = True
+    await process.settled()
+    stored = await world.store.load_query("bad")
+    assert stored is not None
+    assert stored.settings.status is Status.DELETED
+    assert tries < 1000

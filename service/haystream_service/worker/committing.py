@@ -74,7 +74,8 @@ class Committing:
                 revision=int(shared.store_clock.now() * 1000),
                 # All of the batch: what is read again once this is done is known then, as what came before it is.
                 read=batch.position_after(NOTHING_READ, cursor=0),
-            )
+            ),
+            until_mended=True,  # what is stopped can still be deleted: it would be tried again at once
         )
         if left.partition == self._partition:
             for delivery in batch.of(Kind.QUERY):  # of other topics nobody can say what was there sooner
