@@ -21,9 +21,9 @@ from haystream.ranking.tournament import TERMS
 AT_ONCE = 2048
 """So many sets are scored at once in any case: half a millisecond, about."""
 
-CANDIDATES = 2048
-"""So many entries may lead. Of more than AT_ONCE sets half as many are scored at once, those that are foreseen to
-be best (`tournament.foresee`)."""
+CANDIDATES = 4096
+"""So many entries may lead. Of more than AT_ONCE sets a fourth of as many are scored at once, those that are
+foreseen to be best (`tournament.foresee`)."""
 
 LATE_AT_ONCE = 2048
 """So many late ones are scored in a turn: a millisecond or two."""

@@ -49,8 +49,8 @@ def enough_lead(own: Leaders, by_prior: Leaders, score: float, most: int) -> boo
 
 
 def _last_of(scores: Floats, most: int) -> float:
-    """The least of the best so many scores; −inf where there are fewer."""
-    return float(np.partition(scores, -most)[-most]) if len(scores) >= most else -math.inf
+    """The least of the best so many scores; −inf where there are fewer, or none."""
+    return float(np.partition(scores, -most)[-most]) if 0 < most <= len(scores) else -math.inf
 
 
 class SetRanking:
@@ -168,7 +168,8 @@ class SetRanking:
             due = self._take_common(common, due) if moved else due
             self._score_moved(due, rest, np.concatenate([rest[known], *self._entered]))
             if moved:  # who was foreseen to lead may score less than that
-                self._least = min(self._least, self._last_of_best(CANDIDATES // 2))
+                scores = self._finite_scores()
+                self._least = min(self._least, _last_of(scores, min(CANDIDATES // 4, len(scores))))
             self._count_new()
         self._new, self._entered = [], []
         if isinstance(engine, LocalEngine):
@@ -263,6 +264,10 @@ class SetRanking:
         self._late, self.first = LateSets(*self._read, common), None
         shift = common.mean_shift - before.mean_shift
         moved, best = moved_on(shift, common.base_rate), self._best_at(shift, due)
+        if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
+            others, stays = own.uncounted(), np.zeros(own.entries, np.bool_)
+            stays[best] = True
+            self._make_rest(others[~stays[others]])
         self._tournament.retire(moved)
         own.flags.data[own.all_entries()] = LATE
         self._rest_terms = self._rest_terms + self._rest_terms[-1] * moved
@@ -376,23 +381,27 @@ class SetRanking:
             self.first = None
 
     def _best_at(self, shift: float, due: Ints) -> Ints:
-        """The places of the entries that are foreseen to be best once the common mean has moved by so much, half as
-        many as may lead, and of those that are `due`, ascending.
+        """The places of the entries that are foreseen to be best once the common mean has moved by so much, a
+        fourth of as many as may lead, and of those that are `due`, ascending.
 
-        As many as may lead are foreseen to score so much that from here on the rest is to score less.
+        From here on the rest is to score less than as many as may lead are foreseen to; where there are fewer, less
+        than those that were known to lead it.
         """
         at, score = self._tournament.foreseen(shift)
-        self._least = _last_of(score, CANDIDATES) if self.own.keeps_rest else -math.inf
-        return union(at[score >= _last_of(score, CANDIDATES // 2)], due)
+        if self.own.keeps_rest:
+            few = self._least > -math.inf and len(at) < CANDIDATES
+            leading = np.count_nonzero(self._scores[at] >= self._least) if few else CANDIDATES
+            self._least = _last_of(score, int(leading))
+        return union(at[score >= _last_of(score, CANDIDATES // 4)], due)
 
     def _least_of_best(self) -> float:
         """What the last of as many entries as may lead scores; −inf where there are fewer, or no rest is kept."""
-        return self._last_of_best(CANDIDATES) if self.own.keeps_rest else -math.inf
+        return _last_of(self._finite_scores(), CANDIDATES) if self.own.keeps_rest else -math.inf
 
-    def _last_of_best(self, most: int) -> float:
-        """What the last of the best so many entries scores; −inf where there are fewer."""
+    def _finite_scores(self) -> Floats:
+        """The scores of entries that have one, shape (k,): among many that are −inf the best are found slowly."""
         score = self._scores[: self.own.entries]
-        return _last_of(score[score > -np.inf], most)  # among many that are alike it takes much longer to find
+        return score[score > -np.inf]
 
     def _thin_out(self) -> None:
         """Where there are many more entries than may lead, make the others rest, but for those that are counted,
