@@ -19,7 +19,7 @@ from haystream.ranking.prior_rankings import PriorRanking
 from haystream.ranking.tournament import TERMS
 
 AT_ONCE = 2048
-"""So many sets are scored at once in any case: half a millisecond, about."""
+"""So many sets are scored at once in any case: to choose among so few saves little."""
 
 CANDIDATES = 4096
 """So many entries may lead. Of more than AT_ONCE sets a fourth of as many are scored at once, those that are

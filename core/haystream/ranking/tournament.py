@@ -169,8 +169,8 @@ def move_on(places: Places, moved: Floats) -> None:
 
 @compiled
 def foresee(score: Floats, terms: Floats, shift: float, at: Ints, foreseen: Floats) -> int:
-    """Find the entries with a score above −inf, and what these will score, about, once the common mean has moved by
-    so much: as if scores were in proportion to means. Returns how many they are."""
+    """How many entries score more than −inf: into `at` go these, and into `foreseen` what they will score, about,
+    once the common mean has moved by so much, as if scores were in proportion to means."""
     count = 0
     for i in range(len(at)):
         if score[i] > -np.inf:

@@ -24,8 +24,8 @@ from haystream_service.worker.shared import Shared
 log = logging.getLogger(__name__)
 
 READ_WHOLE = 1 << 16
-"""Bytes of a ranking that is decoded before it is published again: some milliseconds. One of 10,000 items would
-take half a second, in which nobody else has a turn."""
+"""Bytes of a ranking that is decoded before it is published again: to decode a longer one nobody else would have a
+turn for too long."""
 
 
 class Committing:
