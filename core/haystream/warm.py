@@ -53,5 +53,5 @@ def _fold(settings: Query) -> None:
     report(query)
     # What is late, on a graph that is larger.
     Tournament().foreseen(0.0)
-    Tournament().retire(np.zeros(TERMS))
+    Tournament().retire(np.zeros(TERMS), np.zeros(0, np.bool_))
     OwnSets(query.collection.sets, np.zeros(0, np.int64), np.zeros(0, np.uint64)).next(0, 1)

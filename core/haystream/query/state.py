@@ -457,6 +457,7 @@ class QueryState:
         changes nothing that is read. Where there is something left to do, nothing is done."""
         if isinstance(self._engine, LocalEngine) and not self._waits:
             self._engine.slim()
+            self._queue.forget_foreseen()
 
     @property
     def is_slim(self) -> bool:

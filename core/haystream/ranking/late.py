@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from haystream.engines.contract import Engine
 from haystream.memory.arrays import Floats
 from haystream.models.common import Common
 from haystream.ranking.prior_rankings import PriorRanking
@@ -33,10 +32,8 @@ LATE_AT_ONCE = 2048
 class LateSets:
     """How far a queue has come with those that are late, by their numbers."""
 
-    engine: Engine
-    """Whose readings they are scored by, as of this step, and at these common quantities."""
-    step: int
     common: Common
+    """By which they are scored."""
     base: PriorRanking | None = None
     """The ranking by the prior, once it is made."""
     known_above: float = -math.inf

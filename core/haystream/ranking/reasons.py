@@ -60,6 +60,11 @@ class Reasons:
 
     def of(self, engine: Engine, sets: Sequence[int]) -> list[tuple[Share, ...]]:
         """The largest shares of each set, largest first."""
+        shift = self.prepare(engine, sets)
+        return self._named(engine, [self._known[which] for which in sets], shift) if sets else []
+
+    def prepare(self, engine: Engine, sets: Sequence[int]) -> float:
+        """Have the largest shares of each set at hand; return the shift of the common mean that they are of."""
         shift = engine.readings.known_common().mean_shift
         new = [which for which in sets if not self._holds(which, shift)]
         if new:
@@ -68,7 +73,7 @@ class Reasons:
             self._known[which] = self._known.pop(which)  # the last to be let go
         for which in list(self._known)[: -max(SETS_KEPT, len(sets))]:
             del self._known[which]
-        return self._named(engine, [self._known[which] for which in sets], shift) if sets else []
+        return shift
 
     def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> list[_Largest]:
         """The largest shares of each of these sets, afresh."""

@@ -10,7 +10,6 @@ were told and of what was counted (`Readings.scoring`): what a set added before 
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from heapq import merge
 
 import numpy as np
@@ -23,9 +22,9 @@ from haystream.memory.arrays import Floats, Ints, Longs, Switches, union
 from haystream.memory.places import NOWHERE
 from haystream.models.common import Common
 from haystream.ranking.first import First
+from haystream.ranking.foreseen import MOST_FORESEEN, Foreseen
 from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, LateSets
 from haystream.ranking.own_sets import DUE, LATE, NOTHING, OwnSets, sets_on
-from haystream.ranking.policies import POLICIES, Moves, jump_of
 from haystream.ranking.prior_rankings import (
     MADE_AT_ONCE,
     NO_LEADERS,
@@ -34,10 +33,9 @@ from haystream.ranking.prior_rankings import (
     PriorRanking,
     PriorRankings,
 )
-from haystream.ranking.scoring import Scored, Source, score_all, terms_of
-from haystream.ranking.set_scores import SetCounts, moved_on
+from haystream.ranking.scorer import Scorer
+from haystream.ranking.set_scores import moved_on
 from haystream.ranking.tournament import TERMS, Tournament, ties_of
-from haystream.ranking.turns import Turns
 
 THIN_OUT_EVERY = 64
 """Where entries cannot be made rest, it is tried again after so many scorings: it takes a millisecond or two."""
@@ -59,11 +57,11 @@ class SetRanking:
     def __init__(self, collection: Collection, policy: Policy, prior: PriorRankings | None) -> None:
         """`prior`: as which the engine began, then a `LocalEngine`; without it every set is the query's own."""
         self._collection = collection
-        self.policy = policy
         self.prior = prior
         """What ranks the sets that are not own; None where all are."""
         none = np.zeros(0, np.int64), np.zeros(0, np.uint64)
         self.own = OwnSets(collection.sets, *((prior.left, prior.tie) if prior else none))
+        self._scorer = Scorer(collection, self.own, policy)
         self._new: list[Ints] = []
         """Sets that have become own since the last `rescore`."""
         self._entered: list[Ints] = []
@@ -83,11 +81,8 @@ class SetRanking:
         self._thin_in = 0
         """How often `rescore` is to be called until it is looked again which entries can be made rest."""
         self._late: LateSets | None = None
+        self._foreseen: dict[Common, Foreseen] = {}
         self._tournament = Tournament()
-        self._read: tuple[Engine, int]
-        """What scores were last made with: the engine that has the readings, and the step."""
-        self._turns = Turns()
-        self._step = -1
         self._common: Common | None = None
         """What all share, as scores were last made with."""
         self.first: First | None = None
@@ -95,10 +90,16 @@ class SetRanking:
         if prior is None:
             self.own.keep_no_rest()
 
+    @property
+    def policy(self) -> Policy:
+        """By which sets are scored."""
+        return self._scorer.policy
+
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
-        self.policy = policy
-        self._step, self._common, self.first, self._late = -1, None, None, None
+        self._scorer.use(policy)
+        self._common, self.first, self._late = None, None, None
+        self.forget_foreseen()
 
     # ---- what is owned ----
 
@@ -148,9 +149,10 @@ class SetRanking:
         themselves, and not as what all share did, shape (k,).
         """
         own, common = self.own, engine.readings.rounded_common()
-        edges = self._also_moved(edges, step) if self._by_chance else edges
+        by_chance = self._scorer.by_chance
+        edges = self._scorer.with_moved(edges, step) if by_chance else edges
         lost = isinstance(engine, LocalEngine) and engine.readings.before.lost
-        if own.keeps_rest and self._by_chance:
+        if own.keeps_rest and by_chance:
             self._enter_all()
         elif self.prior is not None and lost:
             self._leave_prior()
@@ -161,11 +163,13 @@ class SetRanking:
         if not (len(due) or len(rest) or moved):
             return NOTHING  # and what readers were told before is still what scores are made of
         sets = np.concatenate([own.numbers(due), rest])
-        self._read = engine, step
+        self._scorer.read(engine, step)
+        foreseen = self._foreseen.get(common)
+        self.forget_foreseen()
         if moved and (lost or self._all_at_once(common)):
             self._score_all(common, rest)
         else:
-            due = self._take_common(common, due) if moved else due
+            due = self._take_common(common, due, foreseen) if moved else due
             self._score_moved(due, rest, np.concatenate([rest[known], *self._entered]))
             if moved:  # who was foreseen to lead may score less than that
                 scores = self._finite_scores()
@@ -177,10 +181,6 @@ class SetRanking:
         self._thin_out()
         self._look_out()
         return sets
-
-    @property
-    def _by_chance(self) -> bool:
-        return POLICIES[self.policy.name].moves is not Moves.NEVER
 
     def _mark(self, edges: Ints) -> tuple[Ints, Switches]:
         """Have the sets on these edges as own, and those that have entries DUE; return those without an entry, and
@@ -249,34 +249,79 @@ class SetRanking:
 
     def _all_at_once(self, common: Common) -> bool:
         """Whether all own sets are scored at these common quantities before anything is read, and not late."""
-        if self._common is None or self._by_chance:
+        if self._common is None or self._scorer.by_chance:
             return True
         prior = self.prior
         soon = prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
         soon = soon or (prior is not None and prior.made(self.policy, common) is not None)
         return soon and self.own.count <= AT_ONCE
 
-    def _take_common(self, common: Common, due: Ints) -> Ints:
+    def _take_common(self, common: Common, due: Ints, foreseen: Foreseen | None) -> Ints:
         """Go on to other common quantities; return the places of the entries that are to be scored by them now:
-        the best, and those that are `due`. All others are `late`."""
+        those that are `due`, and the best, unless they are foreseen. All others are `late`."""
         before, self._common, prior, own = self._common, common, self.prior, self.own
         assert before is not None
-        self._late, self.first = LateSets(*self._read, common), None
+        self._late, self.first = LateSets(common), None
         shift = common.mean_shift - before.mean_shift
-        moved, best = moved_on(shift, common.base_rate), self._best_at(shift, due)
+        if foreseen and not (foreseen.engine is self._scorer.engine and foreseen.engine.readings.scored_by_one):
+            foreseen = None
+        best, self._least = (foreseen.at, foreseen.least) if foreseen else self._best_at(shift)
+        best, moved = union(best, due), moved_on(shift, common.base_rate)
+        leaves = np.zeros(own.entries, np.bool_)
         if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
-            others, stays = own.uncounted(), np.zeros(own.entries, np.bool_)
-            stays[best] = True
-            self._make_rest(others[~stays[others]])
-        self._tournament.retire(moved)
+            leaves[own.uncounted()] = True
+            leaves[best] = False
+        left = self._tournament.retire(moved, leaves)
         own.flags.data[own.all_entries()] = LATE
-        self._rest_terms = self._rest_terms + self._rest_terms[-1] * moved
+        if own.keeps_rest:
+            own.leave(np.flatnonzero(leaves).astype(np.int32))
+        rest = self._rest_terms + left
+        self._rest_terms = rest + rest[-1] * moved
         self._rest_moved = self._rest_moved + moved
         if prior is not None and self._base is not None:
             self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved
             made = prior.made(self.policy, common)
             self._base = made or prior.glimpse(self.policy, common, self._base, shift)
-        return best
+        return self._take_foreseen(foreseen, due) if foreseen else best
+
+    def _take_foreseen(self, foreseen: Foreseen, due: Ints) -> Ints:
+        """Score those as is foreseen of whom that is still right; return the places of the others, and of those
+        that are `due`."""
+        own, scored, others = self.own, foreseen.scored, np.zeros(self.own.entries, np.bool_)
+        others[due] = True
+        if foreseen.engine.readings.pending:
+            others[foreseen.at] |= self._scorer.near_pending(own.numbers(foreseen.at), foreseen.engine)
+        kept = ~others[foreseen.at]
+        at = foreseen.at[kept]
+        own.flags.data[at] = own.near.data[at] = 0
+        self._tournament.set(at, scored.score[kept], scored.terms[kept], own.ties)
+        return np.flatnonzero(others).astype(np.int32)
+
+    def foresee(self, engine: Engine, common: Common, most: int) -> Ints:
+        """Score those that will be best at other common quantities before anything asks for it, if that is not
+        done yet: a millisecond. Returns who will lead there, with so many items at least, shape (k,); nobody where
+        nothing was to be done. The ranking by the prior is made there."""
+        own, prior = self.own, self.prior
+        known = common in {self._common, *self._foreseen}
+        if known or self._common is None or self._all_at_once(common) or self.late:
+            return NOTHING
+        if prior is None or not own.keeps_rest or not isinstance(engine, LocalEngine):
+            return NOTHING
+        at, least = self._best_at(common.mean_shift - self._common.mean_shift)
+        which = own.numbers(at)
+        scored = self._scorer.score_at(engine, common, which, counts := own.counts(at))
+        while len(self._foreseen) >= MOST_FORESEEN:
+            del self._foreseen[next(iter(self._foreseen))]
+        self._foreseen[common] = Foreseen(engine, at, least, scored)
+        by_prior = prior.at(self.policy, common).known_leaders(most, own.among)
+        first = Leaders(which, scored.score, ties_of(at, own.ties)).with_more(by_prior)
+        left = np.append(counts.left, prior.left[by_prior.sets])
+        order = np.lexsort((first.sets, first.tie, -first.score))
+        return first.sets[order[: 1 + int(np.searchsorted(np.cumsum(left[order]), most))]]
+
+    def forget_foreseen(self) -> None:
+        """Keep nothing that is foreseen."""
+        self._foreseen = {}
 
     @property
     def late(self) -> bool:
@@ -292,7 +337,8 @@ class SetRanking:
             if prior.prepare(self.policy, late.common):
                 return
             late.base = prior.at(self.policy, late.common)
-        with self._as_scored():
+        self.forget_foreseen()
+        with self._scorer.as_scored():
             self._make_up(late)
             self._thin_out()
 
@@ -326,7 +372,7 @@ class SetRanking:
         if not (len(at) or len(rest)):
             return np.zeros((0, TERMS)), np.zeros(0, np.bool_)
         own, entered, which = self.own, len(at), self.own.numbers(at, rest)
-        (score, terms), near = self._score(which, own.counts(at, rest))
+        (score, terms), near = self._scorer.score(which, own.counts(at, rest))
         own.near.data[at] = near[:entered]
         self._tournament.set(at, score[:entered], terms[:entered], own.ties)
         self._forget_first(which, score)
@@ -343,56 +389,35 @@ class SetRanking:
             self._tournament.set(at, score[may_lead], terms[may_lead], own.ties)
         return terms, ~may_lead
 
-    def _score(self, which: Ints, counts: SetCounts) -> tuple[Scored, Switches]:
-        """The scores of some sets, and whether pending screenings are in them (False where no rest is kept)."""
-        (engine, step), sets, own = self._read, self._collection.sets, self.own
-        layout, edges = sets.layout.of(which)
-        readings, near = engine.readings, np.zeros(len(which), np.bool_)
-        if own.keeps_rest and isinstance(engine, LocalEngine) and engine.readings.pending and len(which):
-            near = np.logical_or.reduceat(engine.readings.near_pending(edges), layout.start[:-1])
-        of_edges, keys = readings.counts(edges), self._collection.graph.edge_key
-        base_rate, lap = readings.rounded_common().base_rate, self._turns.lap
-        source = Source(readings.scoring(edges, of_edges), of_edges, edges, keys, base_rate, step, lap)
-        return score_all(layout, counts, source, self.policy), near
-
     def _terms_before(self, which: Ints, *, seen: bool) -> Floats:
         """What sets add to the rest's sum, of which they were before the last `settle`, shape (k, TERMS).
 
         `seen`: they have been scored since what all share moved (`late`).
         """
-        engine, sets = self._read[0], self._collection.sets
-        common = self._common if seen else self._rest_common
+        engine, common = self._scorer.engine, self._common if seen else self._rest_common
         if not len(which) or common is None or not isinstance(engine, LocalEngine):
             return np.zeros((0, TERMS))
-        layout, edges = sets.layout.of(which)
-        with self._as_scored():
-            of_edges = engine.readings.counts(edges)
-            moments = engine.readings.scoring_at(edges, common, of_edges)
-        terms = terms_of(layout, self.own.counts_before(which), moments, of_edges)
+        terms = self._scorer.terms_before(which, common, engine)
         return terms if seen else terms + terms[:, -1:] * self._rest_moved
-
-    def _as_scored(self) -> AbstractContextManager[None]:
-        """Have the engine's readings be those that scores were made of, while what it tells is not in them yet."""
-        engine = self._read[0]
-        return engine.readings.as_scored() if isinstance(engine, LocalEngine) else nullcontext()
 
     def _forget_first(self, which: Ints, score: Floats) -> None:
         if self.first and self.first.changes_with(which, score):
             self.first = None
 
-    def _best_at(self, shift: float, due: Ints) -> Ints:
+    def _best_at(self, shift: float) -> tuple[Ints, float]:
         """The places of the entries that are foreseen to be best once the common mean has moved by so much, a
-        fourth of as many as may lead, and of those that are `due`, ascending.
+        fourth of as many as may lead, ascending; and what the rest is to score less than from there on.
 
-        From here on the rest is to score less than as many as may lead are foreseen to; where there are fewer, less
-        than those that were known to lead it.
+        That is what as many as may lead are foreseen to score; where there are fewer, as many of these as were
+        known to lead the rest.
         """
         at, score = self._tournament.foreseen(shift)
+        least = self._least
         if self.own.keeps_rest:
-            few = self._least > -math.inf and len(at) < CANDIDATES
-            leading = np.count_nonzero(self._scores[at] >= self._least) if few else CANDIDATES
-            self._least = _last_of(score, int(leading))
-        return union(at[score >= _last_of(score, CANDIDATES // 4)], due)
+            few = least > -math.inf and len(at) < CANDIDATES
+            leading = np.count_nonzero(self._scores[at] >= least) if few else CANDIDATES
+            least = _last_of(score, int(leading))
+        return at[score >= _last_of(score, CANDIDATES // 4)], least
 
     def _least_of_best(self) -> float:
         """What the last of as many entries as may lead scores; −inf where there are fewer, or no rest is kept."""
@@ -440,20 +465,8 @@ class SetRanking:
     def _look_through_rest(self) -> None:
         """Begin to give entries to those of the rest that may lead (`make_up`)."""
         assert self._common is not None
-        self._late = LateSets(*self._read, self._common, known_above=self._least)
+        self._late = LateSets(self._common, known_above=self._least)
         self._least = -math.inf
-
-    def _also_moved(self, edges: Ints, step: int) -> Ints:
-        """With those edges, all whose scores move because the step does."""
-        moves, keys = POLICIES[self.policy.name].moves, self._collection.graph.edge_key
-        before, self._step = self._step, step
-        new_lap = self._turns.follow(keys)
-        jump = moves is Moves.IN_JUMPS and jump_of(before, self._turns.lap) != jump_of(step, self._turns.lap)
-        if before < 0 or new_lap or jump:
-            return np.arange(len(keys), dtype=np.int32)
-        if moves is Moves.IN_TURN and step != before:
-            return union(edges, self._turns.between(before, step, keys))
-        return edges
 
     # ---- reading ----
 

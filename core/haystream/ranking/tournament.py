@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haystream.memory.arrays import SPARE, Floats, Ints, Longs
+from haystream.memory.arrays import SPARE, Floats, Ints, Longs, Switches
 from haystream.memory.compiled import allocating, compiled, inlined
 from haystream.memory.prefetch import SOON, prefetch
 
@@ -156,15 +156,21 @@ def enter(places: Places, ties: Ties, which: Ints, score: Floats, terms: Floats,
 
 
 @compiled
-def move_on(places: Places, moved: Floats) -> None:
-    """Add `moved` times the last of an entry's terms to all of its terms, for each entry."""
-    terms = places.terms
+def move_on(places: Places, moved: Floats, leaves: Switches, left: Floats) -> None:
+    """Add `moved` times the last of an entry's terms to all of its terms, for each entry; but have those that leave
+    add nothing any more, and put the sums of what they added into `left`."""
+    terms, last = places.terms, len(leaves)
     places.sums[:] = 0.0
+    left[:] = 0.0
     for i in range(len(terms)):
-        slope = terms[i, TERMS - 1]
+        slope, stays = terms[i, TERMS - 1], i >= last or not leaves[i]
         for term in range(TERMS):
-            terms[i, term] += moved[term] * slope
-            add_to_sum(places.sums, term, terms[i, term])
+            if stays:
+                terms[i, term] += moved[term] * slope
+                add_to_sum(places.sums, term, terms[i, term])
+            else:
+                left[term] += terms[i, term]
+                terms[i, term] = 0.0
 
 
 @compiled
@@ -259,13 +265,16 @@ class Tournament:
         """
         enter(self.places, ties, which, score, terms, np.empty_like(which))
 
-    def retire(self, moved: Floats) -> None:
-        """Take all entries out, as if nothing were left of them, and have their terms move.
+    def retire(self, moved: Floats, leaves: Switches) -> Floats:
+        """Take all entries out, as if nothing were left of them, and have their terms move; those that leave, by
+        entry, add nothing any more. Returns the sums of what these added, shape (TERMS,).
 
         `moved`: by how much in units of the last of them, shape (TERMS,).
         """
+        left = np.empty(TERMS)
         self.places.score[:] = -np.inf
-        move_on(self.places, moved)
+        move_on(self.places, moved, leaves, left)
+        return left
 
     def foreseen(self, shift: float) -> tuple[Ints, Floats]:
         """The entries with a score above −inf, ascending, and about what these will score once the common mean has

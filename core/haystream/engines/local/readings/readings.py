@@ -124,6 +124,12 @@ class LocalReadings:
         known = self._rounded if not self.pending else self._round(self.known_common())
         return self._posteriors(edges, counts or self.counts(edges), known, self._rounded, self._told_ends)
 
+    @property
+    def scored_by_one(self) -> bool:
+        """Whether `scoring` takes means and variances at the same common quantities: then it says what `scoring_at`
+        says there, but for edges that pending screenings are in the variances of."""
+        return not self.pending or self._round(self.known_common()) == self._rounded
+
     def scoring_at(self, edges: Ints, common: Common, counts: EdgeCounts) -> Posteriors:
         """What `scoring` says at other common quantities, as if nothing were pending."""
         return self._model.posteriors(self._told_ends(edges, common), counts[0], counts[1], common)
