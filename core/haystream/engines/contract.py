@@ -230,6 +230,11 @@ class Engine(Protocol):
         has named what that changed."""
         ...
 
+    def foresee(self, edge: int) -> bool:
+        """Do ahead of time what a verdict on an item of the edge would take time for; True if anything was done,
+        and `tend` has something to do for it. No reading moves by more than the tolerance."""
+        ...
+
     @property
     def waiting(self) -> bool:
         """Whether there is something for `tend` to do."""

@@ -436,10 +436,13 @@ class QueryState:
     def foresee(self) -> bool:
         """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
 
-        Nothing that is read changes. When all is done the query rests (`watchers`).
+        Nothing that is read moves by more than the tolerance. When all is done the query rests (`watchers`).
         """
         if self.settings.status != Status.OPEN or self.behind:
             return False
+        if self._waits:
+            self.tend()
+            return True
         more = self._queue.foresee(self._engine, self.settings.top)
         if not more:
             self._rest()

@@ -7,6 +7,7 @@ its totals: that is little, so that many are kept, and whoever comes to a value 
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -293,4 +294,10 @@ class Glimpse:
 
 
 def _key(policy: Policy, common: Common) -> tuple[Policy, Common]:
-    return replace(policy, seed=0, epsilon=0.0), common
+    return _without_chance(policy), common
+
+
+@lru_cache(maxsize=256)
+def _without_chance(policy: Policy) -> Policy:
+    """The policy but for what only chance is made of: it is asked for several times a verdict."""
+    return replace(policy, seed=0, epsilon=0.0)

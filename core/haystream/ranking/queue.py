@@ -121,14 +121,16 @@ class Queue:
     def foresee(self, engine: Engine, top: int) -> bool:
         """Do a part of what the next verdict will ask for, if it is on the best item; True if there is more to do.
 
-        That is the ranking by the prior, where a verdict would take the base rate to another of its steps, what the
-        query's own best sets score there, and the reasons of who will lead. The first `top` items are known then,
-        too, so that news can be compared with them.
+        That is what the engine has to do then; the ranking by the prior, where a verdict would take the base rate
+        to another of its steps, what the query's own best sets score there, and the reasons of who will lead. The
+        first `top` items are known then, too, so that news can be compared with them.
         """
         best, prior, policy = self.first(top), self._ranking.prior, self._ranking.policy
         if prior is None or not best:
             return False
         edge = self._collection.sets.edges(best[0][1])[0]
+        if engine.foresee(edge):
+            return True
         for common in engine.readings.rounded_after(edge):
             if prior.prepare(policy, common):
                 return True

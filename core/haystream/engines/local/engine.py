@@ -14,6 +14,7 @@ from haystream.collection.graph import Graph
 from haystream.engines.contract import NEVER, NOTHING_MOVED, Moved
 from haystream.engines.local.changes.edge_data import EdgeData, tolerances_of
 from haystream.engines.local.changes.growth import Growth
+from haystream.engines.local.changes.next_reference import next_reference
 from haystream.engines.local.changes.push import push_unpushed
 from haystream.engines.local.changes.refer import mark_reached, refer
 from haystream.engines.local.changes.update_verdict import let_in
@@ -139,10 +140,17 @@ class LocalEngine:
         mark_all(columns.state.news.moved, new)
 
     def _reckon_shift(self) -> None:
-        state, shift = self._columns.state, self.readings.known_common().mean_shift
-        move, everybody = abs(shift - state.people.reference.item()), self._columns.participants
-        if move <= COMMON_SHIFT:
-            return
+        shift = self.readings.known_common().mean_shift
+        if abs(shift - self._reference) > COMMON_SHIFT:
+            self._refer(shift)
+
+    @property
+    def _reference(self) -> float:
+        return self._columns.state.people.reference.item()
+
+    def _refer(self, shift: float) -> None:
+        """Take another reference for the common mean."""
+        state, move, everybody = self._columns.state, abs(shift - self._reference), self._columns.participants
         self._columns.fill_out()
         refer(state, self.readings.concentrations.screened, everybody, shift)
         push_unpushed(state, state.tolerances.sides)
@@ -150,6 +158,18 @@ class LocalEngine:
         if not may_wait:
             mark_reached(state, everybody)
         self._referred = may_wait
+
+    def foresee(self, edge: int) -> bool:
+        """Take the reference that a verdict on an item of the edge would take else; True if there is another one
+        now, so that `tend` has something to do."""
+        readings = self.readings
+        shift = next_reference(self._reference, readings.known_common().mean_shift, readings.shifts_after(edge))
+        if shift == self._reference:
+            return False
+        self._refer(shift)
+        readings.check_solves()
+        self.untold = max(self.untold, 1.0 + self._columns.state.news.moved.size.item(0))
+        return True
 
     # ---- settling ----
 

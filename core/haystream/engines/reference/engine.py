@@ -130,6 +130,10 @@ class ReferenceEngine:
     def tend(self, most: int, stop: Ints = NEVER) -> None:
         """Nothing drifts."""
 
+    def foresee(self, edge: int) -> bool:
+        """Nothing is done ahead of time."""
+        return False
+
     @property
     def participants_left(self) -> int:
         """How many participants wait for `tend`: none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,19 @@ from haystream.models.registry import MODELS
 
 EndsAt = Callable[[Ints, Common], Ends]
 """The ends of some edges at common quantities."""
+
+
+class ShiftsAfter(NamedTuple):
+    """Where the common mean goes with one more verdict."""
+
+    irrelevant: float
+    """Δ when it finds the item irrelevant."""
+    relevant: float
+    """Δ when it finds it relevant."""
+    chance: float
+    """The adjusted expectation of the latter."""
+    variance: float
+    """v_M, either way."""
 
 
 class LocalReadings:
@@ -202,10 +216,20 @@ class LocalReadings:
 
     def rounded_after(self, edge: int) -> tuple[Common, Common]:
         """By the adjusted expectation of M given one more Ȳ, on what all before it say."""
+        weight, after = self._model.common_weight, self.shifts_after(edge)
+        if after is None:
+            return self._rounded, self._rounded
+        shifts = after.irrelevant, after.relevant
+        no, yes = (self._round(learned(self._prior.mean, weight, shift, after.variance)) for shift in shifts)
+        return no, yes
+
+    def shifts_after(self, edge: int) -> ShiftsAfter | None:
+        """Where Δ goes with a verdict on one more item of the edge; None where that cannot be, as without a common
+        mean."""
         state, common, weight = self._columns.state, self.known_common(), self._model.common_weight
         edges, data, prior = state.edges, state.data, edge_prior(state.edges.prior, edge)
         if not weight or prior.noise == 0.0:
-            return self._rounded, self._rounded
+            return None
         fitted, reach = fit(edges, state.people, edge, common)
         ends = fit_variance(edges, state.inverse, edge, reach, common)
         own = float(prior.residual * edges.weight[edge])
@@ -213,10 +237,8 @@ class LocalReadings:
         mean = prior.mean + (1.0 - own) * fitted + own * known
         through = common.variance * reach * (1.0 - own)
         spread = (1.0 - own) * ((1.0 - own) * ends + prior.residual) + prior.noise
-        variance = common.variance - through * through / spread
-        shifts = (common.mean_shift + through / spread * (outcome - mean) for outcome in (0.0, 1.0))
-        no, yes = (self._round(learned(self._prior.mean, weight, shift, variance)) for shift in shifts)
-        return no, yes
+        no, yes = (common.mean_shift + through / spread * (outcome - mean) for outcome in (0.0, 1.0))
+        return ShiftsAfter(no, yes, mean, common.variance - through * through / spread)
 
     def largest_common_variance(self) -> float:
         """v_M, known or rounded: with anything pending it is no larger."""
