@@ -68,8 +68,9 @@ verdict would take, is done when there is time. COMMON_OWED_FACTOR × COMMON_FAC
 tolerance ≤ 0.15 PROMISE: under load, and only then, a mean lags by that."""
 
 COMMON_SHIFT = 0.025
-"""Where |Δ − Δ₀| is larger, a new reference is taken (`changes.refer`): some milliseconds on a large
-graph, at several of the first fifty verdicts. The smaller this is, the fewer need to be told of anything (`At`)."""
+"""Where |Δ − Δ₀| is larger, a new reference is taken (`changes.refer`): some milliseconds on a large graph, at
+several of the first fifty verdicts, and between them. The smaller this is, the fewer need to be told of anything
+(`At`)."""
 
 COMMON_SHIFT_WAITS = 0.2
 """Where the reference moves by no more, and nobody waits to be told of, all whom it concerns may wait until there
