@@ -174,7 +174,7 @@ async def told(pipeline: Pipeline) -> bool:
     return not await pipeline.store.claims.outbox("q", 1)
 
 
-@pytest.mark.parametrize("part", ["meta", "verdicts", "leases"])
+@pytest.mark.parametrize("part", faults(["meta", "verdicts", "leases"], "verdicts"))
 async def test_whoever_starts_on_a_query_that_cannot_be_read_stops_it_and_others_go_on(
     pipeline: Pipeline, own_valkey: ValkeyServer, part: str
 ) -> None:
@@ -222,7 +222,7 @@ async def test_a_collection_of_which_redis_has_something_else_waits_and_other_qu
     assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.mark.parametrize("part", ["meta", "note", "attempts"])
+@pytest.mark.parametrize("part", faults(["meta", "note", "attempts"], "meta", "note"))
 async def test_whoever_starts_on_a_query_of_another_type_stops_it_or_waits_and_others_go_on(
     pipeline: Pipeline, own_valkey: ValkeyServer, part: str
 ) -> None:
@@ -307,7 +307,7 @@ async def test_a_query_that_cannot_have_seen_what_it_says_is_stopped_and_others_
     assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.mark.parametrize("partition", ["7", "-1", ""])
+@pytest.mark.parametrize("partition", faults(["7", "-1", ""], "7"))
 async def test_a_rebuild_mends_a_query_whose_partition_there_is_not(
     pipeline: Pipeline, own_valkey: ValkeyServer, partition: str
 ) -> None:
