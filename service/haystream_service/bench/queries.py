@@ -277,6 +277,7 @@ class _Bench:
             query = self._state.queries[name]
             query.ranking()
             seconds.append(perf_counter() - begin)
+            _finish(query)
             if not stored:
                 stored.append(_Stored(query))
                 stored[0].drain()
@@ -331,6 +332,7 @@ class _Bench:
         queries.clear()
         step(self._state, Query(name))
         search = self._search(name, like)
+        _finish(queries[name])
         queries[name].drain()
         seconds = [self._verdict(search) for _ in range(self._job.verdicts)]
         del self._searches[name], self._tops[name]
@@ -346,9 +348,7 @@ class _Bench:
         step(self._state, verdict)
         self._tops[search.query_id] = query.ranking().items
         seconds = perf_counter() - begin
-        query.finish()  # what a worker does when nobody waits
-        while query.foresee():
-            pass
+        _finish(query)
         (query if stored is None else stored).drain()
         return seconds
 
@@ -423,11 +423,16 @@ def _own_bytes() -> int:
     return resident_bytes() - held_bytes()
 
 
-def _rest(query: QueryState) -> None:
-    """What a worker does for a query when nobody waits."""
+def _finish(query: QueryState) -> None:
+    """Do what a worker does for a query when nobody waits."""
     query.finish()
     while query.foresee():
         pass
+
+
+def _rest(query: QueryState) -> None:
+    """The same of one that others may open as copies of."""
+    _finish(query)
     query.drain()
     kept = query.kept_original()
     assert kept is not None
