@@ -17,7 +17,7 @@ from haystream.ranking.policies import POLICIES
 from haystream.ranking.prior_rankings import PriorRankings
 from haystream.ranking.prospects import Prospects
 from haystream.ranking.ranked import Estimate, RankedItem
-from haystream.ranking.reasons import Reasons
+from haystream.ranking.reasons import SETS_FORESEEN, Reasons
 from haystream.ranking.set_ranking import SetRanking
 from haystream.ranking.tournament import TERMS
 from haystream.ranking.unscreened import Unscreened
@@ -136,7 +136,7 @@ class Queue:
                 return True
             leading = self._ranking.foresee(engine, common, top)
             if len(leading):
-                self._reasons.prepare(engine, leading.tolist())
+                self._reasons.prepare(engine, leading[:SETS_FORESEEN].tolist())
                 return True
         return False
 

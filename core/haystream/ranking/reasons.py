@@ -28,6 +28,10 @@ SETS_KEPT = 128
 """Of so many sets reasons are kept: who is among the first now and then need not be looked at each time."""
 
 
+SETS_FORESEEN = 64
+"""Of so many of the sets that are foreseen to lead reasons are read ahead of time: a millisecond or two."""
+
+
 class _Largest(NamedTuple):
     """The largest shares of a set, largest first, and the shift of the common mean that they were read at.
 
@@ -61,18 +65,19 @@ class Reasons:
     def of(self, engine: Engine, sets: Sequence[int]) -> list[tuple[Share, ...]]:
         """The largest shares of each set, largest first."""
         shift = self.prepare(engine, sets)
-        return self._named(engine, [self._known[which] for which in sets], shift) if sets else []
-
-    def prepare(self, engine: Engine, sets: Sequence[int]) -> float:
-        """Have the largest shares of each set at hand; return the shift of the common mean that they are of."""
-        shift = engine.readings.known_common().mean_shift
-        new = [which for which in sets if not self._holds(which, shift)]
-        if new:
-            self._known.update(zip(new, self._read(engine, new, shift), strict=True))
         for which in sets:
             self._known[which] = self._known.pop(which)  # the last to be let go
         for which in list(self._known)[: -max(SETS_KEPT, len(sets))]:
             del self._known[which]
+        return self._named(engine, [self._known[which] for which in sets], shift) if sets else []
+
+    def prepare(self, engine: Engine, sets: Sequence[int]) -> float:
+        """Have the largest shares of each set at hand when they are asked for next, beside those that were; return
+        the shift of the common mean that they are of."""
+        shift = engine.readings.known_common().mean_shift
+        new = [which for which in sets if not self._holds(which, shift)]
+        if new:
+            self._known.update(zip(new, self._read(engine, new, shift), strict=True))
         return shift
 
     def _read(self, engine: Engine, sets: Sequence[int], shift: float) -> list[_Largest]:
