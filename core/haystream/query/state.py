@@ -433,20 +433,21 @@ class QueryState:
         """Whether the next `tend` solves: drift waits to be undone, and nothing else comes first."""
         return not self.behind and not self._queue.late and self._engine.waiting and not self._tells
 
-    def foresee(self) -> bool:
+    def foresee(self, *, fully: bool = True) -> bool:
         """Do a part of what the next verdict will ask for, a millisecond or two; True if there is more to do.
 
-        Nothing that is read moves by more than the tolerance. When all is done the query rests (`watchers`).
+        Nothing that is read moves by more than the tolerance. The query rests meanwhile (`watchers`). If not
+        `fully`, what takes about as long as it saves is left, which is for whoever has the time.
         """
         if self.settings.status != Status.OPEN or self.behind:
             return False
         if self._waits:
             self.tend()
             return True
-        more = self._queue.foresee(self._engine, self.settings.top)
-        if not more:
-            self._rest()
-        return more
+        if self._queue.prepare(self._engine, self.settings.top):
+            return True
+        self._rest()
+        return fully and self._queue.foresee(self._engine, self.settings.top)
 
     @property
     def tended(self) -> bool:

@@ -118,27 +118,39 @@ class Queue:
         """Score some of the sets that wait since what all share moved, a millisecond or two."""
         self._ranking.make_up()
 
-    def foresee(self, engine: Engine, top: int) -> bool:
-        """Do a part of what the next verdict will ask for, if it is on the best item; True if there is more to do.
+    def prepare(self, engine: Engine, top: int) -> bool:
+        """Make a part of the rankings by the prior that the next verdict will ask for, if it is on the best item
+        and takes the base rate to another of its steps; True if there is more to make.
 
-        That is what the engine has to do then; the ranking by the prior, where a verdict would take the base rate
-        to another of its steps, what the query's own best sets score there, and the reasons of who will lead. The
-        first `top` items are known then, too, so that news can be compared with them.
+        The first `top` items are known then, too, so that news can be compared with them.
         """
-        best, prior, policy = self.first(top), self._ranking.prior, self._ranking.policy
-        if prior is None or not best:
+        edge, prior, policy = self._best_edge(top), self._ranking.prior, self._ranking.policy
+        if prior is None or edge is None:
             return False
-        edge = self._collection.sets.edges(best[0][1])[0]
+        return any(prior.prepare(policy, common) for common in engine.readings.rounded_after(edge))
+
+    def foresee(self, engine: Engine, top: int) -> bool:
+        """Do a part of what else that verdict would take time for; True if there is more to do.
+
+        That is what the engine has to do then; and, at the steps that it may lead to, what the query's own best
+        sets score, and the reasons of who will lead.
+        """
+        edge = self._best_edge(top)
+        if edge is None or self._ranking.prior is None:
+            return False
         if engine.foresee(edge):
             return True
         for common in engine.readings.rounded_after(edge):
-            if prior.prepare(policy, common):
-                return True
             leading = self._ranking.foresee(engine, common, top)
             if len(leading):
                 self._reasons.prepare(engine, leading[:SETS_FORESEEN].tolist())
                 return True
         return False
+
+    def _best_edge(self, top: int) -> int | None:
+        """An edge of the best item, if there is one."""
+        best = self.first(top)
+        return self._collection.sets.edges(best[0][1])[0] if best else None
 
     def forget_foreseen(self) -> None:
         """Keep nothing of what `foresee` did but what all queries share."""

@@ -437,10 +437,16 @@ class QueryOwner:
     async def _tend(self) -> None:
         """Undo drift of the posterior for as long as nobody waits; the next batch saves what it changed, or a later
         save of that alone."""
+        while await self._tend_once() and await self._tending.until_quiet(self.mailbox):
+            pass
+
+    async def _tend_once(self) -> bool:
+        """Do so until nothing is left to do, or the mailbox is due; True if the query stays in memory then, and
+        there may be more to do later."""
         ABOUT.set(self.query_id)
         loaded, follower = self.loaded, self._opening.follower
         if loaded is None or follower is None:
-            return
+            return False
         state = loaded.state
         unfinished = state.unfinished or loaded.owed
         try:
@@ -449,9 +455,9 @@ class QueryOwner:
         except (Broken, QueryFailed, ShortOfMemory) as trouble:
             self._trouble = trouble  # the mailbox deals with it: here is what holds the state
             self.mailbox.poke()
-            return
+            return False
         if not done:
-            return
+            return False
         self._troubles.tending_went_well()
         if (unfinished or state.tended) and not loaded.finished:
             self._have_saved(loaded, soon=unfinished or offers_others(loaded))
@@ -459,6 +465,8 @@ class QueryOwner:
         follower.originals.make_ahead(state)
         if not (self._stays(loaded) or loaded.finished or self._troubles.suspect or self.mailbox.due):
             self._let_go(Away.of(state.settings, loaded.revision, loaded.cursor))
+            return False
+        return True
 
     def _have_saved(self, loaded: Loaded, *, soon: bool) -> None:
         """Have what was made with estimates, or late, or was told of when nobody waited, saved and published once

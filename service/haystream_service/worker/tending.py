@@ -37,12 +37,22 @@ class Tending:
         self._clock = clock
         self._solves = FEWEST
         self._began = float("-inf")
+        self._busy = False
+
+    async def until_quiet(self, mailbox: Mailbox[Any]) -> bool:
+        """Wait until no batch has come for RECENT_SECONDS, if some did: then there is time to foresee more, with
+        `until_due` (True); there is none where nothing was left out, or the mailbox is due."""
+        if self._busy:
+            await mailbox.until_due(RECENT_SECONDS)
+        return self._busy and not mailbox.due
 
     async def until_due(self, state: QueryState, exclusive: Exclusive, mailbox: Mailbox[Any]) -> bool:
-        """Tend until nothing is left to do (True), or the mailbox is due."""
+        """Tend until nothing is left to do (True), or the mailbox is due. Where batches come one after the other,
+        no more is foreseen than takes little time."""
         before, self._began = self._began, self._clock.monotonic()
         while not mailbox.due:
             busy = max(self._began - before, self._clock.monotonic() - self._began) < RECENT_SECONDS
+            self._busy = busy
             # Longer turns do more in as much time. In a thread they hold up nobody: where a graph grew at once, or
             # batches come one after the other and leave much to do.
             in_thread = state.unfinished or (busy and state.participants_left > FEW_PARTICIPANTS)
@@ -73,7 +83,7 @@ class Tending:
         if mailbox.due:  # since it began to wait for its turn
             return True, 0.0
         began, solves = self._clock.monotonic(), state.drifts
-        more = state.tend(self._solves, stop=exclusive.wanted) or state.foresee()
+        more = state.tend(self._solves, stop=exclusive.wanted) or state.foresee(fully=not rests)
         took = self._clock.monotonic() - began
         all_of_them = state.drifts and not exclusive.wanted[0]
         if solves and (all_of_them or took > wanted):
