@@ -48,6 +48,8 @@ class Drifted:
         self.turns: list[int] = []
         self.told: list[int] = []
         """After how many turns readers were told of them."""
+        self.foreseen: list[bool] = []
+        """Whether fully, each time that it was asked to foresee."""
         self.after_turn: Callable[[], None] = lambda: None
         self._clock = clock
         self._left = solves
@@ -69,7 +71,8 @@ class Drifted:
     def drifts(self) -> bool:
         return self._left > 0
 
-    def foresee(self) -> bool:
+    def foresee(self, *, fully: bool) -> bool:
+        self.foreseen.append(fully)
         return False
 
     def tell(self) -> None:
@@ -143,6 +146,51 @@ async def test_readers_are_told_of_a_turn_before_a_rest_and_later_else_or_where_
     at_work = await told(10_000)
     assert len(at_work) > 1
     assert at_work == [turn for turn, seconds in enumerate(mailbox.rests, start=1) if seconds]
+
+
+async def test_all_is_foreseen_in_a_pause_and_little_where_batches_come_one_after_the_other() -> None:
+    clock = Hands()
+    mailbox, tending, exclusive = Restful(clock), Tending("q", clock), Exclusive()
+
+    async def foreseen() -> list[bool]:
+        state = Drifted(clock, solves=1, seconds=1e-5)
+        assert await tending.until_due(state, exclusive, mailbox)  # type: ignore[arg-type]
+        return state.foreseen
+
+    assert await foreseen() == [True]  # the first batch
+    assert not await tending.until_quiet(mailbox)
+    clock.seconds += RECENT_SECONDS / 10
+    assert await foreseen() == [False]
+    assert await tending.until_quiet(mailbox)
+    assert mailbox.rests[-1] == RECENT_SECONDS
+    assert await foreseen() == [True]
+    assert not await tending.until_quiet(mailbox)
+
+
+async def test_a_batch_that_comes_ends_the_wait_for_a_pause() -> None:
+    clock, handled, pauses = Hands(), list[int](), list[bool]()
+    tending, came, rested = Tending("q", clock), asyncio.Event(), asyncio.Event()
+    for _ in range(2):
+        state = Drifted(clock, solves=1, seconds=1e-5)
+        assert await tending.until_due(state, Exclusive(), Restful(clock))  # type: ignore[arg-type]
+
+    async def handle(batch: list[int]) -> None:
+        handled.extend(batch)
+        came.set()
+
+    async def rest() -> None:
+        pauses.append(await tending.until_quiet(mailbox))
+        if len(pauses) == 2:
+            rested.set()
+
+    mailbox = Mailbox(handle, max_batch=1, on_bug=pytest.fail, rest=rest)
+    mailbox.post(1)
+    await came.wait()
+    await asyncio.sleep(0.0)  # it waits for a pause
+    mailbox.post(2)
+    await rested.wait()
+    assert handled == [1, 2]
+    assert pauses == [False, True]
 
 
 async def test_it_is_in_a_thread_where_growth_or_batches_one_after_the_other_leave_much_to_do() -> None:
@@ -250,7 +298,7 @@ async def test_what_else_is_done_in_a_turn_says_nothing_about_solves() -> None:
     mailbox = Restful(clock)
     state, tending = Drifted(clock, solves=0, seconds=1e-3), Tending("q", clock)
     looks = iter([True] * 50)
-    state.foresee = lambda: next(looks, False)  # type: ignore[method-assign]
+    state.foresee = lambda *, fully: next(looks, False)  # type: ignore[method-assign]
     assert await tending.until_due(state, Exclusive(), mailbox)  # type: ignore[arg-type]
     few = Drifted(clock, solves=FEWEST // 2, seconds=1e-6)  # as a verdict leaves them
     for _ in range(20):
