@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import numpy as np
 import pytest
+from support.late import late_sets
 from support.seeds import seeds
 
 from haystream.engines.local import LocalEngine
@@ -14,13 +16,12 @@ from haystream.events import Action, Event, Item, LeaseFact, Outcome, Policy, Pr
 from haystream.fold import State, step
 from haystream.memory.arrays import Ints
 from haystream.query.state import QueryState
-from haystream.ranking import set_ranking
 from haystream.ranking.foreseen import MOST_FORESEEN, Foreseen
 from haystream.ranking.set_ranking import SetRanking
 
 ITEMS, PEOPLE, EVENTS, FIRST = 1200, 900, 80, 5
 
-late = mock.patch.multiple(set_ranking, AT_ONCE=0, CANDIDATES=800, LATE_AT_ONCE=64, MADE_AT_ONCE=0)
+late = partial(late_sets, candidates=800)
 
 SETTINGS = [
     Query("q", top=FIRST),
@@ -89,7 +90,7 @@ def test_whoever_foresees_scores_the_same(settings: Query, seed: int) -> None:
     rng, taken = np.random.default_rng(seed), Taken()
     (state, query), (other_state, other) = begun(settings), begun(settings)
     same_reference = mock.patch.object(LocalEngine, "foresee", return_value=False)
-    with late, same_reference, mock.patch.object(SetRanking, "_take_foreseen", lambda *given: taken(*given)):
+    with late(), same_reference, mock.patch.object(SetRanking, "_take_foreseen", lambda *given: taken(*given)):
         for number in range(EVENTS):
             offered = query.ranking().items[0].item_id
             if rng.random() < 0.8:
@@ -133,14 +134,14 @@ def foreseeing() -> QueryState:
 
 
 def test_it_foresees_where_either_verdict_leads_and_no_more() -> None:
-    with late:
+    with late():
         query = foreseeing()
         assert 1 <= len(query.queue._ranking._foreseen) <= MOST_FORESEEN
         assert not query.foresee()
 
 
 def test_what_is_foreseen_is_dropped_where_scores_are_made_anew_or_memory_is_given_up() -> None:
-    with late:
+    with late():
         query = foreseeing()
         query.apply_settings(replace(query.settings, policy=Policy("greedy")))
         assert not query.queue._ranking._foreseen

@@ -1,19 +1,19 @@
 """Where the learned base rate goes a step on, what is not among the best is scored when nobody waits."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from unittest import mock
 
 import numpy as np
 import pytest
 from support.histories import MODELS, item
+from support.late import late_sets
 
 from haystream.engines.local.solves.budget import PROMISE
 from haystream.events import Item, ModelName, Outcome, Policy, Query, Verdict, Withdrawal
 from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState
-from haystream.ranking import set_ranking
 
 ITEMS, PEOPLE, VERDICTS, FIRST = 1200, 150, 60, 5
 
@@ -48,7 +48,7 @@ def close(some: tuple[float, float], others: tuple[float, float], share: float) 
     return bool(np.allclose(some, others, rtol=share, atol=0.0))
 
 
-late = mock.patch.multiple(set_ranking, AT_ONCE=0, CANDIDATES=200, LATE_AT_ONCE=64, MADE_AT_ONCE=0)
+late = partial(late_sets, candidates=200)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.9])
@@ -61,7 +61,7 @@ def test_a_late_query_offers_the_same_and_knows_about_as_much(share: float, rest
         step(other, verdict)
         expected = remaining(at_once)
         step(state, verdict)
-        with late:
+        with late():
             here = remaining(query)
             assert query.queue.first(FIRST) == at_once.queue.first(FIRST)
             waited += query.queue.late
@@ -78,7 +78,7 @@ def test_when_there_was_time_it_is_as_one_that_never_was_late() -> None:
     other, at_once = begun()
     for verdict in verdicts(0.5):
         step(state, verdict)
-        with late:
+        with late():
             query.ranking()
         step(other, verdict)
         at_once.ranking()
@@ -95,7 +95,7 @@ def test_when_there_was_time_it_is_as_one_that_never_was_late() -> None:
 
 def test_whoever_asks_for_all_items_has_them_scored() -> None:
     state, query = begun()
-    with late:
+    with late():
         for verdict in verdicts(0.9):
             step(state, verdict)
             query.ranking()
@@ -109,7 +109,7 @@ def test_whoever_asks_for_all_items_has_them_scored() -> None:
 
 def test_a_ranking_that_was_made_with_late_sets_is_to_be_published_again() -> None:
     state, query = begun()
-    with late:
+    with late():
         for verdict in verdicts(0.9):
             query.ranking()
             query.finish()
@@ -126,12 +126,12 @@ def test_a_ranking_that_was_made_with_late_sets_is_to_be_published_again() -> No
 
 def test_a_policy_whose_scores_move_by_chance_counts_all_that_rested_once() -> None:
     state, query = begun()
-    with late:
+    with late():
         for verdict in verdicts(0.3):
             step(state, verdict)
             query.ranking()
             query.finish()
-        assert query.queue._ranking._rest_terms.any()
+        assert query.queue._ranking._rest.terms.any()
         before, settings = remaining(query), replace(query.settings, policy=Policy("bayes-ucb"))
         assert query.apply_settings(settings)
         assert close(remaining(query), before, 1e-3)
@@ -144,7 +144,7 @@ def test_what_outcomes_leave_open_is_never_less_than_nothing_however_far_it_is_m
     query.finish()
     for verdict in verdicts(0.0)[:28]:
         step(state, verdict)
-    with late:
+    with late():
         variance = query.ranking().expected_remaining.sd ** 2
         assert query.queue.late
     assert variance >= query.engine.readings.remaining_variance()

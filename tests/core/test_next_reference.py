@@ -71,7 +71,7 @@ def test_whoever_foresees_reads_the_same_and_less_often_waits_for_a_reference(se
         while query.foresee():
             pass
         shift = local(query).readings.known_common().mean_shift
-        assert abs(shift - local(query)._reference) <= COMMON_SHIFT
+        assert abs(shift - local(query).readings.reference) <= COMMON_SHIFT
         item = query.ranking().items[0].item_id if rng.random() < 0.7 else f"i{rng.integers(ITEMS)}"
         outcome = Outcome.RELEVANT if rng.random() < 0.2 else Outcome.IRRELEVANT
         news = Verdict(f"v{number}", "q", item, "ann", outcome, number)

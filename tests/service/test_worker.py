@@ -22,7 +22,7 @@ from haystream.models import DEFAULT_PRIORS
 from haystream.posterior.rows import Changes
 from haystream.posterior.tables import laid_over, settled_inverse
 from haystream.query.state import QueryState
-from haystream.ranking import set_ranking
+from haystream.ranking import set_ranking, unowned
 from haystream.ranking.tournament import Tournament
 from haystream.scope import Scope
 from haystream_service.store.base import HISTORY, StoreDamaged
@@ -625,8 +625,9 @@ async def test_rows_that_tending_moved_are_saved_with_a_verdict_now_and_then(
 async def test_who_was_late_and_leads_is_published_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of the common mean has those scored that are foreseen to lead: here always the wrong ones."""
     monkeypatch.setattr(Tournament, "foreseen", _upside_down)
-    for name, value in (("AT_ONCE", 0), ("CANDIDATES", 20), ("LATE_AT_ONCE", 64), ("MADE_AT_ONCE", 0)):
+    for name, value in (("AT_ONCE", 0), ("CANDIDATES", 20), ("LATE_AT_ONCE", 64)):
         monkeypatch.setattr(set_ranking, name, value)
+    monkeypatch.setattr(unowned, "MADE_AT_ONCE", 0)
     process = await world.process(totals_seconds=1000.0)
     ring = [Item(f"r{n}", "default", f"p{n}", (f"p{(n + 1) % 100}",)) for n in range(100)]
     world.say(Query("q", top=5), *ring)

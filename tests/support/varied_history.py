@@ -12,14 +12,15 @@ from haystream.fold import State, step
 from haystream.models import DEFAULT_PRIORS
 from haystream.query.state import QueryState
 from haystream.query.watchers import Watchers
-from haystream.ranking import prior_rankings, set_ranking
+from haystream.ranking import prior_rankings, set_ranking, unowned
 from haystream.ranking.policies import POLICIES
 from haystream.report import report
 from haystream.warm import warm
 
 PEOPLE, AT_FIRST, EVENTS = 150, 500, 150
 small = (  # so that it goes the ways of a large graph, too
-    mock.patch.multiple(set_ranking, CANDIDATES=6, LATE_AT_ONCE=11, THIN_OUT_EVERY=2, AT_ONCE=8, MADE_AT_ONCE=8),
+    mock.patch.multiple(set_ranking, CANDIDATES=6, LATE_AT_ONCE=11, THIN_OUT_EVERY=2, AT_ONCE=8),
+    mock.patch.multiple(unowned, MADE_AT_ONCE=8),
     mock.patch.multiple(prior_rankings, MADE_AT_ONCE=8),
 )
 

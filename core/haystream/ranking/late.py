@@ -8,14 +8,9 @@ its variance to first order.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-
-from haystream.memory.arrays import Floats
 from haystream.models.common import Common
-from haystream.ranking.prior_rankings import PriorRanking
-from haystream.ranking.tournament import TERMS
 
 AT_ONCE = 2048
 """So many sets are scored at once in any case: to choose among so few saves little."""
@@ -34,13 +29,7 @@ class LateSets:
 
     common: Common
     """By which they are scored."""
-    base: PriorRanking | None = None
-    """The ranking by the prior, once it is made."""
     known_above: float = -math.inf
     """Whoever scores so much is in the ranking already."""
     made: int = 0
     """The number of the first set that is not looked at yet."""
-    owned_terms: Floats = field(default_factory=lambda: np.zeros(TERMS))
-    """What the prior says that the query's own ones before that add to the totals."""
-    rest_terms: Floats = field(default_factory=lambda: np.zeros(TERMS))
-    """What those of them add that stay without an entry."""

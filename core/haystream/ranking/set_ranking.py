@@ -25,17 +25,12 @@ from haystream.ranking.first import First
 from haystream.ranking.foreseen import MOST_FORESEEN, Foreseen
 from haystream.ranking.late import AT_ONCE, CANDIDATES, LATE_AT_ONCE, LateSets
 from haystream.ranking.own_sets import DUE, LATE, NOTHING, OwnSets, sets_on
-from haystream.ranking.prior_rankings import (
-    MADE_AT_ONCE,
-    NO_LEADERS,
-    Glimpse,
-    Leaders,
-    PriorRanking,
-    PriorRankings,
-)
+from haystream.ranking.prior_rankings import NO_LEADERS, Leaders, PriorRankings
+from haystream.ranking.rest import Rest
 from haystream.ranking.scorer import Scorer
 from haystream.ranking.set_scores import moved_on
 from haystream.ranking.tournament import TERMS, Tournament, ties_of
+from haystream.ranking.unowned import Unowned
 
 THIN_OUT_EVERY = 64
 """Where entries cannot be made rest, it is tried again after so many scorings: it takes a millisecond or two."""
@@ -57,8 +52,8 @@ class SetRanking:
     def __init__(self, collection: Collection, policy: Policy, prior: PriorRankings | None) -> None:
         """`prior`: as which the engine began, then a `LocalEngine`; without it every set is the query's own."""
         self._collection = collection
-        self.prior = prior
-        """What ranks the sets that are not own; None where all are."""
+        self._unowned = Unowned(prior) if prior else None
+        """The sets that are not own; None where all are."""
         none = np.zeros(0, np.int64), np.zeros(0, np.uint64)
         self.own = OwnSets(collection.sets, *((prior.left, prior.tie) if prior else none))
         self._scorer = Scorer(collection, self.own, policy)
@@ -66,16 +61,7 @@ class SetRanking:
         """Sets that have become own since the last `rescore`."""
         self._entered: list[Ints] = []
         """Sets of the rest that have got entries since, as something was counted of them."""
-        self._base: PriorRanking | Glimpse | None = None
-        """The ranking of all that is not owned."""
-        self._owned_terms: Floats = np.zeros(TERMS)
-        """What it says of sets that are owned."""
-        self._rest_terms: Floats = np.zeros(TERMS)
-        """What the rest adds to the totals."""
-        self._rest_common: Common | None = None
-        """The common quantities at which that was exact."""
-        self._rest_moved: Floats = np.zeros(TERMS)
-        """How far it has been moved on since (`set_scores.moved_on`)."""
+        self._rest = Rest()
         self._least = -math.inf
         """The rest scores less than that."""
         self._thin_in = 0
@@ -94,6 +80,11 @@ class SetRanking:
     def policy(self) -> Policy:
         """By which sets are scored."""
         return self._scorer.policy
+
+    @property
+    def prior(self) -> PriorRankings | None:
+        """What ranks the sets that are not own; None where all are."""
+        return self._unowned.prior if self._unowned else None
 
     def use(self, policy: Policy) -> None:
         """Score by another policy from the next `rescore` on."""
@@ -128,14 +119,14 @@ class SetRanking:
         self.own.enter_all()
         self._tournament = Tournament()
         self._tournament.resize(self.own.entries, self.own.ties)
-        self._rest_terms = self._rest_moved = np.zeros(TERMS)
-        self._rest_common, self._entered = None, []
+        self._rest.begin(None)
+        self._entered = []
         self._leave_prior()
 
     def _leave_prior(self) -> None:
         """Have every set as the query's own."""
         self.own.own_all()
-        self.prior, self._base, self._owned_terms, self._new = None, None, np.zeros(TERMS), []
+        self._unowned, self._new = None, []
 
     @property
     def _scores(self) -> Floats:
@@ -154,7 +145,7 @@ class SetRanking:
         lost = isinstance(engine, LocalEngine) and engine.readings.before.lost
         if own.keeps_rest and by_chance:
             self._enter_all()
-        elif self.prior is not None and lost:
+        elif self._unowned and lost:
             self._leave_prior()
         own.known = len(self._collection.sets)
         rest, known = self._mark(edges)
@@ -174,7 +165,7 @@ class SetRanking:
             if moved:  # who was foreseen to lead may score less than that
                 scores = self._finite_scores()
                 self._least = min(self._least, _last_of(scores, min(CANDIDATES // 4, len(scores))))
-            self._count_new()
+            self._own_new()
         self._new, self._entered = [], []
         if isinstance(engine, LocalEngine):
             engine.readings.before.forget()
@@ -204,84 +195,68 @@ class SetRanking:
             self._take_from_rest(before)
         self.own.flags.data[due] = 0
         terms, stays = self._score_some(due, rest)
-        self._rest_terms = self._rest_terms + terms[stays].sum(axis=0)
-        if self._late:
-            self._late.rest_terms += terms[stays & (rest < self._late.made)].sum(axis=0)
+        self._rest.add(terms[stays], rest[stays] < self._looked_at)
 
     def _take_from_rest(self, which: Ints) -> None:
         """Take what sets added to the rest's sum out of it, before they are scored again."""
-        late = self._late
-        seen = which < (late.made if late else len(self._collection.sets))
-        gone = self._terms_before(which[seen], seen=True).sum(axis=0)
-        self._rest_terms = self._rest_terms - gone - self._terms_before(which[~seen], seen=False).sum(axis=0)
-        if late:
-            late.rest_terms -= gone
+        looked_at = which < self._looked_at
+        self._rest.take_looked_at(self._terms_before(which[looked_at], self._common))
+        self._rest.take(self._terms_before(which[~looked_at], self._rest.common))
 
     def _score_all(self, common: Common, rest: Ints) -> None:
         """Score all own sets at these common quantities. `rest`: those without an entry that are due."""
-        prior, own = self.prior, self.own
+        own, unowned = self.own, self._unowned
         self._common, self._late, self.first, self._least = common, None, None, -math.inf
-        self._base = prior.at(self.policy, common) if prior is not None else None
-        self._rest_terms, self._rest_moved = np.zeros(TERMS), np.zeros(TERMS)
-        self._rest_common, self._owned_terms = common if own.keeps_rest else None, np.zeros(TERMS)
+        self._rest.begin(common if own.keeps_rest else None)
+        if unowned:
+            unowned.begin(self.policy, common)
         at, rest, self._thin_in = own.all_entries(), own.without_entry(known=rest), 0
         own.flags.data[at] = 0
         for begin in range(0, max(len(rest), 1), CANDIDATES):
             some = rest[begin : begin + CANDIDATES]
             which = own.numbers(at, some)
             terms, stays = self._score_some(at, some, anew=len(at) > 0)
-            self._rest_terms = self._rest_terms + terms[stays].sum(axis=0)
-            if prior is not None and self._base is not None:
-                self._owned_terms = self._owned_terms + self._base.terms(which[which < prior.sets])
+            self._rest.add(terms[stays], some[stays] < self._looked_at)
+            if unowned:
+                unowned.own(which, self._looked_at)
             self._thin_out()  # where nothing had a score all may lead, and room for entries is not given back
             at = NOTHING
 
-    def _count_new(self) -> None:
+    def _own_new(self) -> None:
         """Take what the prior says of sets that have become own out of its totals."""
-        prior, base, late = self.prior, self._base, self._late
-        new = np.concatenate([NOTHING, *self._new])
-        if prior is None or base is None or not len(new):
-            return
-        new = new[new < prior.sets]
-        self._owned_terms = self._owned_terms + base.terms(new)
-        if late:
-            late.owned_terms += base.terms(new[new < late.made])
+        if self._unowned and self._new:
+            self._unowned.own(np.concatenate(self._new), self._looked_at)
 
     def _all_at_once(self, common: Common) -> bool:
         """Whether all own sets are scored at these common quantities before anything is read, and not late."""
         if self._common is None or self._scorer.by_chance:
             return True
-        prior = self.prior
-        soon = prior is None or self._base is None or prior.sets <= MADE_AT_ONCE
-        soon = soon or (prior is not None and prior.made(self.policy, common) is not None)
+        soon = self._unowned is None or self._unowned.soon(self.policy, common)
         return soon and self.own.count <= AT_ONCE
 
     def _take_common(self, common: Common, due: Ints, foreseen: Foreseen | None) -> Ints:
         """Go on to other common quantities; return the places of the entries that are to be scored by them now:
         those that are `due`, and the best, unless they are foreseen. All others are `late`."""
-        before, self._common, prior, own = self._common, common, self.prior, self.own
+        before, self._common, own = self._common, common, self.own
         assert before is not None
-        self._late, self.first = LateSets(common), None
+        self.first = None
+        self._look_again(LateSets(common))
         shift = common.mean_shift - before.mean_shift
         if foreseen and not (foreseen.engine is self._scorer.engine and foreseen.engine.readings.scored_by_one):
             foreseen = None
         best, self._least = (foreseen.at, foreseen.least) if foreseen else self._best_at(shift)
         best, moved = union(best, due), moved_on(shift, common.base_rate)
         leaves = np.zeros(own.entries, np.bool_)
-        if own.keeps_rest and before == self._rest_common:  # else the rest's sum would be of several moments
+        if own.keeps_rest and before == self._rest.common:  # else the rest's sum would be of several moments
             leaves[own.uncounted()] = True
             leaves[best] = False
         left = self._tournament.retire(moved, leaves)
         own.flags.data[own.all_entries()] = LATE
         if own.keeps_rest:
             own.leave(np.flatnonzero(leaves).astype(np.int32))
-        rest = self._rest_terms + left
-        self._rest_terms = rest + rest[-1] * moved
-        self._rest_moved = self._rest_moved + moved
-        if prior is not None and self._base is not None:
-            self._owned_terms = self._owned_terms + self._owned_terms[-1] * moved
-            made = prior.made(self.policy, common)
-            self._base = made or prior.glimpse(self.policy, common, self._base, shift)
+        self._rest.move_on(left, moved)
+        if self._unowned:
+            self._unowned.move_on(self.policy, common, shift, moved)
         return self._take_foreseen(foreseen, due) if foreseen else best
 
     def _take_foreseen(self, foreseen: Foreseen, due: Ints) -> Ints:
@@ -330,36 +305,45 @@ class SetRanking:
 
     def make_up(self) -> None:
         """Score some of the sets that wait since what all share moved, a millisecond or two: see `late`."""
-        late, prior = self._late, self.prior
-        if late is None:
+        late = self._late
+        if late is None or (self._unowned and self._unowned.prepare(self.policy, late.common)):
             return
-        if prior is not None and late.base is None:
-            if prior.prepare(self.policy, late.common):
-                return
-            late.base = prior.at(self.policy, late.common)
         self.forget_foreseen()
         with self._scorer.as_scored():
             self._make_up(late)
             self._thin_out()
 
     def _make_up(self, late: LateSets) -> None:
-        base, own = late.base, self.own
+        own, unowned = self.own, self._unowned
         numbers, late.made = own.next(late.made, LATE_AT_ONCE)
         at = own.places(numbers)
         rest, at = numbers[at == NOWHERE], np.sort(at[at != NOWHERE])
         at = at[own.flags.data[at] == LATE]
         own.flags.data[at] = 0
         terms, stays = self._score_some(at, rest)
-        late.rest_terms += terms[stays].sum(axis=0)
-        self._rest_terms = self._rest_terms - self._terms_before(rest[~stays], seen=False).sum(axis=0)
+        self._rest.keep(terms[stays])
+        self._rest.take(self._terms_before(rest[~stays], self._rest.common))
         whole = late.made == len(self._collection.sets)
-        if base is not None and self.prior is not None:
-            late.owned_terms += base.terms(numbers[numbers < self.prior.sets])
-            if whole:
-                self._base, self._owned_terms, self.first = base, late.owned_terms, None
+        if unowned:
+            unowned.look_at(numbers)
         if whole:
-            self._late, self._rest_terms = None, late.rest_terms
-            self._rest_common, self._rest_moved = late.common, np.zeros(TERMS)
+            self._late = None
+            self._rest.finish(late.common)
+            if unowned:
+                unowned.finish()
+                self.first = None
+
+    def _look_again(self, late: LateSets) -> None:
+        """Have all sets wait for `make_up`."""
+        self._late = late
+        self._rest.look_again()
+        if self._unowned:
+            self._unowned.look_again()
+
+    @property
+    def _looked_at(self) -> int:
+        """Sets with lower numbers do not wait for `make_up`."""
+        return self._late.made if self._late else len(self._collection.sets)
 
     # ---- who leads, and the rest ----
 
@@ -380,7 +364,7 @@ class SetRanking:
             self._least = self._least_of_best()
         score, terms, near = score[entered:], terms[entered:], near[entered:]
         may_lead = ((score >= self._least) | near) & (score > -np.inf)
-        if self._late is not None and self._rest_common != self._common:
+        if self._late is not None and self._rest.common != self._common:
             may_lead |= rest >= self._late.made  # what it adds is known exactly, and the rest's sum is not
         if may_lead.any():
             at = own.enter(rest[may_lead])
@@ -389,16 +373,13 @@ class SetRanking:
             self._tournament.set(at, score[may_lead], terms[may_lead], own.ties)
         return terms, ~may_lead
 
-    def _terms_before(self, which: Ints, *, seen: bool) -> Floats:
-        """What sets add to the rest's sum, of which they were before the last `settle`, shape (k, TERMS).
-
-        `seen`: they have been scored since what all share moved (`late`).
-        """
-        engine, common = self._scorer.engine, self._common if seen else self._rest_common
+    def _terms_before(self, which: Ints, common: Common | None) -> Floats:
+        """What sets of the rest added to its sum at these common quantities, of which they were before the last
+        `settle`, shape (k, TERMS)."""
+        engine = self._scorer.engine
         if not len(which) or common is None or not isinstance(engine, LocalEngine):
             return np.zeros((0, TERMS))
-        terms = self._scorer.terms_before(which, common, engine)
-        return terms if seen else terms + terms[:, -1:] * self._rest_moved
+        return self._scorer.terms_before(which, common, engine)
 
     def _forget_first(self, which: Ints, score: Floats) -> None:
         if self.first and self.first.changes_with(which, score):
@@ -438,7 +419,7 @@ class SetRanking:
         self._least = max(self._least, self._least_of_best())
         at = own.uncounted()
         at = at[(own.flags.data[at] == 0) & (self._scores[at] < self._least)]
-        if self._late and self._rest_common != self._common:
+        if self._late and self._rest.common != self._common:
             at = at[own.numbers(at) < self._late.made]  # the sum of the others is as it was
         self._score_some(at[own.near.data[at] != 0], NOTHING)
         at = at[(own.near.data[at] == 0) & (self._scores[at] < self._least)]
@@ -447,11 +428,8 @@ class SetRanking:
             self._thin_in = THIN_OUT_EVERY
 
     def _make_rest(self, at: Ints) -> None:
-        own, late = self.own, self._late
-        terms, which = self._tournament.places.terms[at], own.numbers(at)
-        self._rest_terms = self._rest_terms + terms.sum(axis=0)
-        if late:
-            late.rest_terms += terms[which < late.made].sum(axis=0)
+        own = self.own
+        self._rest.add(self._tournament.places.terms[at], own.numbers(at) < self._looked_at)
         self._tournament.set(at, np.full(len(at), -np.inf), np.zeros((len(at), TERMS)), own.ties)
         own.leave(at)
 
@@ -465,15 +443,15 @@ class SetRanking:
     def _look_through_rest(self) -> None:
         """Begin to give entries to those of the rest that may lead (`make_up`)."""
         assert self._common is not None
-        self._late = LateSets(self._common, known_above=self._least)
+        self._look_again(LateSets(self._common, known_above=self._least))
         self._least = -math.inf
 
     # ---- reading ----
 
     def totals(self) -> Floats:
         """The sum of all sets' terms (`set_scores`), shape (TERMS,)."""
-        totals = self._tournament.totals() + self._rest_terms
-        return totals if self._base is None else totals + (self._base.totals - self._owned_terms)
+        totals = self._tournament.totals() + self._rest.terms
+        return totals + self._unowned.totals if self._unowned else totals
 
     def unscreened(self) -> tuple[Ints, Longs]:
         """Sets, and how many items without a verdict they stand for, shape (k,) each: all that are own for their
@@ -507,7 +485,7 @@ class SetRanking:
         while self.late and (most is None or most > CANDIDATES // 4):
             self.make_up()
         most = len(self._collection.sets) if most is None else most
-        own, base = self._led(most), self._base
+        own, base = self._led(most), self._unowned.ranking if self._unowned else None
         if base is None:
             by_prior, bound = NO_LEADERS, -math.inf
         else:

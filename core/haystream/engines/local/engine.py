@@ -141,16 +141,13 @@ class LocalEngine:
 
     def _reckon_shift(self) -> None:
         shift = self.readings.known_common().mean_shift
-        if abs(shift - self._reference) > COMMON_SHIFT:
+        if abs(shift - self.readings.reference) > COMMON_SHIFT:
             self._refer(shift)
-
-    @property
-    def _reference(self) -> float:
-        return self._columns.state.people.reference.item()
 
     def _refer(self, shift: float) -> None:
         """Take another reference for the common mean."""
-        state, move, everybody = self._columns.state, abs(shift - self._reference), self._columns.participants
+        state, everybody = self._columns.state, self._columns.participants
+        move = abs(shift - self.readings.reference)
         self._columns.fill_out()
         refer(state, self.readings.concentrations.screened, everybody, shift)
         push_unpushed(state, state.tolerances.sides)
@@ -163,8 +160,8 @@ class LocalEngine:
         """Take the reference that a verdict on an item of the edge would take else; True if there is another one
         now, so that `tend` has something to do."""
         readings = self.readings
-        shift = next_reference(self._reference, readings.known_common().mean_shift, readings.shifts_after(edge))
-        if shift == self._reference:
+        shift = next_reference(readings.reference, readings.known_common().mean_shift, readings.shifts_after(edge))
+        if shift == readings.reference:
             return False
         self._refer(shift)
         readings.check_solves()

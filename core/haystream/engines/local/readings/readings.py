@@ -202,13 +202,13 @@ class LocalReadings:
         return self._known
 
     @property
-    def _reference(self) -> float:
-        """Δ₀."""
+    def reference(self) -> float:
+        """Δ₀, the common mean that everybody's right-hand side is taken at."""
         return self._columns.state.people.reference.item()
 
     def _border(self, weight: float) -> float:
         """Side MEAN's border with the prior's pull, Σ w (d − Δ₀)(1 − β̃ᵀx₂) − k Δ₀: (Δ − Δ₀) / v_M. `weight`: k."""
-        return float(self._columns.state.sums.border[MEAN]) - weight * self._reference
+        return float(self._columns.state.sums.border[MEAN]) - weight * self.reference
 
     def rounded_common(self) -> Common:
         """What all share, as `scoring` takes it: rounded."""
@@ -257,7 +257,7 @@ class LocalReadings:
 
     def discrepancy(self) -> float:
         """q = (Σ w (d − Δ₀)² + k Δ₀² − bᵀx − what the common mean explains beyond the reference) / σ²."""
-        common, sums, reference = self.known_common(), self._columns.state.sums, self._reference
+        common, sums, reference = self.known_common(), self._columns.state.sums, self.reference
         weight = self._model.common_weight
         explained = float(sums.form[MEAN]) + self._border(weight) * (common.mean_shift - reference)
         return max(float(sums.data[SQUARE]) + weight * reference * reference - explained, 0.0) / common.scale
@@ -309,7 +309,7 @@ class LocalReadings:
         largest = LargestShares(
             np.empty(sets + 1, np.int64), np.empty(sets * most, np.int32), np.empty(sets * most)
         )
-        shift = self.known_common().mean_shift - self._reference
+        shift = self.known_common().mean_shift - self.reference
         collect_largest(self._columns.state, screened, start, edges, shift, most, largest)
         self.check_solves()
         found = largest.start[-1]
@@ -322,4 +322,4 @@ class LocalReadings:
         weight = of.weight[edges]
         none = np.full_like(weight, np.nan)
         deviation = np.divide(of.coefficient[MEAN, edges], weight, out=none, where=weight != 0.0)
-        return np.asarray(self._reference + deviation)
+        return np.asarray(self.reference + deviation)
