@@ -197,7 +197,8 @@ async def test_a_log_that_is_gone_when_a_worker_starts_ends_it_once_however_many
     with pytest.raises(ServerUnavailable):
         await asyncio.to_thread(worker.start)
     heads = await pipeline.store.read_heads(sorted(await pipeline.store.query_ids()))
-    assert {head.position.cursor for head in heads if head is not None} == {0}
+    there = await pipeline.store.entry_count("default")  # its items may be read again before it ends
+    assert {head.position.cursor <= there for head in heads if head is not None} == {True}
     await asyncio.to_thread(worker.start)
     await pipeline.assert_is_the_fold([*BEFORE, *more])
 
