@@ -23,6 +23,8 @@ STOP_SECONDS = 8.0
 """For leaving the groups and closing connections, above `drain_seconds`. k8s' grace period has room for it."""
 ABANDON_SECONDS = 2.0
 """Of these, for noting in the store what was broken off."""
+SAY_SECONDS = 3.0
+"""And for saying there what is to be read again."""
 
 T = TypeVar("T")
 
@@ -117,6 +119,9 @@ def _take_no_more(app: faust.App) -> None:
 
 async def abandon(worker: Worker) -> None:
     """Break off what is in hand. To be done before Kafka is left, which may take all the time that there is."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SAY_SECONDS):
+            await worker.written.said()
     with suppress(TimeoutError):
         async with asyncio.timeout(ABANDON_SECONDS):
             await worker.abandon()

@@ -39,6 +39,8 @@ class Written:
         self._counts: dict[str, int] = {}
         """By partition, how often anything else was written for it, as far as this process knows."""
         self._gone = ""
+        self._reading_again = asyncio.Lock()
+        """Held while it is said that items are to be read again."""
         self.history = NONE_SAID
         """The store's, when this process began; a number that says nothing."""
 
@@ -60,9 +62,19 @@ class Written:
 
         All of them, whoever owns them: each would end the process that loads it once more.
         """
-        await self._retry(self._read_items_again, until_mended=True)
-        await self._retry(partial(self._lower_cursors, collection), until_mended=True)
-        await self._retry(self.end)
+        async with self._reading_again:
+            await self._retry(self._read_items_again, until_mended=True)
+            await self._retry(partial(self._lower_cursors, collection), until_mended=True)
+            await self._retry(self.end)
+
+    async def said(self) -> None:
+        """Return when all is said of what is to be read again.
+
+        Half of it ends this process, which sees within a second that less is noted than it had noted: then its heir
+        would find the cursors as they were, and end once more.
+        """
+        async with self._reading_again:
+            return
 
     async def _lower_cursors(self, collection: str) -> None:
         entries = await self._store.entry_count(collection)
