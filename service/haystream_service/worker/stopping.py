@@ -121,7 +121,7 @@ async def abandon(worker: Worker) -> None:
     """Break off what is in hand. To be done before Kafka is left, which may take all the time that there is."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SAY_SECONDS):
-            await worker.written.said()
+            await worker.written.until_said()
     with suppress(TimeoutError):
         async with asyncio.timeout(ABANDON_SECONDS):
             await worker.abandon()

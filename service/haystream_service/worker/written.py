@@ -67,7 +67,7 @@ class Written:
             await self._retry(partial(self._lower_cursors, collection), until_mended=True)
             await self._retry(self.end)
 
-    async def said(self) -> None:
+    async def until_said(self) -> None:
         """Return when all is said of what is to be read again.
 
         Half of it ends this process, which sees within a second that less is noted than it had noted: then its heir
