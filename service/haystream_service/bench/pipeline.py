@@ -7,8 +7,8 @@ the agent and what drives them share the machine.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ import orjson
 
 from haystream.events import Item, Outcome, Query, Verdict
 from haystream_service.bench import graphs
+from haystream_service.bench.burst import Burst
 from haystream_service.bench.noop import LAST, NoopProcess
 from haystream_service.bench.stress import (
     ITEMS_AN_EDGE,
@@ -28,7 +29,6 @@ from haystream_service.bench.stress import (
     Rig,
     Stress,
     burst,
-    on_new_pairs,
     opening,
     preload,
     resident,
@@ -134,6 +134,11 @@ class Case:
             item = Item(f"n{self._made}", graphs.COLLECTION, sender, (recipient,))
             yield item.item_id.encode(), encode_item(item)
 
+    def burst(self, settings: Settings) -> Burst:
+        """Who sends the items on new pairs, not started."""
+        people, count = int(self.pairs.max()) + 1, self.stress.burst
+        return Burst(settings.kafka, settings.topic("items"), count=count, people=people, seed=self.load.seed)
+
     def verdict(self) -> Message:
         """The next verdict, of the queries in turn: half on the best item that is known, half on a random one."""
         query = min(self.queries, key=self.judged.__getitem__)
@@ -207,7 +212,7 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
         latencies = tuple(traffic.latencies)
         rate = await _flood(traffic, workers, case.items(), load.flood, taken_in)
         rig = Rig(traffic, case.verdict, load.verdicts_per_s, partial(resident, workers))
-        phases = [phase async for phase in _phases(rig, store, stress, case)]
+        phases = [phase async for phase in _phases(settings, rig, store, stress, case)]
         start = None
         if stress.idle:
             start = {
@@ -217,15 +222,18 @@ async def measure(kafka: str, redis: str, edges: int, load: Load, stress: Stress
     return Measured(edges, load.queries, load.workers, latencies, rate, opened, fresh, tuple(phases), start)
 
 
-async def _phases(rig: Rig, store: RedisStore, stress: Stress, case: Case) -> AsyncIterator[Phase]:
+async def _phases(
+    settings: Settings, rig: Rig, store: RedisStore, stress: Stress, case: Case
+) -> AsyncIterator[Phase]:
     if stress.opening:
         pairs = graphs.preferential(stress.opening // ITEMS_AN_EDGE, case.rng)
         await preload(store, OTHER, graphs.spread(pairs, ITEMS_AN_EDGE, case.rng))
         for name, collection in (("other", OTHER), ("another", graphs.COLLECTION)):
             yield await opening(rig, stress, collection, name, partial(case.top.__contains__, name.encode()))
     if stress.burst:
-        items = on_new_pairs(int(case.pairs.max()) + 1, case.rng)
-        yield await burst(rig, store, stress, items, case.queries[0].decode())
+        async with AsyncExitStack() as stack:
+            sender = await started(stack, case.burst(settings))
+            yield await burst(rig, store, stress, sender, case.queries[0].decode())
 
 
 async def measure_noop(kafka: str, redis: str, load: Load, stress: Stress) -> Measured:
@@ -245,34 +253,36 @@ async def measure_noop(kafka: str, redis: str, load: Load, stress: Stress) -> Me
         traffic = await stack.enter_async_context(Traffic(settings, answered))
         await _drive(traffic, case.verdict, case.items(), load)
 
-        async def taken_in() -> None:
-            await traffic.until(lambda: answers[LAST] == partitions, "the last items")
-
-        def lasts() -> Iterator[tuple[Message, int]]:
-            return (((LAST, b""), partition) for partition in range(partitions))
+        async def all_read() -> None:
+            last = answers[LAST] + partitions
+            for partition in range(partitions):
+                await traffic.send("items", (LAST, b""), partition=partition)
+            await traffic.until(lambda: answers[LAST] == last, "the last items")
 
         latencies, phases = tuple(traffic.latencies), []
-        rate = await _flood(traffic, [agent], case.items(), load.flood, taken_in, lasts)
+        rate = await _flood(traffic, [agent], case.items(), load.flood, all_read)
         if stress.burst:
-            items = on_new_pairs(int(case.pairs.max()) + 1, case.rng)
-            phases.append(await _past_a_burst(traffic, case, load, stress, items))
+            sender = await started(stack, case.burst(settings))
+            phases.append(await _past_a_burst(traffic, case, sender, all_read))
     return Measured(0, load.queries, 1, latencies, rate, 0.0, (), tuple(phases))
 
 
-async def _past_a_burst(traffic: Traffic, case: Case, load: Load, stress: Stress, items: Iterator[Item]) -> Phase:
-    """The no-op agent's verdicts while the same burst goes by it."""
+async def _past_a_burst(
+    traffic: Traffic, case: Case, sender: Burst, all_read: Callable[[], Awaitable[None]]
+) -> Phase:
+    """The no-op agent's verdicts while the same burst goes by it, until it has read that or time is up."""
 
     async def work() -> int:
-        for item in islice(items, stress.burst):
-            await traffic.send("items", (item.item_id.encode(), encode_item(item)))
-        await traffic.flush()
-        return stress.burst
+        await sender.send()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(all_read(), case.stress.burst_seconds)
+        return sender.count
 
     async def unknown() -> int:
         return 0
 
-    rig = Rig(traffic, case.verdict, load.verdicts_per_s, unknown)
-    return await rig.phase(f"{stress.burst:,} items on new pairs", work)
+    rig = Rig(traffic, case.verdict, case.load.verdicts_per_s, unknown)
+    return await rig.phase(f"{sender.count:,} items on new pairs", work)
 
 
 async def _drive(traffic: Traffic, verdict: Callable[[], Message], items: Iterator[Message], load: Load) -> None:
@@ -287,8 +297,7 @@ async def _flood(
     processes: Sequence[LocalServer],
     items: Iterator[Message],
     count: int,
-    taken_in: Callable[[], Any],
-    lasts: Callable[[], Iterator[tuple[Message, int]]] = lambda: iter(()),
+    taken_in: Callable[[], Awaitable[None]],
 ) -> float:
     """Items a second that the processes take in when so many lie ready: they stand still while these are sent."""
     with ExitStack() as stack:
@@ -296,8 +305,6 @@ async def _flood(
             stack.enter_context(process.frozen())
         for item in islice(items, count):
             await traffic.send("items", item)
-        for message, partition in lasts():
-            await traffic.send("items", message, partition=partition)
         await traffic.flush()
         await asyncio.sleep(RECENT_SECONDS)  # until then items are taken in as if more verdicts were to come
     began = time.perf_counter()

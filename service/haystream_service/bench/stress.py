@@ -17,13 +17,14 @@ import numpy as np
 
 from haystream.events import Item, Query
 from haystream_service.bench import graphs
+from haystream_service.bench.burst import Burst
 from haystream_service.bench.traffic import Message, Traffic
 from haystream_service.demo.play import NoAnswer
 from haystream_service.local.services import WorkerProcess
 from haystream_service.local.starting import started
 from haystream_service.settings import Settings, variables
 from haystream_service.store.redis import RedisStore
-from haystream_service.wire import encode_item, encode_query
+from haystream_service.wire import encode_query
 
 OTHER, IDLE = "bench-other", "bench-idle"
 """The collections of a query that opens meanwhile, and of those that are idle."""
@@ -117,23 +118,12 @@ class Rig:
         return Phase(name, tuple(self.traffic.latencies), unanswered, seconds, memory, working.result())
 
 
-def on_new_pairs(people: int, rng: np.random.Generator) -> Iterator[Item]:
-    """Items without end, each on a pair of its own: half with somebody new, half between two who are known."""
-    for number in range(1 << 62):
-        one, two = rng.integers(people, size=2)
-        other = f"new{number}" if number % 2 or one == two else f"p{two}"
-        yield Item(f"b{number}", graphs.COLLECTION, f"p{one}", (other,))
-
-
-async def burst(rig: Rig, store: RedisStore, stress: Stress, items: Iterator[Item], query: str) -> Phase:
+async def burst(rig: Rig, store: RedisStore, stress: Stress, sender: Burst, query: str) -> Phase:
     """Items on new pairs, all at once, until the query has folded them in or time is up."""
 
     async def work() -> int:
         begin, give_up = await _folded_in(store, query), time.perf_counter() + stress.burst_seconds
-        for number, item in enumerate(islice(items, stress.burst)):
-            await rig.traffic.send("items", (item.item_id.encode(), encode_item(item)))
-            if number % 100 == 0:
-                await asyncio.sleep(0)
+        await sender.send()
         end = begin + stress.burst
         while (done := await _folded_in(store, query)) < end and time.perf_counter() < give_up:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_SECONDS)
