@@ -1,0 +1,39 @@
+"""A burst's items, as they are packed for Kafka before it begins."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.record import MemoryRecords
+
+from haystream_service.bench.burst import on_new_pairs, packed
+from haystream_service.wire import decode_item
+
+
+def test_every_item_is_on_a_pair_of_its_own() -> None:
+    items = list(islice(on_new_pairs(1000, np.random.default_rng(1)), 500))
+    assert len({item.item_id for item in items}) == 500
+    pairs = {frozenset(item.people()) for item in items}
+    assert {len(pair) for pair in pairs} == {2}
+    assert len(pairs) > 495  # two who are known may be drawn again
+    newcomers = {person for pair in pairs for person in pair if person.startswith("new")}
+    assert 250 <= len(newcomers) < 260
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("count", [3, 2000])  # less than a batch in each partition, and several
+async def test_each_item_is_in_one_batch_of_its_keys_partition(count: int) -> None:
+    items = list(islice(on_new_pairs(1000, np.random.default_rng(1)), count))
+    batches = packed(AIOKafkaProducer(bootstrap_servers="127.0.0.1:1"), 3, iter(items))
+    assert count == 3 or all(len(some) > 1 for some in batches)
+    found = []
+    for partition, some in enumerate(batches):
+        for batch in some:
+            records = MemoryRecords(bytes(batch._build()))
+            while records.has_next():
+                for record in records.next_batch():
+                    assert DefaultPartitioner()(record.key, [0, 1, 2], [0, 1, 2]) == partition
+                    found.append(decode_item(record.value, record.key))
+    assert sorted(found, key=lambda item: item.item_id) == sorted(items, key=lambda item: item.item_id)
