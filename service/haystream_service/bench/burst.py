@@ -9,7 +9,7 @@ be how long items take to be made, nor how long a producer has verdicts wait beh
 import asyncio
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import islice
 
@@ -66,15 +66,15 @@ def on_new_pairs(people: int, rng: np.random.Generator) -> Iterator[Item]:
         yield Item(f"b{number}", graphs.COLLECTION, f"p{one}", (other,))
 
 
-def packed(producer: AIOKafkaProducer, partitions: int, items: Iterator[Item]) -> list[list[BatchBuilder]]:
-    """The items in batches as they go to Kafka, by the partition that their keys have."""
+def packed(create: Callable[[], BatchBuilder], partitions: int, items: Iterator[Item]) -> list[list[BatchBuilder]]:
+    """The items in batches as they go to Kafka, by the partition that their keys have; `create` makes one."""
     partition_of, numbers = DefaultPartitioner(), list(range(partitions))
-    batches: list[list[BatchBuilder]] = [[producer.create_batch()] for _ in numbers]
+    batches = [[create()] for _ in numbers]
     for item in items:
         key, value = item.item_id.encode(), encode_item(item)
         some = batches[partition_of(key, numbers, numbers)]
         if some[-1].append(key=key, value=value, timestamp=None) is None:  # it is full
-            some.append(producer.create_batch())
+            some.append(create())
             some[-1].append(key=key, value=value, timestamp=None)
     return batches
 
@@ -88,7 +88,8 @@ async def main() -> None:
         await producer.start()
         stack.push_async_callback(producer.stop)
         partitions = len(await producer.partitions_for(topic))
-        batches = packed(producer, partitions, islice(on_new_pairs(people, np.random.default_rng(seed)), count))
+        items = islice(on_new_pairs(people, np.random.default_rng(seed)), count)
+        batches = packed(producer.create_batch, partitions, items)
         asked = asyncio.Event()
 
         async def all_of(partition: int) -> None:
