@@ -8,7 +8,8 @@ from haystream.errors import Code, Rejected
 from haystream.events import Event, Item, ItemFact, LeaseFact, Query, Status, Verdict, View, Withdrawal
 from haystream.facts.leases import Leases
 from haystream.facts.merging import ItemLog
-from haystream.query.state import QueryState, check_same
+from haystream.facts.verdicts import Verdicts
+from haystream.query.state import QueryState
 from haystream.scope import Scope
 
 
@@ -23,7 +24,7 @@ class State:
     logs: dict[str, ItemLog] = field(default_factory=dict)
     collections: dict[View, Collection] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
-    orphans: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    orphans: dict[str, Verdicts] = field(default_factory=dict)
     early: dict[str, tuple[Leases, list[LeaseFact]]] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     tolerance: float = DEFAULT_TOLERANCE
@@ -88,7 +89,7 @@ def _query(state: State, settings: Query) -> tuple[str, ...]:
         return (settings.query_id,) if known.apply_settings(settings) else ()
     query = QueryState(settings, state.collection(*settings.view), tolerance=state.tolerance)
     state.queries[settings.query_id] = query
-    for verdict in state.orphans.pop(settings.query_id, {}).values():
+    for verdict in state.orphans.pop(settings.query_id, Verdicts()).values():
         query.apply_verdict(verdict)
     _, facts = state.early.pop(settings.query_id, (None, ()))
     for fact in facts:
@@ -100,8 +101,7 @@ def _verdict(state: State, verdict: Verdict) -> tuple[str, ...]:
     _check_not_deleted(state, verdict.query_id)
     query = state.queries.get(verdict.query_id)
     if query is None:
-        waiting = state.orphans.setdefault(verdict.query_id, {})
-        check_same(waiting.setdefault(verdict.verdict_id, verdict), verdict)
+        state.orphans.setdefault(verdict.query_id, Verdicts()).add(verdict)
         return ()
     return (verdict.query_id,) if query.apply_verdict(verdict) else ()
 

@@ -4,6 +4,7 @@ Facts first: `verdicts` (by id), `leases` and the collection say everything; the
 ranking are functions of them, kept up to date incrementally. The order in which facts come does not matter.
 """
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from haystream.engines.local.solves.budget import DEFAULT_TOLERANCE, ENTRY_IN_PR
 from haystream.errors import Code, Rejected
 from haystream.events import LeaseFact, Outcome, Query, Status, Verdict
 from haystream.facts.leases import Leases
+from haystream.facts.verdicts import Verdicts
 from haystream.memory.arrays import Ints, union
 from haystream.posterior.rows import Changes, Size
 from haystream.posterior.unsaved_rows import MovedRows, UnsavedRows
@@ -47,7 +49,7 @@ class QueryState:
         check_supported(settings)
         self.settings = settings
         self.collection = collection
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts = Verdicts()
         self.leases = Leases()
         self.pending: set[str] = set()
         """Items, by id, that somebody has been handed (`hold`). One that has a verdict counts by that."""
@@ -59,7 +61,6 @@ class QueryState:
         self.found = 0
         self.touched = 0
         self._tolerance = tolerance
-        self._holding: dict[str, Verdict] = {}
         self._engine: Engine
         self._attention: Attention
         self._unsettled: bool
@@ -115,21 +116,13 @@ class QueryState:
         Raises:
             Rejected: VERDICT_CONFLICT if its id is known with other content.
         """
-        known = self.verdicts.get(verdict.verdict_id)
-        if known is not None:
-            check_same(known, verdict)
+        before = self.verdicts.outcome(verdict.item_id)
+        if not self.verdicts.add(verdict):
             return False
-        self.verdicts[verdict.verdict_id] = verdict
         self._stir(verdict.item_id)
-        before = self._holding.get(verdict.item_id)
-        if before is None or (verdict.decided_at, verdict.verdict_id) > (
-            before.decided_at,
-            before.verdict_id,
-        ):
-            self._holding[verdict.item_id] = verdict
-            item = self.collection.index(verdict.item_id)
-            if item is not None and self._counts(item):
-                self._judge(item, before.outcome if before else Outcome.RETRACTED, verdict.outcome)
+        item = self.collection.index(verdict.item_id)
+        if item is not None and self._counts(item):
+            self._judge(item, before, self._outcome(item))
         if self.leases.judge(verdict):
             self._hold_as_leased(verdict.item_id)
         return True
@@ -188,8 +181,7 @@ class QueryState:
 
     def _outcome(self, item: int) -> Outcome:
         """What holds of the item; RETRACTED where nobody has said anything."""
-        verdict = self._holding.get(self.collection.item_ids[item])
-        return Outcome.RETRACTED if verdict is None else verdict.outcome
+        return self.verdicts.outcome(self.collection.item_ids[item])
 
     def catch_up(self) -> bool:
         """Fold in what the collection's log got since; True if there was anything."""
@@ -210,19 +202,15 @@ class QueryState:
         for item in self._among(self.pending, begin, end):
             if self._counts(item):
                 self._wait(item, begins=True)
-        for item in self._among(self._holding, begin, end):
+        for item in self._among(self.verdicts.items_judged, begin, end):
             if self._counts(item):
                 self._judge(item, Outcome.RETRACTED, self._outcome(item))
         return True
 
     def _withdraw(self, items: Ints, begin: int) -> None:
         """Take items back for good. Those at places before `begin` may have been judged, or handed out."""
-        ids = self.collection.item_ids
-        told = [
-            item
-            for item in items[items < begin].tolist()
-            if ids[item] in self._holding or ids[item] in self.pending
-        ]
+        ids, judged = self.collection.item_ids, self.verdicts.items_judged
+        told = [item for item in items[items < begin].tolist() if ids[item] in judged or ids[item] in self.pending]
         for item in told:
             self._judge(item, self._outcome(item), Outcome.SKIPPED)
         others = np.setdiff1d(items, told)
@@ -250,7 +238,7 @@ class QueryState:
         """
         if self._attention.seen.entries >= self.collection.changed:
             return False
-        if self._attention.concerned(self._followed, (self._holding.keys(), self.pending)):
+        if self._attention.concerned(self._followed, (self.verdicts.items_judged, self.pending)):
             return True
         self._rest()
         return False
@@ -268,7 +256,8 @@ class QueryState:
     def _start_from_prior(self) -> bool:
         """Take an engine and a queue that know all that is to be folded in, without any data; False where it is
         better to compute everything."""
-        prior, collection, kept = self.settings.prior, self.collection, self.kept_original(len(self._holding))
+        prior, collection = self.settings.prior, self.collection
+        kept = self.kept_original(len(self.verdicts.items_judged))
         if kept is None or not self._items:
             return False
         original = kept.get()
@@ -295,7 +284,7 @@ class QueryState:
         of_prior = self.settings.engine == "local" and self.settings.prior.covariance is None
         return not of_prior or EDGES_PER_VERDICT * verdicts > self.collection.graph.edges
 
-    def _among(self, item_ids: set[str] | dict[str, Verdict], begin: int, end: int) -> list[int]:
+    def _among(self, item_ids: AbstractSet[str], begin: int, end: int) -> list[int]:
         """The places of these items, as far as they are begin … end − 1 of the collection, ascending."""
         if end - begin < len(item_ids):
             ids = self.collection.item_ids
@@ -348,7 +337,7 @@ class QueryState:
         self._unsaved, self._size = UnsavedRows(), Size(0, 0)
         self._queue = Queue(self.collection, self.settings.policy)
         self._attention = Attention(self.collection, self.settings.query_id, self._tolerance)
-        for item_id in (*self._holding, *self.pending):
+        for item_id in (*self.verdicts.items_judged, *self.pending):
             self._attention.tell_of(item_id)
         self._unsettled = True
 
@@ -512,9 +501,3 @@ class QueryState:
         grown it is asked of many rows all the same: most of those are so.
         """
         return self._unsaved.drain(self._engine, self._size, tended=tended)
-
-
-def check_same(known: Verdict, verdict: Verdict) -> None:
-    """Raise Rejected(VERDICT_CONFLICT) unless the verdict is the one known by its id."""
-    if known != verdict:
-        raise Rejected(Code.VERDICT_CONFLICT, f"verdict {verdict.verdict_id!r} is known with other content")

@@ -3,7 +3,7 @@
 Who writes items is seldom who judges them. Verdicts are timed where they are sent, and what is timed there must not
 be how long items take to be made, nor how long a producer has verdicts wait behind them.
 
-    python -m haystream_service.bench.burst KAFKA TOPIC COUNT PEOPLE SEED PORT
+    python -m haystream_service.bench.burst KAFKA TOPIC_PREFIX COUNT PEOPLE SEED PORT
 """
 
 import asyncio
@@ -20,8 +20,11 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from haystream.events import Item
 from haystream_service.bench import graphs
+from haystream_service.kafka.connection import client_arguments
 from haystream_service.local import LocalServer, ServerUnavailable
 from haystream_service.local.process import HOST
+from haystream_service.settings import Settings
+from haystream_service.settings import load as load_settings
 from haystream_service.wire import encode_item
 
 START_SECONDS = 120.0
@@ -34,10 +37,10 @@ class Burst(LocalServer):
 
     name = "the sender of a burst"
 
-    def __init__(self, kafka: str, topic: str, *, count: int, people: int, seed: int) -> None:
+    def __init__(self, settings: Settings, *, count: int, people: int, seed: int) -> None:
         super().__init__(data_dir=None, start_seconds=START_SECONDS)
         self.count = count
-        self._arguments = kafka, topic, *map(str, (count, people, seed))
+        self._arguments = settings.kafka, settings.topic_prefix, *map(str, (count, people, seed))
 
     def command(self) -> list[str]:
         """This module, by this interpreter."""
@@ -81,10 +84,12 @@ def packed(create: Callable[[], BatchBuilder], partitions: int, items: Iterator[
 
 async def main() -> None:
     """Pack the items; send them when asked to, and end."""
-    kafka, topic, *numbers = sys.argv[1:]
+    kafka, prefix, *numbers = sys.argv[1:]
     count, people, seed, port = map(int, numbers)
+    settings = load_settings(environ={}, kafka=kafka, topic_prefix=prefix)
+    topic = settings.topic("items")
     async with AsyncExitStack() as stack:
-        producer = AIOKafkaProducer(bootstrap_servers=kafka, enable_idempotence=True)
+        producer = AIOKafkaProducer(**client_arguments(settings), enable_idempotence=True)
         await producer.start()
         stack.push_async_callback(producer.stop)
         partitions = len(await producer.partitions_for(topic))

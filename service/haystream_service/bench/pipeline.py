@@ -137,7 +137,7 @@ class Case:
     def burst(self, settings: Settings) -> Burst:
         """Who sends the items on new pairs, not started."""
         people, count = int(self.pairs.max()) + 1, self.stress.burst
-        return Burst(settings.kafka, settings.topic("items"), count=count, people=people, seed=self.load.seed)
+        return Burst(settings, count=count, people=people, seed=self.load.seed)
 
     def verdict(self) -> Message:
         """The next verdict, of the queries in turn: half on the best item that is known, half on a random one."""
