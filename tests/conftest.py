@@ -93,7 +93,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long come first: of several processes none has a long one when the others are done."""
+    """Files that take long come first: of several processes none has a long one when the others are done.
+
+    Those that wait for servers stand evenly among those that compute: all along there is something to compute
+    while something else is waited for.
+    """
     for option, mark in (("seeds", ANOTHER_SEED), ("faults", ANOTHER_FAULT)):
         if config.getoption(option) != "all":
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
@@ -103,7 +107,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         count = counts.setdefault(item.path, [0, 0, 0])
         for number, is_one in enumerate((item.get_closest_marker("slow"), item.get_closest_marker("kafka"), True)):
             count[number] -= bool(is_one)
-    items.sort(key=lambda item: counts[item.path])
+    of_servers = {path: slow < 0 or kafka < 0 for path, (slow, kafka, _) in counts.items()}
+    place: dict[Path, float] = {}
+    for kind in (True, False):
+        paths = sorted((path for path in counts if of_servers[path] == kind), key=counts.__getitem__)
+        place |= {path: number / len(paths) for number, path in enumerate(paths)}
+    items.sort(key=lambda item: (place[item.path], item.path))
 
 
 SHOWN = "shown"

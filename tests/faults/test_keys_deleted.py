@@ -133,7 +133,7 @@ async def test_ids_of_a_collection_that_are_gone_from_redis_are_made_anew(
     assert len(await pipeline.records("dead-letters")) == 1  # of what contradicts
 
 
-@pytest.mark.parametrize("meanwhile", ["it runs", "it is stopped"])
+@pytest.mark.parametrize("meanwhile", faults(["it runs", "it is stopped"], "it is stopped"))
 @pytest.mark.parametrize("deleted", faults(["partition", "leased", "*"], "*"))
 async def test_lists_of_queries_that_are_gone_from_redis_are_made_anew(
     pipeline: Pipeline, own_valkey: ValkeyServer, deleted: str, meanwhile: str

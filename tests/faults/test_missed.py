@@ -82,7 +82,7 @@ async def has_items(pipeline: Pipeline, count: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "some are left"])
-@pytest.mark.parametrize("topic", faults(MORE, "queries", "verdicts"))
+@pytest.mark.parametrize("topic", faults(MORE, "verdicts"))
 async def test_what_is_removed_while_nobody_works_is_told_of(
     pipeline: Pipeline, admin: AIOKafkaAdminClient, topic: str, left: int
 ) -> None:

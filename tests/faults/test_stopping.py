@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from support.pipeline import PATIENCE, Pipeline, settings_on
+from support.seeds import faults
 
 from haystream.events import Event, Item, Outcome, Query, Verdict
 from haystream_service.local import KafkaServer, ValkeyServer
@@ -24,7 +25,7 @@ def settings(own_kafka: KafkaServer, own_valkey: ValkeyServer, topic_prefix: str
     return settings_on(own_kafka, own_valkey, topic_prefix, drain_seconds=1.0)
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@pytest.mark.parametrize("busy", faults([False, True], True), ids=["idle", "busy"])
 async def test_a_worker_that_is_told_to_stop_ends_though_kafka_stands_still(
     pipeline: Pipeline, own_kafka: KafkaServer, busy: bool
 ) -> None:

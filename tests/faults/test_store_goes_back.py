@@ -92,9 +92,7 @@ async def started_until_it_stays(worker: WorkerProcess) -> None:
     assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "meanwhile", faults(["nothing comes", "verdicts come", "nobody works"], "verdicts come", "nobody works")
-)
+@pytest.mark.parametrize("meanwhile", faults(["nothing comes", "verdicts come", "nobody works"], "verdicts come"))
 async def test_what_a_store_that_goes_back_has_lost_is_read_again(
     pipeline: Pipeline, own_valkey: ValkeyServer, meanwhile: str
 ) -> None:

@@ -196,5 +196,5 @@ FAULTS = (
     Fault("everything comes twice", nothing, twice=True),
     Fault("clocks a day apart", killed(_other), dark=(1,), skew=(-3600.0, 86400.0)),
 )
-SAMPLE = ("healthy", "worker killed", "worker frozen")
+SAMPLE = ("healthy", "worker frozen")
 """What is tried where time is short, beside `tests/faults/test_kill.py`."""
