@@ -1,5 +1,6 @@
-"""A burst's items, as they are packed for Kafka before it begins."""
+"""A burst's items, as they are packed for Kafka before it begins, and what becomes of one that is not sent."""
 
+import asyncio
 from functools import partial
 from itertools import islice
 
@@ -9,7 +10,9 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record import MemoryRecords
 
-from haystream_service.bench.burst import on_new_pairs, packed
+from haystream_service.bench.burst import Burst, on_new_pairs, packed
+from haystream_service.local import ServerUnavailable
+from haystream_service.settings import load
 from haystream_service.wire import decode_item
 
 
@@ -37,3 +40,21 @@ def test_each_item_is_in_one_batch_of_its_keys_partition(count: int) -> None:
                     assert DefaultPartitioner()(record.key, [0, 1, 2], [0, 1, 2]) == partition
                     found.append(decode_item(record.value, record.key))
     assert sorted(found, key=lambda item: item.item_id) == sorted(items, key=lambda item: item.item_id)
+
+
+@pytest.mark.asyncio
+async def test_one_that_is_not_sent_says_what_the_sender_said() -> None:
+    async def give_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    sender = Burst(load(environ={}), count=1, people=2, seed=0)
+    refused = pytest.raises(ServerUnavailable, match="has not sent them\nno more disk")
+    try:
+        sender.log.write_text("no more disk")
+        with refused:
+            await sender.send()  # nobody is there
+        async with await asyncio.start_server(give_up, "127.0.0.1", sender.port):
+            with refused:
+                await sender.send()
+    finally:
+        sender.close()
