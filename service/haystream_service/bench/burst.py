@@ -66,7 +66,7 @@ class Burst(LocalServer):
 
 
 def on_new_pairs(people: int, rng: np.random.Generator) -> Iterator[Item]:
-    """Items without end, each on a pair of its own: half with somebody new, half between two who are known."""
+    """Items without end, hardly two of them on one pair: half with somebody new, half between two who are known."""
     for number in range(1 << 62):
         one, two = rng.integers(people, size=2)
         other = f"new{number}" if number % 2 or one == two else f"p{two}"
